@@ -69,7 +69,7 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
         "\n[[cases]]\nm = 12\nn = 14\nk = 6\n"
     )
     ended, records = swept(
-        file, "--timeout", 2, "--mem-limit", "32MiB", env=fault("zoo"), code=6, timeout=90
+        file, "--timeout", 4, "--mem-limit", "32MiB", env=fault("zoo"), code=6, timeout=90
     )
     found = {(record.k, record.algorithm, record.b): record for record in records}
     status = [(record.k, record.status) for record in records]
@@ -91,7 +91,7 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
     ]
     reason = lambda k: found[k, "universal", "column"].reason
     assert reason(21) == "rank 1: RuntimeError: struck by the test"
-    assert "2 s" in reason(22) and "killed" in reason(22)
+    assert "4 s" in reason(22) and "killed" in reason(22)
     assert "SIGSEGV" in reason(23) and "3 attempts" in reason(23)
     assert "MemoryError" in reason(26)
     assert "--mem-limit" in reason(7) and "missing" in reason(7)
@@ -103,7 +103,7 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
         ended.stdout.count("struck by the test") == 2
         and "Traceback" not in ended.stdout + ended.stderr
     )
-    again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
+    again, second = swept(file, "--timeout", 4, "--mem-limit", "32MiB", code=6)
     # repr: an error may be NaN
     assert repr(second) == repr(records) and "14 done before" in again.stdout
 
