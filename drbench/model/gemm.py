@@ -167,6 +167,28 @@ class Compute:
             + c * m * n * max(1, ceil(k / self.k_block))
         )
 
+    def tiles_s(self, m: int, n: int, k: int, axis: str) -> float:
+        """Seconds that no products which together are m×k times k×n are faster than, however these
+        are cut, and whether they share launches or not: full tiles along ``axis``, m or n, and
+        workers that never wait.
+
+        Examples
+        --------
+        >>> compute = Compute(1e12, tiles=((128, 128),), units=4, k_ramp=24)
+        >>> f"{compute.tiles_s(1000, 130, 1000, 'm'):.3g}"
+        '0.000524'
+        >>> f"{sum(compute.gemm_s(m, 130, 1000) for m in (256, 256, 256, 232)):.3g}"
+        '0.000537'
+        """
+        return min(
+            per_k
+            * (k + self.k_ramp)
+            * (m / tm if axis == "m" else -(-m // tm))
+            * (n / tn if axis == "n" else -(-n // tn))
+            / self.units
+            for tm, tn, per_k in self._kernels
+        )
+
     def tiling(
         self,
         m: int,

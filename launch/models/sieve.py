@@ -8,9 +8,12 @@ are found for each pair of layouts, and a hundred thousand triples are judged in
 The bound never exceeds the simulated time, or counted bytes, of any program of the triple:
 
 * every element that a rank multiplies is fetched at least once, if its replica of the matrix has it
-  elsewhere, and every element of its sums is sent, if its replica of C has it elsewhere;
+  elsewhere, and every element of its sums is sent, if its replica of C has it elsewhere; the owner
+  is on the other end of all this, with links of its own;
 * no product is faster than its FLOPs at the rate that large ones reach; with Stationary C on
-  devices none is faster than its pieces of m and n, k being whole, for k alone is cut further;
+  devices none is faster than its pieces of m and n, k being whole, for k alone is cut further; with
+  Stationary A or B none is faster than tiles over all of its m and n that are never short along
+  the axis that is cut further, nor wait for the last of a wave, each over all of k;
 * copies of C are reduced, then given back, after a Fence each (:mod:`drbench.program.replicas`).
 
 Layouts whose ranks hold several tiles are bounded by their products alone.
@@ -46,17 +49,23 @@ class Rates(NamedTuple):
         than.
     flops_per_s : float
         Of large products.
+    cut_s : callable
+        ``cut_s(m, n, k, axis)``: the same if ``axis``, m or n, is cut anyhow, too.
     whole : bool
         Pieces may be copied together and multiplied at once.
     reads_s, sends_s : tuple of float
         Seconds an element of each class of links that a rank reads on, and sends on.
+    owners : tuple of float
+        1 for each class on which this occupies a link of the other rank for as long, else 0.
     """
 
     product_s: Callable
     flops_per_s: float
+    cut_s: Callable
     whole: bool
     reads_s: tuple[float, ...]
     sends_s: tuple[float, ...]
+    owners: tuple[float, ...]
 
 
 def rates_of(machine: Machine, itemsize: int, ranks: int) -> Rates:
@@ -78,15 +87,18 @@ def rates_of(machine: Machine, itemsize: int, ranks: int) -> Rates:
     return Rates(
         product_s,
         compute.peak_flops * compute.sustained,
+        compute.tiles_s,
         machine.adds_on_core,
         tuple(seconds / machine.pull_efficiency for seconds in each),
         tuple(seconds / fastest for seconds in each),
+        tuple(float(link.shared != "initiator") for link in machine.links) or (1.0,),
     )
 
 
 def counts(itemsize: int) -> Rates:
     """Without a machine bytes are counted, and products are free."""
-    return Rates(lambda m, n, k: 0.0, inf, True, (float(itemsize),), (float(itemsize),))
+    each, nothing = (float(itemsize),), lambda *extents: 0.0
+    return Rates(nothing, inf, nothing, True, each, each, (1.0,))
 
 
 class _Tiles:
@@ -179,6 +191,13 @@ class Sieve:
             (name, rank): _Tiles(self.layouts[name], rank, self.classes[rank])
             for name, rank in product(layouts, self.ranks)
         }
+        self.bounds = {
+            name: [_all_bounds(each.partition) for each in operands]
+            for name, operands in layouts.items()
+        }
+        self.served = {  # of which layouts a rank serves others: those of its replica
+            (name, rank): self._peers(name, rank) for name, rank in product(layouts, self.ranks)
+        }
         self.finishing = np.array([self._finishing(each.partition) for each in layouts["C"]])
 
     def _near(self, rank: int, nprocs: int) -> list[list[int]]:
@@ -205,7 +224,8 @@ class Sieve:
         for other in others:
             number = self.nodes(0, other)
             reads[number] += elements * self.rates.reads_s[number]
-            sends[number] += elements * self.rates.reads_s[number]
+            read_s, owner = elements * self.rates.reads_s[number], self.rates.owners[number]
+            sends[number] = max(sends[number] * owner + read_s, read_s)  # who reads has own links
         return reads.max() + sends.max()
 
     def _loads(self, still: Operand, rank: int, name: str) -> np.ndarray:
@@ -219,6 +239,37 @@ class Sieve:
         moved[:, ~self.single[name]] = 0
         rates = self.rates.sends_s if name == "C" else self.rates.reads_s
         return moved * np.array(rates)[:, None]
+
+    def _peers(self, name: str, rank: int) -> np.ndarray:
+        """Which other ranks hold a rank's replica, by class of links: (class, layout, rank)."""
+        replicas = np.stack([replicas for _, replicas in self.bounds[name]])
+        same = replicas == replicas[:, rank : rank + 1]
+        same[:, rank] = False
+        same[~self.single[name]] = False
+        found = np.zeros((len(self.rates.reads_s), *same.shape), dtype=bool)
+        for number, others in enumerate(self.classes[rank]):
+            found[number][:, others] = same[:, others]
+        found[-1] = same & ~found[:-1].any(axis=0)
+        return found
+
+    def _serves(self, still: Operand, rank: int, name: str, ranges: dict) -> np.ndarray:
+        """What others read of a rank's tile, or send to it: as :meth:`_loads`."""
+        tiles = self.tiles[name, rank].near[0]  # (4, layout, 1)
+        rows, cols = (ranges[axis] for axis in AXES[name])
+        tall = np.minimum(tiles[1], rows[1]) - np.maximum(tiles[0], rows[0])
+        wide = np.minimum(tiles[3], cols[1]) - np.maximum(tiles[2], cols[0])
+        elements = tall.clip(0) * wide.clip(0)
+        moved = (elements * self.served[name, rank]).sum(axis=2)
+        rates = self.rates.sends_s if name == "C" else self.rates.reads_s
+        return moved * (np.array(rates) * np.array(self.rates.owners))[:, None]
+
+    def _all_ranges(self, x: int, still: Operand) -> dict[str, np.ndarray]:
+        """:meth:`_ranges` of all ranks: an array (2, rank) of each axis."""
+        (free,) = {"m", "n", "k"} - {*still.axes}
+        tiles, replicas = self.bounds[still.name][x]
+        count = still.partition.replicas
+        shares = np.array([tuple(part(self.extents[free], q, count)) for q in range(count)])
+        return dict(zip((*still.axes, free), (tiles[:2], tiles[2:], shares[replicas].T)))
 
     def _ranges(self, still: Operand, rank: int) -> dict[str, tuple[int, int]]:
         """The ranges of m, n and k that a rank multiplies."""
@@ -235,6 +286,7 @@ class Sieve:
         for x, still in enumerate(self.layouts[stationary]):
             if not self.single[stationary][x]:
                 continue
+            every = self._all_ranges(x, still)
             for rank in self.ranks:
                 ranges = self._ranges(still, rank)
                 volume = float(np.prod([float(stop - start) for start, stop in ranges.values()]))
@@ -242,17 +294,28 @@ class Sieve:
                     continue
                 work = 2 * volume / self.rates.flops_per_s
                 pieces = self._pieces(stationary, ranges) if rank == 0 else work
-                first, second = (self._loads(still, rank, name) for name in (one, two))
-                if two == "C":  # what is read and what is sent are on links of their own
-                    moves = np.maximum(first.max(axis=0)[:, None], second.max(axis=0)[None, :])
-                else:
-                    moves = (first[:, :, None] + second[:, None, :]).max(axis=0)
+                took, gave = zip(
+                    *(
+                        (self._loads(still, rank, name), self._serves(still, rank, name, every))
+                        for name in (one, two)
+                    )
+                )
+                if two == "C":  # sums leave where operands come, and the other way round
+                    took, gave = (took[0], gave[1]), (gave[0], took[1])
+                moves = np.maximum(_both(*took), _both(*gave))
+                if stationary != "C" and not self.rates.whole:
+                    work = max(work, self._cut_s(stationary, ranges))
                 least = np.maximum(moves, pieces if stationary == "C" else work)
                 np.maximum(bounds[x], least, out=bounds[x])
                 likely = np.maximum(pieces, moves) + _EXPOSED * np.minimum(pieces, moves)
                 np.maximum(guesses[x], likely, out=guesses[x])
         order = [(stationary, one, two).index(name) for name in "ABC"]
         return tuple(each.transpose(order) + self.finishing for each in (bounds, guesses))
+
+    def _cut_s(self, stationary: str, ranges: dict) -> float:
+        """Seconds of the products of a rank whatever they are cut in."""
+        sizes = (ranges[axis][1] - ranges[axis][0] for axis in "mnk")
+        return self.rates.cut_s(*sizes, {"A": "n", "B": "m"}[stationary])
 
     def _pieces(self, stationary: str, ranges: dict) -> np.ndarray | float:
         """Seconds of the products of a rank, cut along m and n where tiles are: an array (layout of
@@ -295,6 +358,41 @@ class Sieve:
         being C, B, A."""
         bounds, guesses = zip(*(self.of(stationary) for stationary in "CBA"))
         return np.stack(bounds, axis=-1), np.stack(guesses, axis=-1)
+
+
+def _both(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Seconds of the busiest class of links that carry both: (layout of one, of the other)."""
+    return (one[:, :, None] + two[:, None, :]).max(axis=0)
+
+
+def _all_bounds(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    """(row0, row1, col0, col1) of the one tile of each rank in an array (4, rank), and the replica
+    of each; nothing where a rank has no tile, -1 where it is idle. A layout of several tiles has
+    nothing either.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> found, replicas = _all_bounds(partition("column/c2", (6, 8), 4))
+    >>> found.T.tolist(), replicas.tolist()
+    ([[0, 6, 0, 4], [0, 6, 4, 8], [0, 6, 0, 4], [0, 6, 4, 8]], [0, 0, 1, 1])
+    """
+    places, nprocs = partition.places, partition.nprocs
+    tiles, replicas = np.zeros((4, nprocs), dtype=np.int64), np.full(nprocs, -1)
+    ends = []
+    for axis, count in ((partition.rows, len(places.rows)), (partition.cols, len(places.cols))):
+        of = np.zeros((2, count), dtype=np.int64)
+        for segment in (axis[x] for x in range(len(axis))) if _single(partition) else ():
+            of[:, segment.coordinate] = segment[:2]
+        ends.append(of)
+    rows, cols, copies = (np.array(each) for each in (places.rows, places.cols, places.replicas))
+    ranks = rows[:, None, None] + cols[:, None] + copies
+    tiles[:2, ranks] = ends[0][:, :, None, None]
+    tiles[2:, ranks] = ends[1][:, None, :, None]
+    replicas[ranks] = np.arange(len(copies))
+    empty = (tiles[0] >= tiles[1]) | (tiles[2] >= tiles[3])
+    tiles[:, empty] = 0
+    return tiles, replicas
 
 
 def _distinct(values) -> tuple[list, list[int]]:

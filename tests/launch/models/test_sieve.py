@@ -2,10 +2,15 @@
 those of the traces."""
 
 import random
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as at_most
+from hypothesis import strategies as st
 
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
@@ -31,6 +36,7 @@ MACHINES = {
         accumulate_efficiency=0.5,
         fence_s=1e-6,
     ),
+    "own links": Machine("toy", Compute(1e9), (replace(WIRE, shared="initiator"),)),
     "pairs": Machine("toy", Compute(1e9), (replace(WIRE, shared="pair"),), copy_streams=2),
     "cores": Machine(
         "toy",
@@ -82,7 +88,8 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
 
 
 def test_bytes_are_those_of_the_traces():
-    """Of the first, middle and last rank; what is read, and what is sent."""
+    """Of the first, middle and last rank: what comes and what goes, by its own steps and by
+    others'."""
     sizes, ranks = (24, 36, 48), 12
     named = [text for text, _ in layouts(ranks)]
     bounds, _ = Sieve(operands(sizes, ranks, named), sizes, counts(4)).all()
@@ -93,17 +100,60 @@ def test_bytes_are_those_of_the_traces():
         case = Case(*sizes, *(named[x] for x in triple), options=options)
         algorithm, problem, options = bound(case, ranks)
         settled = algorithm.settle(problem, False, **options)
-        most = 0
-        for rank in (0, ranks // 2, ranks - 1):
-            reads, sends, seen = 0, 0, set()
+        comes, goes = Counter(), Counter()
+        for rank in range(ranks):
+            seen = set()
             for step in algorithm.trace(problem, rank, **settled).steps:
-                moved = 4 * sum(elements for _, elements in step.moved(rank))
-                if type(step) is Get and step.block.key not in seen:
+                for other, elements in step.moved(rank):
+                    if type(step) is Accumulate:
+                        source, target = rank, other
+                    elif type(step) is Get and step.block.key not in seen:
+                        source, target = other, rank
+                    else:
+                        continue
+                    goes[source] += 4 * elements
+                    comes[target] += 4 * elements
+                if type(step) is Get:
                     seen.add(step.block.key)
-                    reads += moved
-                sends += moved if type(step) is Accumulate else 0
-            most = max(most, reads, sends)
+        most = max(max(comes[rank], goes[rank]) for rank in (0, ranks // 2, ranks - 1))
         assert bounds[(*triple, which)] == most
+
+
+def test_a_rank_that_serves_many_is_seen():
+    """C stands still on 4 x 4 ranks. The four of its first row are those of the first copy of A,
+    and all want the rows that rank 0 holds: it sends them three times; nobody reads more than the
+    other three columns' worth of B and those rows once."""
+    sizes, ranks = (64, 64, 64), 16
+    problem = Problem(*sizes, ranks, "row/c4", "R", "block:4x4")
+    one = {name: [problem.operand(name)] for name in "ABC"}
+    bounds, _ = Sieve(one, sizes, counts(1)).all()
+    assert bounds[0, 0, 0, 0] == 3 * 16 * 64
+
+
+@at_most(max_examples=40)
+@given(
+    m=st.integers(1, 600),
+    n=st.integers(1, 600),
+    k=st.integers(1, 400),
+    axis=st.sampled_from("mn"),
+    data=st.data(),
+)
+def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
+    """In products of their own, and as parts of one kernel."""
+    large = Compute(1e9, tiles=((64, 32), (32, 32)), units=5, splits=(1, 2, 4), k_ramp=9, edge=3)
+    for compute in (MACHINES["nodes"].compute, large):
+        cuts = lambda extent: sorted(data.draw(st.lists(st.integers(0, extent), max_size=3)))
+        of = {name: [0, *cuts(extent), extent] for name, extent in zip("mnk", (m, n, k))}
+        lengths = {
+            name: [b - a for a, b in zip(ends, ends[1:]) if b > a] for name, ends in of.items()
+        }
+        apart = sum(compute.gemm_s(*each) for each in product(*(lengths[name] for name in "mnk")))
+        parts = Counter(product(lengths["m"], lengths["n"]))
+        tiling = compute.tiling(m, n, k, parts=parts)
+        tiles = sum(tiling.tiles(*part) * count for part, count in parts.items())
+        least = compute.tiles_s(m, n, k, axis)
+        assert least <= apart * (1 + 1e-9)
+        assert least <= tiles * tiling.tile_s / tiling.units * (1 + 1e-9)
 
 
 def test_equal_layouts_are_one_candidate_and_all_are_counted():
