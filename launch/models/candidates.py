@@ -181,17 +181,20 @@ def _megatron(base: Case) -> Iterator[Case]:
 
 
 def megatron(case: Case) -> str | None:
-    """Which of Megatron's layers a case is.
+    """Which of Megatron's layers a case is, by its layouts and the strategy that it names.
 
     Examples
     --------
-    >>> megatron(Case(8, 8, 8, "row", "column", "column", algorithm="dtensor_mm"))
-    'column-parallel'
+    >>> lies = {"a": "row", "b": "column", "c": "column", "algorithm": "dtensor_mm"}
+    >>> for strategy in ("columns", "partial"):
+    ...     print(megatron(Case(8, 8, 8, **lies, options={"strategy": strategy})))
+    column-parallel
+    None
     """
     if case.algorithm != "dtensor_mm":
         return None
-    lies = case.a, case.b, case.c
-    return next((name for name, (texts, _) in MEGATRON.items() if lies == texts), None)
+    found = (case.a, case.b, case.c), case.options.get("strategy")
+    return next((name for name, layer in MEGATRON.items() if found == layer), None)
 
 
 def _aligned(request: TuneRequest) -> list[str]:
