@@ -5,14 +5,17 @@
         [--size 4096] [--iters 5] [--budget 1]
 
 The layers of an MLP with h = size / 2 and a batch of h / 8, every preset and stationary matrix, in
-place on a node. Each is held against two things, in turn with it:
+place on a node. Each is held against three things, in turn with it:
 
 ``ratio``
     against the roof, which is the work in the fastest shape that divides it;
 ``products_ratio``
     against the products of its own trace, of the same shapes, one after the other in memory of the
     rank's own. What is missing to 1 there is not BLAS: fences, sums, pages, Python. What is
-    missing to 1 above and not here are the shapes that the layout gives.
+    missing to 1 above and not here are the shapes that the layout gives;
+``without_gaps``
+    against itself on tiles without gaps between their rows (:func:`drbench.program.problem.pitch`):
+    how much longer that takes.
 
 Prints JSON, a row a case.
 """
@@ -22,6 +25,7 @@ Prints JSON, a row a case.
 import argparse
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -56,8 +60,10 @@ def products_of(executor: Executor) -> list:
     def private(array: np.ndarray) -> np.ndarray:
         key = array.__array_interface__["data"][0], array.shape
         if key not in copies:
-            copies[key] = work.empty(array.size, array.dtype).reshape(array.shape)
-            copies[key].fill(1)
+            apart = array.strides[0] // array.itemsize  # rows, here as there
+            memory = work.empty(array.shape[0] * apart, array.dtype)
+            memory.fill(1)
+            copies[key] = memory.reshape(-1, apart)[:, : array.shape[1]]
         return copies[key]
 
     for step in executor.trace.steps:
@@ -68,18 +74,27 @@ def products_of(executor: Executor) -> list:
     return found
 
 
-def measured(here: Ground, name: str, least: int, budget_s: float, shapes: list) -> list[dict]:
-    """Rows of one layout: every stationary matrix. ``shapes`` has the roof's once it is known."""
+def executor_of(here: Ground, stationary: str) -> Executor:
+    """The universal algorithm, after a first run."""
+    algorithm = get_algorithm("universal")
+    settled = algorithm.settle(here.problem, True, stationary=stationary)
+    trace = algorithm.trace(here.problem, here.comm.rank, **settled)
+    executor = Executor(trace, here.matrices, blas=here.blas, yields=False)
+    here.time(executor)
+    here._compare(Contender("universal", label=f"S-{stationary}"))
+    return executor
+
+
+def measured(
+    here: Ground, plain: Ground, name: str, least: int, budget_s: float, shapes: list
+) -> list[dict]:
+    """Rows of one layout: every stationary matrix, and the same on tiles without gaps (``plain``).
+    ``shapes`` has the roof's once it is known."""
     comm, rows = here.comm, []
     roof = Roof(here.problem, comm, HostWork(here.blas), here.fill, *shapes)
     shapes[:] = [roof.shape]
     for stationary in "CBA":
-        algorithm = get_algorithm("universal")
-        settled = algorithm.settle(here.problem, True, stationary=stationary)
-        trace = algorithm.trace(here.problem, comm.rank, **settled)
-        executor = Executor(trace, here.matrices, blas=here.blas, yields=False)
-        here.time(executor)
-        here._compare(Contender("universal", label=f"S-{stationary}"))
+        executor, other = executor_of(here, stationary), executor_of(plain, stationary)
         products = products_of(executor)
 
         def multiply(products=products) -> None:
@@ -90,21 +105,25 @@ def measured(here: Ground, name: str, least: int, budget_s: float, shapes: list)
             "roof": roof.sample,
             "run": lambda executor=executor: here.time(executor),
             "products": lambda multiply=multiply: timed(comm, multiply),
+            "plain": lambda other=other: plain.time(other),
         }
         turn = lambda turn, what=what: {name: what[name]() for name in [*what][:: 1 - turn % 2 * 2]}
         taken = rounds(comm, turn, least, budget_s)
-        times = undisturbed_times(taken, least, "run", "roof", "products")
-        own = ratio([products_s / run_s for run_s, _, products_s in times])
+        times = undisturbed_times(taken, least, *("run", "roof", "products", "plain"))
+        own = ratio([products_s / run_s for run_s, _, products_s, _ in times])
+        gained = ratio([plain_s / run_s for run_s, _, _, plain_s in times])
         rows.append(
             {
                 "case": f"{name}, S-{stationary}",
-                "steps": len(trace.steps),
-                "median_s": median(run_s for run_s, _, _ in times),
-                **ratio([roof_s / run_s for run_s, roof_s, _ in times]),
+                "steps": len(executor.trace.steps),
+                "median_s": median(run_s for run_s, *_ in times),
+                **ratio([roof_s / run_s for run_s, roof_s, *_ in times]),
                 **{f"products_{name}": value for name, value in own.items()},
+                **{f"without_gaps_{name}": value for name, value in gained.items()},
             }
         )
         executor.close()
+        other.close()
     return rows
 
 
@@ -119,11 +138,19 @@ def main() -> None:
         for layer, sizes in (("MLP-1", (h // 8, 4 * h, h)), ("MLP-2", (h // 8, h, 4 * h))):
             shapes: list = []
             for layout in LAYOUTS:
-                problem = Problem(*sizes, topology.comm.size, *PRESETS[layout])
-                with distributed(problem, topology) as matrices:
-                    here = Ground(topology.comm, problem, matrices, in_place=True)
+                plain = Problem(*sizes, topology.comm.size, *PRESETS[layout])
+                with ExitStack() as stack:
+                    found = [
+                        Ground(
+                            topology.comm,
+                            problem,
+                            stack.enter_context(distributed(problem, topology)),
+                            in_place=True,
+                        )
+                        for problem in (plain.with_gaps(), plain)
+                    ]
                     name = f"{layer} {layout}"
-                    rows += measured(here, name, chosen.iters, chosen.budget, shapes)
+                    rows += measured(*found, name, chosen.iters, chosen.budget, shapes)
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(rows))
 
