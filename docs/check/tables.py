@@ -88,10 +88,61 @@ def core_layers(m: int) -> str:
 def core_collectives() -> str:
     """The 2-D algorithms that sum C, with sums through the window and by MPI."""
     lines = []
-    for case, each in core("collectives").groupby("case", sort=False):
+    for case, each in core("collectives", machine=CORE).groupby("case", sort=False):
         direct, mpi = (only(each, collectives=how) for how in ("direct", "mpi"))
         lines.append((case, _ratio(direct), _ratio(mpi), f"{direct.bar:.2f}", _met(direct)))
     return table(["algorithm", "direct", "mpi", "bar of direct", "met"], lines)
+
+
+def _paired(row, name: str = "") -> str:
+    """The median of paired ratios, and its interval.
+
+    Examples
+    --------
+    >>> _paired(next(DataFrame({"ratio": [0.98], "low": [0.97], "high": [0.99]}).itertuples()))
+    '0.98 (0.97–0.99)'
+    """
+    middle, low, high = (getattr(row, f"{name}{each}") for each in ("ratio", "low", "high"))
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+@block
+def core_small() -> str:
+    """Layers of few rows against the roof, their own products, and tiles without gaps."""
+    return table(
+        ["case", "ratio to the roof", "to its own products", "time without gaps", "bar", "met"],
+        [
+            (
+                row.case,
+                _paired(row),
+                _paired(row, "products_"),
+                _paired(row, "without_gaps_"),
+                f"{row.bar:.2f}",
+                "yes" if row.ratio >= row.bar else "no",
+            )
+            for row in core("small", machine=CORE).itertuples()
+        ],
+    )
+
+
+@block
+def core_sockets() -> str:
+    """Every rank remote: the ratio to the roof, the bound, and the share of it that is reached."""
+    return table(
+        ["case", "MiB each way", "ratio to the roof", "bound", "of the bound", "bar", "met"],
+        [
+            (
+                row.case,
+                f"{row.bytes_out / 2**20:.0f}",
+                _paired(row),
+                f"{row.bound:.2f}",
+                _paired(row, "of_bound_"),
+                f"{row.bar:.2f}",
+                "yes" if row.of_bound_ratio >= row.bar else "no",
+            )
+            for row in core("sockets", machine=CORE).itertuples()
+        ],
+    )
 
 
 def _against_bars(found: DataFrame) -> str:
