@@ -95,6 +95,16 @@ LINES = {
     3: {},
     4: {},
 }
+#: Tiles wide enough that their rows lie apart (``Problem.gaps``): views of them, panels, sums.
+WIDE = ["-m", 330, "-n", 700, "-k", 640, "--iters", 2, "--budget", 0, "--threads", 1]
+WIDE += ["--a", "tiles:100x300", "--b", "tiles:300x256@1x3"]
+APART = {
+    "C, panels": ["--c", "block", "--stationary", "C", "--assemble", "always"],
+    "B, transposed": ["--c", "column", "--stationary", "B", "--transpose", "ab"],
+    "A, replicas, signals": ["--c", "row/c3", "--stationary", "A", "--signals", "auto"],
+    "C, beta, float64": ["--c", "column", "--stationary", "C", "--beta", 2, "--dtype", "float64"],
+}
+LINES[3] = {name: [*WIDE, *_more] for name, _more in APART.items()}
 for _words in REPEATS:
     _name = f"repeats {' '.join(map(str, _words))}"
     LINES[2][_name] = [*SIZES, "--threads", 1, "--no-roof", *_words]
@@ -335,6 +345,13 @@ def test_an_operand_overrides_the_preset(ended):
     record = ended(2, "preset").json()
     assert [record[name] for name in "abc"] == ["tiles:8x8", "column", "column"]
     assert record["preset"] == "inner" and record["error"] == 0
+
+
+@pytest.mark.parametrize("name", APART)
+def test_wide_tiles_whose_rows_lie_apart_are_multiplied_exactly(ended, name):
+    record = ended(3, name).json()
+    assert (record["status"], record["error"]) == ("ok", 0)
+    assert record["transport"] == "direct" and record["direct_bytes"] + record["get_bytes"] > 0
 
 
 def test_throttled_takes_as_long_as_its_timer(ended):
