@@ -37,7 +37,7 @@ from drbench.program.trace import Trace
 from .blas import Blas, load_blas, prepared
 from .collectives import Call
 from .frame import Frame
-from .kernels.elementwise import apply
+from .kernels.elementwise import apply, panels
 from .matrix import Window
 from .throttle import Throttle
 
@@ -254,6 +254,12 @@ class Executor(Frame):
     def _bind(self, matrices: dict) -> None:
         super()._bind(matrices)
         self._computes = [step.index for step in self.trace.steps if step.computes]
+        #: What functions between products write on the way.
+        self._held = {
+            step.index: panels(step.function, self.values[step.index])
+            for step in self.trace.steps
+            if type(step) is Map
+        }
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
         goes = self._handed_over()
@@ -787,7 +793,7 @@ class Executor(Frame):
         if kind is Map:
             with self.clock.phase("pack"):
                 taken = [self.values[value.index] for value in step.inputs]
-                apply(step.function, self.values[t], taken)
+                apply(step.function, self.values[t], taken, self._held[t])
             return
         with self.clock.phase("accumulate"):
             target, beta = self.values[t], self._beta(step.beta)
