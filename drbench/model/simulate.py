@@ -144,7 +144,7 @@ class Simulator:
     def __init__(self, traces: Sequence[Trace], machine: Machine, folded: Collection[str] = ()):
         self.traces, self.machine, self.folded = traces, machine, folded
         self._tables: Tables | None = None
-        self._checked = False
+        self._checked = self._asked = False
 
     def run(
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
@@ -154,8 +154,9 @@ class Simulator:
         loop = None if timeline or self.folded else find_loop()
         if not self._checked:
             pairs_of(traces)
-            self._tables = tables_of(traces, machine) if loop else None
             self._checked = True
+        if loop and not self._asked:  # a timeline needs none
+            self._tables, self._asked = tables_of(traces, machine), True
         found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
         if found is None:
             return _Run(traces, machine, prefetch, timeline, self.folded).run(within_s)

@@ -174,6 +174,15 @@ def test_a_timeline_is_made_by_the_python_loop(both):
     assert found.timeline == expected.timeline != []
 
 
+def test_after_a_timeline_the_compiled_loop_runs(compiled, monkeypatch):
+    simulator = Simulator(row_traces(), toy())
+    monkeypatch.setenv(loop.VARIABLE, "compiled")
+    monkeypatch.setattr(loop, "BUILT", compiled.path)
+    with_timeline = simulator.run(timeline=True)
+    monkeypatch.setattr("drbench.model.simulate._Run", None)
+    assert simulator.run().time_s == with_timeline.time_s
+
+
 def test_puts_are_simulated(both):
     """Which no algorithm has."""
 
