@@ -107,7 +107,7 @@ def one_node(size: int, repeats: str) -> Iterator[dict]:
             yield ratio(f"{layout}, S-{stationary}", 0.85, found, table="rma")
 
 
-def mlp(m: int, h: int, bar: float, repeats: str, **more) -> Iterator[dict]:
+def mlp(m: int, h: int, bar: float, repeats: str, /, **more) -> Iterator[dict]:
     """Both layers of an MLP of hidden size h, every preset with C and with B staying."""
     for name, sizes in (("MLP-1", (m, 4 * h, h)), ("MLP-2", (m, h, 4 * h))):
         for layout in ("row", "column", "inner", "outer", "block"):

@@ -126,3 +126,20 @@ def test_the_table_and_the_file_say_the_same(committed, tmp_path, monkeypatch, c
     assert "0.90 (0.89-0.91)" in shown_ and "-7 %" in shown_ and "missed" in shown_
     told = json.loads(out.read_text())
     assert [bar["verdict"] for bar in told] == ["missed", "met"]
+
+
+@pytest.mark.parametrize(
+    "section, count", [("one_node", 42), ("layers", 40), ("collectives", 16), ("remote", 21)]
+)
+def test_a_section_has_a_row_for_each_of_its_cases(monkeypatch, section, count):
+    """What runs is made up: a section that cannot be run is found before half an hour is spent."""
+    asked = []
+
+    def run(ranks, *arguments, env=None):
+        asked.append((*arguments, *(env or {})))
+        return {"percent_of_roof": 98.0, "command": "drbench run"}
+
+    monkeypatch.setattr(core, "run", run)
+    rows = list(core.SECTIONS[section](4096, "--iters 5 --budget 8"))
+    assert len(rows) == len(asked) == len({*asked}) == count
+    assert all(row["percent_of_roof"] == 98.0 and row["case"] for row in rows)
