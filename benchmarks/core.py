@@ -253,6 +253,7 @@ def planning(size: int, repeats: str) -> Iterator[dict]:
     from algorithms import get_algorithm
     from drbench.program.problem import Problem
 
+    get_algorithm("universal").trace(Problem(8, 8, 8, 1), 0)  # imports what planning needs
     for grid, bar_s in ((64, 0.02), (512, 0.3)):
         text = f"tiles:{262144 // grid}x{262144 // grid}@64x64"
         problem = Problem(262144, 262144, 262144, 4096, text, text, text)

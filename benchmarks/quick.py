@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import core
 from launch.host.show import console, table
 
-COMMITTED = ROOT / "results/measured/spr-2core/performance"
+COMMITTED = ROOT / "results/measured/epyc-2core/performance"
 #: Of a case: at least so many pairs, as an interval needs them, and seconds.
 REPEATS = ("--iters", "6", "--budget", "2")
 #: (section, case, columns that choose among its rows), those first that say most.
