@@ -35,9 +35,9 @@ def committed_figures() -> list[dict]:
     return tomllib.loads((RESULTS / "figures.toml").read_text(encoding="utf-8"))["figure"]
 
 
-def core(section: str, machine: str = HERE, **fields) -> DataFrame:
-    """Rows of a section of benchmarks/core.py, measured on a machine, with these values."""
-    return where(rows(f"{machine}/performance/{section}.csv"), **fields)
+def core(section: str, **fields) -> DataFrame:
+    """Rows of a section of benchmarks/core.py with these values."""
+    return where(rows(f"{CORE}/performance/{section}.csv"), **fields)
 
 
 def where(table: DataFrame, /, **fields) -> DataFrame:

@@ -67,6 +67,18 @@ def _ratio(row) -> str:
     return f"[{text}]" if str(row.noisy) == "True" else text
 
 
+def _interval(row, name: str = "") -> str:
+    """A median of ratios, and its interval.
+
+    Examples
+    --------
+    >>> _interval(next(DataFrame({"ratio": [0.98], "low": [0.97], "high": [0.99]}).itertuples()))
+    '0.98 (0.97–0.99)'
+    """
+    middle, low, high = (getattr(row, f"{name}{each}") for each in ("ratio", "low", "high"))
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
 def _met(row, limit: float = 1.0) -> str:
     return "yes" if row.percent_of_roof >= 100 * row.bar * limit else "no"
 
@@ -88,22 +100,10 @@ def core_layers(m: int) -> str:
 def core_collectives() -> str:
     """The 2-D algorithms that sum C, with sums through the window and by MPI."""
     lines = []
-    for case, each in core("collectives", machine=CORE).groupby("case", sort=False):
+    for case, each in core("collectives").groupby("case", sort=False):
         direct, mpi = (only(each, collectives=how) for how in ("direct", "mpi"))
         lines.append((case, _ratio(direct), _ratio(mpi), f"{direct.bar:.2f}", _met(direct)))
     return table(["algorithm", "direct", "mpi", "bar of direct", "met"], lines)
-
-
-def _paired(row, name: str = "") -> str:
-    """The median of paired ratios, and its interval.
-
-    Examples
-    --------
-    >>> _paired(next(DataFrame({"ratio": [0.98], "low": [0.97], "high": [0.99]}).itertuples()))
-    '0.98 (0.97–0.99)'
-    """
-    middle, low, high = (getattr(row, f"{name}{each}") for each in ("ratio", "low", "high"))
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 @block
@@ -114,13 +114,13 @@ def core_small() -> str:
         [
             (
                 row.case,
-                _paired(row),
-                _paired(row, "products_"),
-                _paired(row, "without_gaps_"),
+                _interval(row),
+                _interval(row, "products_"),
+                _interval(row, "without_gaps_"),
                 f"{row.bar:.2f}",
                 "yes" if row.ratio >= row.bar else "no",
             )
-            for row in core("small", machine=CORE).itertuples()
+            for row in core("small").itertuples()
         ],
     )
 
@@ -134,13 +134,13 @@ def core_sockets() -> str:
             (
                 row.case,
                 f"{row.bytes_out / 2**20:.0f}",
-                _paired(row),
+                _interval(row),
                 f"{row.bound:.2f}",
-                _paired(row, "of_bound_"),
+                _interval(row, "of_bound_"),
                 f"{row.bar:.2f}",
                 "yes" if row.of_bound_ratio >= row.bar else "no",
             )
-            for row in core("sockets", machine=CORE).itertuples()
+            for row in core("sockets").itertuples()
         ],
     )
 
@@ -216,12 +216,6 @@ def core_overlap() -> str:
 _KINDS = ("gather", "reduce")
 
 
-def _interval(row, name: str = "ratio", low: str = "low", high: str = "high") -> str:
-    """A median and its interval."""
-    middle, *ends = (getattr(row, each) for each in (name, low, high))
-    return f"{middle:.2f} ({ends[0]:.2f}–{ends[1]:.2f})"
-
-
 @block
 def core_throttled(*kinds: str) -> str:
     """Times of fused overlap over the larger of compute and transfers, or over their sum."""
@@ -282,6 +276,23 @@ def _middle_or_range(row) -> str:
     if row.least_s == row.most_s:
         return _time(row.least_s)
     return f"{_time(row.least_s)} to {_time(row.most_s)}"
+
+
+@block
+def core_executor() -> str:
+    """What a step of next to no work takes of a core."""
+    return table(
+        ["products of 8 x 8 x 8, and their steps", "a step", "bar", "met"],
+        [
+            (
+                row.case,
+                _time(row.median_s),
+                _time(row.bar_s),
+                "yes" if row.median_s <= row.bar_s else "no",
+            )
+            for row in core("executor").itertuples()
+        ],
+    )
 
 
 @block

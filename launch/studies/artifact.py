@@ -494,7 +494,7 @@ def measured_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     """S1 and so on, on the measurements of the machine that the documentation tells of."""
     from .measured_claims import check
 
-    return check(results / "measured/spr-2core", wanted)
+    return check(results / "measured/epyc-2core", wanted)
 
 
 #: Claims by the letters that their names begin with: the command that prints them, what checks

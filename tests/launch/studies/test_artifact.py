@@ -109,7 +109,7 @@ def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, tex
         for row in rows[::2]:
             row[column] = text
 
-    rewrite(place.results / "measured/spr-2core" / name, every_second)
+    rewrite(place.results / "measured/epyc-2core" / name, every_second)
     assert words(place, claim) == {claim: "FAIL"}
 
 
