@@ -87,7 +87,8 @@ class Assembly:
     pieces, products : int
         Products without, and with it.
     pieces_s, seconds : float
-        What they take by the model, with all copies.
+        What they take by the model, with all copies; over links of the model also what comes and
+        goes, beside the pieces if they take longer, and apart from the products.
     copied : int
         Elements of A and B that are copied into panels, and of C out of scratch.
     """
