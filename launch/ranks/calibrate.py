@@ -183,7 +183,8 @@ def _by_nodes(comm):
 
 def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     """What is held against its prediction, by the name of its residuals: on the cores of one node
-    over every transport.
+    over every transport. Nothing is assembled in them: what would be is decided by a model, and
+    there is none yet when they run, so that other programs would be predicted than ran.
 
     Examples
     --------
@@ -198,7 +199,7 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
             Case(
                 *(_UNIT * extent for extent in shape),
                 *layouts.split(),
-                options={"stationary": stationary},
+                options={"stationary": stationary, "assemble": "never"},
                 transport=transport,
                 backend=backend,
                 check=False,
