@@ -137,6 +137,8 @@ class Roof:
         for place, name in enumerate("AB"):  # the shape with the largest operand fills all of it
             largest = max(shapes, key=lambda shape: _operands(shape)[place][0])
             work.fill(self._whole(largest)[place], fill, name)
+        if shape:  # tried before in other memory: the pages of this one are still untouched
+            self._seconds(shape)
         self.shape = shape or fastest(shapes, self._seconds)
         self._operands = self._views(self.shape)
 
