@@ -12,6 +12,9 @@ CONCORDANT = 0.97
 NEAR = 0.06
 #: With look-ahead a case takes at most so much of the larger of its compute and its transfers.
 OVERLAPPED = 1.10
+#: Times of drbench's fastest over the best peer's in the same rounds, to the ends of their 95 %
+#: intervals: below 1 as the peer comes; with the fastest of its settings, what may not be exceeded.
+AHEAD, AS_FAST = 1.0, 1 / 0.98
 
 
 class _Measured:
@@ -97,6 +100,29 @@ def _planned(measured: _Measured):
     return share.max() <= 1, f"at most {share.max():.2f} of the bar in {len(found)} cases"
 
 
+def _peers(measured: _Measured):
+    from .peers.tables import best_settings, lines
+
+    found = [
+        each
+        for each in best_settings(lines(measured.table("peers-p2")))
+        if each.who == "drbench" and each.rounds >= 9
+    ]
+    held = [
+        line.ratio_high is not None
+        and line.ratio_high < AHEAD
+        and line.best_high is not None
+        and line.best_low <= AS_FAST
+        for line in found
+    ]
+    told = [
+        f"{line.shape}: {line.ratio:.2f} of {line.reference}, at most {line.ratio_high:.2f}; "
+        f"{line.best_ratio:.2f} of {line.best_reference}"
+        for line in found
+    ]
+    return bool(held) and all(held), "; ".join(told) or "no shape in nine rounds"
+
+
 _MISALIGNED = "case.str.startswith('misaligned')"
 #: Claim -> (its words, check).
 CLAIMS: dict[str, tuple[str, Callable]] = {
@@ -132,6 +158,10 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
         _overlap,
     ),
     "S11": ("planning stays below its bars", _planned),
+    "S12": (
+        "2 ranks: ahead of the best peer as it comes, and not behind its best setting",
+        _peers,
+    ),
 }
 #: Claims that do not hold, and where the documentation says why.
 KNOWN = {

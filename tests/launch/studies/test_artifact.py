@@ -100,6 +100,7 @@ def test_a_file_that_is_missing_or_new_fails(place):
         ("S9", "performance/remote.csv", "percent_of_roof", "79.9"),
         ("S10", "performance/overlap.csv", "time_over_max", "1.11"),
         ("S11", "performance/planning.csv", "most_s", "0.4"),
+        ("S12", "peers-p2/records.csv", "median_s", "0.001"),
         ("S2", "model/throttled/measured.csv", "median_s", "0.001"),
         ("S1", "model/rma/measured.csv", "median_s", "0.001"),
     ],
