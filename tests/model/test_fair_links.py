@@ -17,6 +17,7 @@ from drbench.errors import UsageError
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
 from drbench.model.links import ARBITRATIONS, Transfer, speeds
+from drbench.model.links.levels import Levels
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
@@ -44,24 +45,62 @@ def test_speeds_are_those_of_progressive_filling_in_fractions(asked):
     assert found == pytest.approx([float(each) for each in filled(asked)], rel=1e-12)
 
 
+def check_max_min(asked, found):
+    """The definition: each flow is at its full rate, or on a full link where none is faster."""
+    carried = [rate * speed for (rate, _), speed in zip(asked, found)]
+    taken, fastest = {}, {}
+    for (_, uses), speed, rate in zip(asked, found, carried):
+        for link, share in uses.items():
+            taken[link] = taken.get(link, 0.0) + share * speed
+            fastest[link] = max(fastest.get(link, 0.0), rate)
+    assert max(taken.values(), default=0.0) <= 1 + 1e-9
+    for (_, uses), speed, rate in zip(asked, found, carried):
+        assert speed == 1 or any(
+            taken[link] > 1 - 1e-9 and rate >= fastest[link] * (1 - 1e-9) for link in uses
+        )
+
+
 @settings(quick, max_examples=300)
 @given(flows)
 def test_nobody_could_be_faster_without_slowing_one_who_is_no_faster(asked):
-    """The definition: each flow is at its full rate, or on a full link where none is faster."""
-    found = speeds([(rate, tuple(uses.items())) for rate, uses in asked])
-    carried = [rate * speed for (rate, _), speed in zip(asked, found)]
-    taken = dict.fromkeys(range(6), 0.0)
-    for (_, uses), speed in zip(asked, found):
-        for link, share in uses.items():
-            taken[link] += share * speed
-    assert max(taken.values()) <= 1 + 1e-9
-    for (_, uses), speed, rate in zip(asked, found, carried):
-        assert speed == 1 or any(
-            taken[link] > 1 - 1e-9
-            and rate
-            >= max(carried[f] for f, (_, other) in enumerate(asked) if link in other) * (1 - 1e-9)
-            for link in uses
-        )
+    check_max_min(asked, speeds([(rate, tuple(uses.items())) for rate, uses in asked]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rates_stay_max_min_while_flows_come_and_go(seed):
+    """Some at a time, so that nobody may be forgotten whom a change concerns far away."""
+    rng = random.Random(seed)
+    links, levels = rng.choice([5, 12, 30]), Levels()
+    going, speed = {}, {}
+    for name in range(150):
+        rate, ways = rng.choice([1.0, 1.0, 0.4, 7.25, 1e3]), rng.sample(range(links), 3)
+        uses = {way: rng.choice([1.0, 1.0, 0.3]) for way in ways[: rng.randint(1, 3)]}
+        going[name], speed[name] = (rate, uses), 1.0
+        changed = levels.come(name, rate, tuple(uses.items()))
+        for leaves in rng.sample(sorted(going), rng.choice([0, 0, 0, 1, 1, min(4, len(going))])):
+            del going[leaves], speed[leaves]
+            changed |= levels.go(leaves)
+        if changed and rng.random() < 0.7:
+            speed |= levels.settle()
+            check_max_min(list(going.values()), list(map(speed.get, going)))
+    speed |= levels.settle()
+    assert list(map(speed.get, going)) == pytest.approx(
+        speeds([(rate, tuple(uses.items())) for rate, uses in going.values()]), rel=1e-11
+    )
+
+
+def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
+    """A long row in which each flow shares a link with the next: one comes in the middle, and what
+    it changes ends a few links further."""
+    levels, looked = Levels(), []
+    for x in range(300):
+        levels.come(x, 1.0, ((x, 0.7), (x + 1, 0.7)))
+    assert dict(levels.settle())[150] == pytest.approx(1 / 1.4)
+    level_of = Levels._level_of
+    monkeypatch.setattr(Levels, "_level_of", lambda *a: looked.append(a[1]) or level_of(*a))
+    levels.come("new", 1.0, ((150, 0.7),))
+    list(levels.settle())
+    assert 150 in looked and len(looked) < 30
 
 
 def ends_of(transfers, arbitration):

@@ -6,8 +6,9 @@ A transfer is asked for, may wait in a lane, and then goes by one of two rules
 (:class:`FirstCome`), or transfers share links max-min fairly (:class:`Fair`).
 """
 
-from .fair import Fair, speeds
+from .fair import Fair
 from .first_come import FirstCome
+from .levels import speeds
 from .transfer import Engines, Lanes, Transfer
 
 #: How transfers get over links, by the word that users say.

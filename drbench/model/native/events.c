@@ -4,8 +4,8 @@
 
    The mirror, function by function: Scheduler of drbench/plan/schedule.py (look_ahead, advance,
    ready, take, next_compute, finished), Rank of rank.py (predict, slowed, beside, on_core, between),
-   links/first_come.py (fifo_*), links/fair.py (fair_*, set_speeds), Lanes and Engines of
-   links/transfer.py, simulate_signals.py, and simulate.py itself. Left to Python: group steps, parts
+   links/first_come.py (fifo_*), links/fair.py (fair_*) and levels.py (find_levels), Lanes and Engines
+   of links/transfer.py, simulate_signals.py, and simulate.py itself. Left to Python: group steps, parts
    of a kernel, timelines, folded groups.
 
    A step is an integer, all ranks' one after another; a transfer is named by its step, and so is a
@@ -16,8 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI 1
-#define FULL (1 + 1e-9) /* a link that is wanted no more than this is nobody's limit */
+#define ABI 2
+/* Of links/levels.py. */
+#define FULL (1 + 1e-9)
+#define SAME 1e-13
+#define PATIENCE 20
 
 /* What a step does when it is started. */
 enum { ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE };
@@ -89,19 +92,14 @@ typedef struct {
 } Rank;
 
 typedef struct {
-    double full;
-    int32_t flow;
-} ByFull;
-
-typedef struct {
-    double level;
-    int32_t at;
-} Level;
+    double rate, takes;
+} Most;
 
 typedef struct {
     Simulation *in;
-    Event *heap;
+    Event *heap, *dues;
     int64_t count, room, order;
+    int32_t due_count, *due_at; /* of a step the place of its end, from 1 */
     double end;
     Rank *rank;
     int32_t *rank_of, *before, *fences, *missing, *taker0, *takers, *comm, *waiting, *unfinished;
@@ -117,17 +115,13 @@ typedef struct {
     int64_t age, *ages;
     uint8_t *busy; /* fifo */
     Crowd *crowd;
+    int32_t *fronts;
     /* fair: of transfers, of links, and of the places of transfers on links */
-    double *left, *speed, *since, *wanted;
-    int32_t *version, *node0, *head, *tail, *users_on, *node_next, *node_prev, *node_step;
-    uint8_t *on_links, *is_changed, *link_seen, *flow_seen;
-    int32_t *changed, changes, *links, *flows;
-    /* set_speeds: */
-    double *rest, *found, *user_rate;
-    int32_t *place, *use0, *use_link, *user0, *user_at, *user_flow, *rising, *fill;
-    double *use_share;
-    ByFull *by_full;
-    Level *levels;
+    double *left, *speed, *since, *wanted, *level;
+    int32_t *node0, *head, *tail, *users_on, *node_next, *node_prev, *node_step;
+    uint8_t *on_links, *is_changed, *is_queued;
+    int32_t *changed, changes, *queue, queue_from, queue_to;
+    Most *most;
     int failed;
     void **owned;
     int32_t owning, own_room;
@@ -186,6 +180,49 @@ static void at(State *s, double time, int what, int32_t a, int32_t b)
         i = up;
     }
     s->heap[i] = event;
+}
+
+/* Ends of transfers whose speed changes, one of each: a heap too, in which an end can move. */
+
+static void put_due(State *s, int32_t i, Event event)
+{
+    s->dues[i] = event;
+    s->due_at[event.a] = i + 1;
+}
+
+static void settle_due(State *s, int32_t i, Event event)
+{
+    while (i && before(&event, &s->dues[(i - 1) / 2])) {
+        put_due(s, i, s->dues[(i - 1) / 2]);
+        i = (i - 1) / 2;
+    }
+    for (;;) {
+        int32_t down = 2 * i + 1;
+        if (down >= s->due_count)
+            break;
+        if (down + 1 < s->due_count && before(&s->dues[down + 1], &s->dues[down]))
+            down++;
+        if (!before(&s->dues[down], &event))
+            break;
+        put_due(s, i, s->dues[down]);
+        i = down;
+    }
+    put_due(s, i, event);
+}
+
+static void due(State *s, double time, int32_t t)
+{
+    Event event = {time, (++s->order << 4) | DUE, t, 0};
+    settle_due(s, s->due_at[t] ? s->due_at[t] - 1 : s->due_count++, event);
+}
+
+static Event pop_due(State *s)
+{
+    Event top = s->dues[0], last = s->dues[--s->due_count];
+    s->due_at[top.a] = 0;
+    if (s->due_count)
+        settle_due(s, 0, last);
+    return top;
 }
 
 static Event pop(State *s)
@@ -576,7 +613,7 @@ static void fifo_free(State *s, int32_t t, double share, double now)
 {
     const Simulation *in = s->in;
     int32_t row = in->row[t], from = in->resource0[row], to = in->resource0[row + 1];
-    int32_t *fronts = s->links, count = 0;
+    int32_t *fronts = s->fronts, count = 0;
     for (int32_t i = from; i < to; i++)
         if (share < 0 || in->shares[i] == share) {
             s->busy[in->on[i]] = 0;
@@ -648,7 +685,7 @@ static void fair_ask(State *s, int32_t t, double now)
         fair_change(s, t, now);
     else {
         s->speed[t] = 1.0;
-        at(s, now + s->left[t], DUE, t, s->version[t]);
+        due(s, now + s->left[t], t);
     }
 }
 
@@ -679,168 +716,91 @@ static void fair_release(State *s, int32_t t, double now)
         fair_change(s, t, now);
 }
 
-/* The transfers that may change, into flows. */
-static int32_t fair_joined(State *s)
+/* Levels of links/levels.py. */
+
+static void look_at(State *s, int32_t link)
+{
+    if (s->is_queued[link])
+        return;
+    s->is_queued[link] = 1;
+    s->queue[s->queue_to++] = link;
+    if (s->queue_to > s->in->resources)
+        s->queue_to = 0;
+}
+
+static double rate_of(const State *s, int32_t t, int32_t but)
 {
     const Simulation *in = s->in;
-    int32_t links = s->changes, flows = 0;
-    for (int32_t x = 0; x < links; x++) {
-        s->links[x] = s->changed[x];
-        s->is_changed[s->links[x]] = 0;
-        s->link_seen[s->links[x]] = 1;
+    int32_t row = in->row[t];
+    double rate = in->bytes_per_s[row];
+    for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++)
+        if (in->on[i] != but && s->level[in->on[i]] < rate)
+            rate = s->level[in->on[i]];
+    return rate;
+}
+
+static double level_of(State *s, int32_t link)
+{
+    const Simulation *in = s->in;
+    if (s->wanted[link] <= FULL)
+        return INFINITY;
+    int32_t count = 0;
+    double wants = 0, taken = 0;
+    for (int32_t node = s->head[link]; node >= 0; node = s->node_next[node]) {
+        int32_t t = s->node_step[node], row = in->row[t];
+        double share = share_of(in, row, in->resource0[row] + node - s->node0[t]);
+        Most most = {rate_of(s, t, link), share / in->bytes_per_s[row]};
+        s->most[count++] = most;
+        wants += most.takes;
+        taken += most.takes * most.rate;
     }
-    s->changes = 0;
-    for (int32_t x = 0; x < links; x++) { /* grows */
-        int32_t link = s->links[x];
+    if (taken <= 1 + SAME)
+        return INFINITY;
+    double found = 0, higher = 1.0 / wants;
+    while (higher > found) {
+        double rest = 1.0;
+        found = higher;
+        wants = 0;
+        for (int32_t x = 0; x < count; x++)
+            if (s->most[x].rate < found)
+                rest -= s->most[x].takes * s->most[x].rate;
+            else
+                wants += s->most[x].takes;
+        higher = wants ? rest / wants : found;
+    }
+    return found;
+}
+
+/* Links whose level moved are added to .changed. */
+static void find_levels(State *s)
+{
+    const Simulation *in = s->in;
+    for (int32_t x = 0; x < s->changes; x++)
+        look_at(s, s->changed[x]);
+    for (int64_t looked = 0; s->queue_from != s->queue_to; looked++) {
+        int32_t link = s->queue[s->queue_from++];
+        if (s->queue_from > in->resources)
+            s->queue_from = 0;
+        s->is_queued[link] = 0;
+        double same = ldexp(SAME, (int)(looked >> PATIENCE));
+        double old = s->level[link], new = level_of(s, link);
+        if (new == old || (old < INFINITY && fabs(new - old) <= same * old))
+            continue;
+        s->level[link] = new;
+        if (!s->is_changed[link]) {
+            s->is_changed[link] = 1;
+            s->changed[s->changes++] = link;
+        }
+        double low = new < old ? new : old;
         int32_t node = s->users_on[link] ? s->head[link] : -1;
         for (; node >= 0; node = s->node_next[node]) {
-            int32_t t = s->node_step[node], row = in->row[t];
-            if (s->flow_seen[t])
+            int32_t row = in->row[s->node_step[node]];
+            if (in->bytes_per_s[row] <= low)
                 continue;
-            s->flow_seen[t] = 1;
-            s->flows[flows++] = t;
-            for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++)
-                if (!s->link_seen[in->on[i]] && s->wanted[in->on[i]] > FULL) {
-                    s->link_seen[in->on[i]] = 1;
-                    s->links[links++] = in->on[i];
-                }
-        }
-    }
-    for (int32_t x = 0; x < links; x++)
-        s->link_seen[s->links[x]] = 0;
-    for (int32_t f = 0; f < flows; f++)
-        s->flow_seen[s->flows[f]] = 0;
-    return flows;
-}
-
-static int fastest_first(const void *x, const void *y)
-{
-    const ByFull *one = x, *two = y;
-    if (one->full != two->full)
-        return one->full > two->full ? -1 : 1;
-    return (one->flow > two->flow) - (one->flow < two->flow);
-}
-
-static int lower(const Level *x, const Level *y)
-{
-    return x->level < y->level || (x->level == y->level && x->at < y->at);
-}
-
-static void sink(Level *heap, int32_t count, int32_t i)
-{
-    Level last = heap[i];
-    for (;;) {
-        int32_t down = 2 * i + 1;
-        if (down >= count)
-            break;
-        if (down + 1 < count && lower(&heap[down + 1], &heap[down]))
-            down++;
-        if (!lower(&heap[down], &last))
-            break;
-        heap[i] = heap[down];
-        i = down;
-    }
-    heap[i] = last;
-}
-
-static double wanted_by_rising(const State *s, int32_t link)
-{
-    double total = 0;
-    for (int32_t u = s->user0[link]; u < s->user0[link + 1]; u++)
-        if (!s->found[s->user_flow[u]])
-            total += s->user_rate[u];
-    return total;
-}
-
-/* speeds() of links/fair.py, of the flows, on the links that are crowded: into found. */
-static void set_speeds(State *s, int32_t flows)
-{
-    const Simulation *in = s->in;
-    int32_t links = 0, uses = 0;
-    for (int32_t f = 0; f < flows; f++) { /* links in the order in which they are met */
-        int32_t row = in->row[s->flows[f]];
-        s->use0[f] = uses;
-        s->found[f] = 0;
-        s->by_full[f] = (ByFull){in->bytes_per_s[row], f};
-        for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++) {
-            int32_t link = in->on[i];
-            if (!(s->wanted[link] > FULL))
-                continue;
-            if (!s->link_seen[link]) {
-                s->link_seen[link] = 1;
-                s->links[links] = link;
-                s->place[link] = links;
-                s->rising[links++] = 0;
-            }
-            s->rising[s->place[link]]++;
-            s->use_link[uses] = s->place[link];
-            s->use_share[uses++] = share_of(in, row, i);
-        }
-    }
-    s->use0[flows] = uses;
-    for (int32_t x = 0, from = 0; x < links; x++) {
-        s->link_seen[s->links[x]] = 0;
-        s->user0[x] = s->fill[x] = from;
-        from += s->rising[x];
-        s->user0[x + 1] = from;
-        s->rest[x] = 1.0;
-    }
-    for (int32_t f = 0; f < flows; f++)
-        for (int32_t u = s->use0[f]; u < s->use0[f + 1]; u++) {
-            int32_t place = s->fill[s->use_link[u]]++;
-            s->user_flow[place] = f;
-            s->user_rate[place] = s->use_share[u] / s->by_full[f].full;
-        }
-    int32_t heap = links, left = flows;
-    for (int32_t x = 0; x < links; x++)
-        s->levels[x] = (Level){1.0 / wanted_by_rising(s, x), x};
-    for (int32_t x = links / 2 - 1; x >= 0; x--)
-        sink(s->levels, heap, x);
-    /* by_full is in order of flows until here */
-    int equal = 1;
-    for (int32_t f = 1; f < flows && equal; f++)
-        equal = s->by_full[f].full == s->by_full[0].full;
-    if (!equal)
-        qsort(s->by_full, (size_t)flows, sizeof *s->by_full, fastest_first);
-    double level = 0;
-    while (left) {
-        int32_t slowest = s->by_full[left - 1].flow, stops = -1; /* itself, or those of a link */
-        if (s->found[slowest]) {
-            left--;
-            continue;
-        }
-        double least = s->by_full[left - 1].full;
-        while (heap) {
-            int32_t link = s->levels[0].at;
-            if (!s->rising[link]) {
-                s->levels[0] = s->levels[--heap];
-                if (heap)
-                    sink(s->levels, heap, 0);
-                continue;
-            }
-            double now = s->rest[link] / wanted_by_rising(s, link);
-            if (now > s->levels[0].level) { /* some of its flows have stopped since */
-                s->levels[0].level = now;
-                sink(s->levels, heap, 0);
-                continue;
-            }
-            if (s->levels[0].level < least) {
-                least = s->levels[0].level;
-                stops = link;
-            }
-            break;
-        }
-        level = level > least ? level : least;
-        int32_t from = stops < 0 ? 0 : s->user0[stops], to = stops < 0 ? 1 : s->user0[stops + 1];
-        for (int32_t u = from; u < to; u++) {
-            int32_t f = stops < 0 ? slowest : s->user_flow[u];
-            if (s->found[f])
-                continue;
-            double speed = level / in->bytes_per_s[in->row[s->flows[f]]];
-            s->found[f] = speed = speed < 1.0 ? speed : 1.0;
-            for (int32_t x = s->use0[f]; x < s->use0[f + 1]; x++) {
-                s->rest[s->use_link[x]] -= s->use_share[x] * speed;
-                s->rising[s->use_link[x]]--;
+            for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++) {
+                int32_t other = in->on[i];
+                if (other != link && s->level[other] > low && s->wanted[other] > FULL)
+                    look_at(s, other);
             }
         }
     }
@@ -848,20 +808,25 @@ static void set_speeds(State *s, int32_t flows)
 
 static void fair_settle(State *s, double now)
 {
-    int32_t flows = fair_joined(s);
-    set_speeds(s, flows);
-    for (int32_t f = 0; f < flows; f++) {
-        int32_t t = s->flows[f];
-        double speed = s->found[f];
-        if (speed == s->speed[t])
-            continue;
-        double left = s->left[t] - s->speed[t] * (now - s->since[t]);
-        s->left[t] = left > 0.0 ? left : 0.0;
-        s->speed[t] = speed;
-        s->since[t] = now;
-        s->version[t]++;
-        at(s, now + s->left[t] / speed, DUE, t, s->version[t]);
+    const Simulation *in = s->in;
+    find_levels(s);
+    for (int32_t x = 0; x < s->changes; x++) {
+        int32_t link = s->changed[x];
+        s->is_changed[link] = 0;
+        int32_t node = s->users_on[link] ? s->head[link] : -1;
+        for (; node >= 0; node = s->node_next[node]) {
+            int32_t t = s->node_step[node];
+            double speed = rate_of(s, t, -1) / in->bytes_per_s[in->row[t]];
+            if (speed == s->speed[t])
+                continue;
+            double left = s->left[t] - s->speed[t] * (now - s->since[t]);
+            s->left[t] = left > 0.0 ? left : 0.0;
+            s->speed[t] = speed;
+            s->since[t] = now;
+            due(s, now + s->left[t] / speed, t);
+        }
     }
+    s->changes = 0;
 }
 
 /* lanes and copy engines */
@@ -1122,8 +1087,7 @@ static void act(State *s, const Event *event)
         fifo_free(s, a, s->in->shares[event->b], now);
         break;
     case DUE:
-        if (s->on_links[a] && s->version[a] == event->b)
-            gone(s, a, now);
+        gone(s, a, now);
         break;
     case SETTLE:
         fair_settle(s, now);
@@ -1150,7 +1114,7 @@ static void prepare(State *s)
     ROOM(s->moves, steps), ROOM(s->is_held, steps), ROOM(s->next, steps);
     ROOM(s->lane_head, in->lanes), ROOM(s->lane_tail, in->lanes), ROOM(s->lane_busy, in->lanes);
     ROOM(s->seen, in->values), ROOM(s->waits, in->values);
-    ROOM(s->seconds, steps), ROOM(s->ages, steps), ROOM(s->links, links + 1);
+    ROOM(s->seconds, steps), ROOM(s->ages, steps);
     if (s->failed)
         return;
     for (int32_t lane = 0; lane < in->lanes; lane++)
@@ -1165,21 +1129,20 @@ static void prepare(State *s)
         }
         ROOM(s->node_next, nodes), ROOM(s->node_prev, nodes), ROOM(s->node_step, nodes);
         ROOM(s->left, steps), ROOM(s->speed, steps), ROOM(s->since, steps);
-        ROOM(s->version, steps), ROOM(s->on_links, steps), ROOM(s->flow_seen, steps);
+        ROOM(s->due_at, steps), ROOM(s->dues, steps), ROOM(s->on_links, steps);
+        ROOM(s->most, steps);
         ROOM(s->wanted, links), ROOM(s->head, links), ROOM(s->tail, links);
-        ROOM(s->users_on, links), ROOM(s->is_changed, links), ROOM(s->link_seen, links);
-        ROOM(s->changed, links), ROOM(s->flows, steps), ROOM(s->rest, links);
-        ROOM(s->found, steps), ROOM(s->user_rate, nodes), ROOM(s->place, links);
-        ROOM(s->use0, steps + 1), ROOM(s->use_link, nodes), ROOM(s->user0, links + 1);
-        ROOM(s->user_flow, nodes), ROOM(s->rising, links), ROOM(s->fill, links);
-        ROOM(s->use_share, nodes), ROOM(s->by_full, steps), ROOM(s->levels, links);
+        ROOM(s->users_on, links), ROOM(s->is_changed, links), ROOM(s->is_queued, links);
+        ROOM(s->changed, links), ROOM(s->queue, links + 1), ROOM(s->level, links);
+        for (int32_t link = 0; link < links && !s->failed; link++)
+            s->level[link] = INFINITY;
         for (int32_t t = 0; t < steps && !s->failed; t++) {
             int32_t last = t + 1 < steps ? s->node0[t + 1] : nodes;
             for (int32_t node = s->node0[t]; node < last; node++)
                 s->node_step[node] = t;
         }
     } else {
-        ROOM(s->busy, links), ROOM(s->crowd, links);
+        ROOM(s->busy, links), ROOM(s->crowd, links), ROOM(s->fronts, links + 1);
     }
     if (s->failed)
         return;
@@ -1217,8 +1180,9 @@ int32_t drbench_events_run(Simulation *in)
     prepare(s);
     for (int32_t each = 0; each < in->ranks && !s->failed; each++)
         wake(s, &s->rank[each], 0.0);
-    while (s->count && !s->failed) {
-        Event event = pop(s);
+    while ((s->count || s->due_count) && !s->failed) {
+        int first = s->due_count && (!s->count || before(&s->dues[0], &s->heap[0]));
+        Event event = first ? pop_due(s) : pop(s);
         if (event.time > in->within_s) {
             found = BEYOND;
             break;

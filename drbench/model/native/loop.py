@@ -20,7 +20,7 @@ from drbench.errors import MissingError, UsageError
 #: ``python``.
 VARIABLE = "DRBENCH_SIMULATOR"
 _CHOICES = ("auto", "compiled", "python")
-_ABI = 1
+_ABI = 2
 _HERE = Path(__file__).parent
 SOURCE = _HERE / "events.c"
 #: How the file is named that ``python -m drbench.model.native`` makes beside the source.
