@@ -4,19 +4,24 @@ prediction's time goes. Seconds of CPU; each is the best of ``--times``.
     python benchmarks/simulator.py [--times 3] [--large]
 
 Machines are those of benchmarks/search.py. Both loops make the same events and must find the same
-time. ``--large`` adds a case of half a million events, which takes Python minutes.
+time. Products come first, then crowds of reads of any sizes, all asked for at once, where links are
+shared by many: all ranks of one owner, each of the next one, each of all others. ``--large`` adds
+cases of half a million events and more, which take Python minutes.
 """
 
 import argparse
+import random
 import sys
 import time
 
 from search import SIZES, nodes_of_eight
 
+from drbench.model.links import ARBITRATIONS
 from drbench.model.native.loop import Loop, build
-from drbench.model.native.tables import tables_of
+from drbench.model.native.tables import Tables
 from drbench.model.simulate import _Run
-from drbench.program.trace import no_collection
+from drbench.program.steps import Block, Get
+from drbench.program.trace import no_collection, trace
 from launch.cases.case import Case
 from launch.models.predict import programs_of
 
@@ -28,6 +33,15 @@ CASES = (
     (512, ("block", "block", "block"), "C"),
 )
 LARGE = ((128, (TILES, TILES, TILES), "C"),)
+#: What a rank of how many reads: (owner, times).
+CROWDS = {
+    "a hub": (512, lambda rank, ranks: [(0, 8)] if rank else []),
+    "a ring": (512, lambda rank, ranks: [((rank + 1) % ranks, 16)]),
+    "all to all": (64, lambda rank, ranks: [(each, 1) for each in range(ranks) if each != rank]),
+}
+LARGE_CROWDS = {
+    "all to all": (512, lambda rank, ranks: [(each, 1) for each in range(ranks) if each != rank]),
+}
 
 
 def best(times, work):
@@ -40,6 +54,36 @@ def best(times, work):
     return min(found), result
 
 
+def products(large):
+    """(name, traces, machine, look-ahead, seconds of tracing) of each."""
+    for ranks, layouts, stationary in CASES + (LARGE if large else ()):
+        case = Case(*SIZES, *layouts, options={"stationary": stationary})
+        for arbitration in ARBITRATIONS:
+            machine = nodes_of_eight(ranks).with_value("arbitration", arbitration)
+            trace_s, made = best(1, lambda: programs_of(case, machine, ranks))
+            name = f"{ranks:4} ranks, {', '.join(layouts)}, Stationary {stationary}, {arbitration}"
+            yield name, made.traces, made.machine, made.ahead, trace_s
+
+
+def crowds(large):
+    """The same of the crowds."""
+    for kind, (ranks, reads) in [*CROWDS.items(), *(LARGE_CROWDS.items() if large else ())]:
+        rng = random.Random(ranks)
+
+        def program(rank):
+            for owner, times in reads(rank, ranks):
+                for _ in range(times):
+                    rows = rng.randrange(1, 512)
+                    yield Get(Block("A", owner, 0, (0, 0), 0, rows, 0, 512, 0, 512))
+
+        trace_s, made = best(
+            1, lambda: [trace(program(rank), None, rank, fresh=False) for rank in range(ranks)]
+        )
+        for arbitration in ARBITRATIONS:
+            machine = nodes_of_eight(ranks).with_value("arbitration", arbitration)
+            yield f"{ranks:4} ranks, {kind}, {arbitration}", made, machine, "all", trace_s
+
+
 def main() -> int:
     """Print a line a case; 1 if the loops differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -47,20 +91,19 @@ def main() -> int:
     parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
     loop, equal = Loop(build()), True
-    for ranks, layouts, stationary in CASES + (LARGE if args.large else ()):
-        for arbitration in ("fifo", "fair"):
-            machine = nodes_of_eight(ranks).with_value("arbitration", arbitration)
-            case = Case(*SIZES, *layouts, options={"stationary": stationary})
-            with no_collection():
-                trace_s, made = best(args.times, lambda: programs_of(case, machine, ranks))
-                lower_s, tables = best(args.times, lambda: tables_of(made.traces, made.machine))
-                loop_s, ran = best(args.times, lambda: loop.run(tables, made.ahead))
-                run = _Run(made.traces, made.machine, made.ahead, False, ())
-                python_s, simulated = best(1, lambda: run.run(float("inf")))
+    with no_collection():
+        for name, traces, machine, ahead, trace_s in (
+            *products(args.large),
+            *crowds(args.large),
+        ):
+            lower_s, tables = best(args.times, lambda: Tables(traces, machine))
+            loop_s, ran = best(args.times, lambda: loop.run(tables, ahead))
+            run = _Run(traces, machine, ahead, False, ())
+            python_s, simulated = best(1, lambda: run.run(float("inf")))
             same = abs(ran.time_s / simulated.time_s - 1) <= 1e-9 and ran.events == run.order
             equal &= same
             print(
-                f"{ranks:4} ranks, {', '.join(layouts)}, Stationary {stationary}, {arbitration}: "
+                f"{name}: "
                 f"{ran.events} events; compiled {ran.events / loop_s / 1e6:.2f} million/s, with "
                 f"its tables {ran.events / (loop_s + lower_s) / 1e6:.2f}, Python "
                 f"{ran.events / python_s / 1e6:.3f}; traces {1e3 * trace_s:.0f} ms, tables "

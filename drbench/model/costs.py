@@ -497,6 +497,29 @@ def group_resources(
     return rate, taken
 
 
+class GroupCost(NamedTuple):
+    """What the data of a group step takes of the links, as a transfer has it."""
+
+    seconds: float
+    fixed_s: float = 0.0
+    bytes_per_s: float = 1.0
+    links: tuple = ()
+    shares: tuple = ()
+
+
+def group_cost(step: GroupStep, machine: Machine, ways: list, itemsize: int, route) -> GroupCost:
+    """That of a group step on all these ways at the same time, as fast as the slowest; where the
+    core does everything, only the seconds."""
+    if machine.adds_on_core:
+        rate = min(route(way.source, way.target)[0].bandwidth_bytes_per_s for way in ways)
+        return GroupCost(group_seconds(step, machine, *on_links(step, itemsize, rate)))
+    rate, taken = group_resources(step, machine, ways, route)
+    launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
+    shares = tuple(taken.values()) if min(taken.values(), default=1.0) < 1 else ()
+    seconds = launch_s + (sync_s + moving_s)
+    return GroupCost(seconds, launch_s + sync_s, rate, tuple(taken), shares)
+
+
 def on_links(step: GroupStep, itemsize: int, bandwidth_bytes_per_s: float) -> tuple:
     """What :func:`group_parts` asks of a step: ranks, bytes of a shard, bandwidth, group and its
     members."""

@@ -11,8 +11,9 @@ network the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.m
 what theirs is; a link is an integer), lanes and copy engines; who has come to Fences and group
 steps; and the signals that are seen.
 
-Where a compiled event loop is at hand (:mod:`drbench.model.native`) it runs what it can in this
-one's stead: the same events in the same order. ``DRBENCH_SIMULATOR=python`` says that it shall not.
+Where a compiled event loop is at hand (:mod:`drbench.model.native`) it runs all but timelines and
+folded groups in this one's stead: the same events in the same order. ``DRBENCH_SIMULATOR=python``
+says that it shall not.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,7 +35,7 @@ from .folding import moved_by_all
 from .links import ARBITRATIONS, Engines, Lanes, Transfer
 from .machine import Machine
 from .native.loop import find_loop
-from .native.tables import Tables, tables_of
+from .native.tables import Tables
 from .rank import Rank, wait_of, work_of
 from .simulate_groups import GroupSteps
 from .simulate_signals import SignalSteps
@@ -144,7 +145,7 @@ class Simulator:
     def __init__(self, traces: Sequence[Trace], machine: Machine, folded: Collection[str] = ()):
         self.traces, self.machine, self.folded = traces, machine, folded
         self._tables: Tables | None = None
-        self._checked = self._asked = False
+        self._checked = False
 
     def run(
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
@@ -155,8 +156,8 @@ class Simulator:
         if not self._checked:
             pairs_of(traces)
             self._checked = True
-        if loop and not self._asked:  # a timeline needs none
-            self._tables, self._asked = tables_of(traces, machine), True
+        if loop and not self._tables:  # a timeline needs none
+            self._tables = Tables(traces, machine)
         found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
         if found is None:
             return _Run(traces, machine, prefetch, timeline, self.folded).run(within_s)

@@ -4,7 +4,7 @@ belongs."""
 from collections.abc import Iterable
 from math import inf
 
-from .costs import Way, group_parts, group_resources, group_seconds, group_ways, on_links
+from .costs import GroupCost, Way, group_cost, group_ways
 from .folding import packed_by_any
 from .links import Transfer
 from .rank import Rank
@@ -73,16 +73,15 @@ class GroupSteps:
         if complete:
             del self.met[group, number]
 
-    def _seconds(self, step, bandwidth_bytes_per_s: float) -> float:
-        on = on_links(step, self.simulation.itemsize, bandwidth_bytes_per_s)
-        return group_seconds(step, self.machine, *on)
+    def _cost(self, step, ways: list) -> GroupCost:
+        simulation = self.simulation
+        return group_cost(step, self.machine, ways, simulation.itemsize, simulation.route)
 
     def _collective(self, step, steps: tuple, senders: Iterable[int], now: float) -> None:
         """The data goes on the links on which these positions send."""
         ways = group_ways(step, self.machine, self.simulation.itemsize, senders)
         if self.machine.adds_on_core:
-            links = (self.simulation.route(way.source, way.target)[0] for way in ways)
-            seconds = self._seconds(step, min(link.bandwidth_bytes_per_s for link in links))
+            seconds = self._cost(step, ways).seconds
             for rank, t in steps:
                 self.simulation.at(rank.between(now, seconds), self._arrived, rank, t)
             return
@@ -93,20 +92,17 @@ class GroupSteps:
         """A transfer on all these ways at the same time, as fast as the slowest. Where links are
         shared, collectives of one group follow each other, as on the stream of a communicator;
         otherwise the links see to that."""
-        rate, taken = group_resources(step, self.machine, ways, self.simulation.route)
-        on = on_links(step, self.simulation.itemsize, rate)
-        launch_s, sync_s, moving_s = group_parts(step, self.machine, *on)
-        fair = self.machine.arbitration == "fair"
+        cost, fair = self._cost(step, ways), self.machine.arbitration == "fair"
         transfer = Transfer(
-            tuple(taken),
-            launch_s + (sync_s + moving_s),
+            cost.links,
+            cost.seconds,
             0.0,
             steps,
             flows,
-            shares=tuple(taken.values()) if min(taken.values(), default=1.0) < 1 else (),
+            shares=cost.shares,
             lane=("ring", step.group) if fair and step.kind != "shift" else None,
-            fixed_s=launch_s + sync_s,
-            bytes_per_s=rate,
+            fixed_s=cost.fixed_s,
+            bytes_per_s=cost.bytes_per_s,
         )
         self.simulation.lanes.add(transfer, now)
 
@@ -124,13 +120,13 @@ class GroupSteps:
                 continue
             sender, index = steps[0]
             sent = sender.steps[index]
+            ways = [Way(a, b, 1.0, sent.shard())]
             if self.machine.adds_on_core:
-                rate = self.simulation.route(a, b)[0].bandwidth_bytes_per_s
-                seconds = self._seconds(sent, rate)
+                seconds = self._cost(sent, ways).seconds
                 for each, other in steps:
                     self.simulation.at(each.between(now, seconds / 2), self.part_done, each, other)
             else:
-                self._ask(sent, [Way(a, b, 1.0, sent.shard())], steps, 1, now)
+                self._ask(sent, ways, steps, 1, now)
 
     def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))

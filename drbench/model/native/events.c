@@ -1,12 +1,12 @@
-/* The event loop of drbench/model/simulate.py, compiled: the same events in the same order, the same
-   sums in the same order, so that results are equal to the last bit where the compiler keeps IEEE
+/* The event loop of drbench/model/simulate.py, compiled: the same events in the same order, sums in
+   the same order, so that results are equal to the last bit where the compiler keeps IEEE
    arithmetic (-ffp-contract=off). The Python loop is the oracle; what a name means is said there.
 
    The mirror, function by function: Scheduler of drbench/plan/schedule.py (look_ahead, advance,
-   ready, take, next_compute, finished), Rank of rank.py (predict, slowed, beside, on_core, between),
-   links/first_come.py (fifo_*), links/fair.py (fair_*) and levels.py (find_levels), Lanes and Engines
-   of links/transfer.py, simulate_signals.py, and simulate.py itself. Left to Python: group steps, parts
-   of a kernel, timelines, folded groups.
+   ready, take, next_compute, finished), Rank of rank.py (predict, slowed, beside, on_core,
+   between), links/first_come.py (fifo_*), links/fair.py (fair_*) and levels.py (find_levels), Lanes
+   and Engines of links/transfer.py, Workers of kernel.py (deal), simulate_signals.py,
+   simulate_groups.py (group_*), and simulate.py itself. Left to Python: timelines, folded groups.
 
    A step is an integer, all ranks' one after another; a transfer is named by its step, and so is a
    rank's compute. What a step is and costs stands in a row of tables that many steps share. */
@@ -16,14 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI 2
+#define ABI 3
 /* Of links/levels.py. */
 #define FULL (1 + 1e-9)
 #define SAME 1e-13
 #define PATIENCE 20
 
 /* What a step does when it is started. */
-enum { ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE };
+enum { ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE, GROUP };
 
 /* What else is to be known of it. */
 enum {
@@ -38,24 +38,35 @@ enum {
     TERM = 256,    /* a sum beside the products */
     OWN_LINK = 512, /* moves on the rank's own throttled link */
     SENDS = 1024,  /* that out of it */
+    SHIFTS = 2048, /* of group steps: to a neighbour and from the other one */
+    ALONE = 4096,  /* nothing moves */
+    THROTTLED = 8192, /* a timer of the rank says when it is over */
 };
 
-enum { DONE_SEEN, DONE, COMPUTED, OWN_DONE, SUM, GONE, LEFT, DUE, SETTLE, SEE, GO_ON };
+enum {
+    DONE_SEEN, DONE, COMPUTED, OWN_DONE, SUM, GONE, LEFT, DUE, SETTLE, SEE, GO_ON,
+    COME, PART, ARRIVED, ENTER
+};
 
 enum { OK, STUCK, BEYOND, NO_MEMORY };
 
 typedef struct {
     /* Steps: of rank r those from first[r] to first[r + 1]; inputs count from the rank's first. */
     int32_t ranks, rows, resources, lanes, values, phases, fair, adds_on_core, copy_engines, waits;
+    int32_t seats, groups, ways; /* a seat is a rank in a group, of all ranks for its Fences too */
     int64_t depth; /* -1 for no end of it */
-    const int32_t *first, *row, *input0, *inputs, *op; /* op: -1 for a program that is not lowered */
+    const int32_t *first, *row, *input0, *inputs;
+    const int32_t *op;    /* -1 for a program that is not lowered */
+    const int32_t *sizes; /* of groups */
     /* Rows. */
     const int32_t *kind, *flags, *wait, *work, *lane, *engine, *onto, *value, *resource0;
+    const int32_t *seat, *group, *position, *by, *way, *flows, *kernel, *tiles, *workers;
     const double *core_s, *link_s, *latency_s, *bytes_per_s;
+    const double *fixed_s, *before_s, *after_s, *tile_s;
     const int32_t *on;    /* resources, those of a row from resource0[row] */
     const double *shares; /* as many, or below 0 in the first place for none */
     double fence_s, step_s, signal_s, accumulate_slowdown, owner_slowdown, transfer_slowdown;
-    double side_units, units, within_s;
+    double side_units, units, launch_s, within_s;
     /* Results. */
     double time_s, *phase_s;
     int64_t events;
@@ -77,18 +88,36 @@ typedef struct {
     int32_t count, room;
 } Crowd;
 
+/* What of a compute is due when the rank's clock says so. */
+typedef struct {
+    double work;
+    int32_t what, step;
+} Part;
+
+enum { LAST_STARTED, PART_DONE };
+
+typedef struct {
+    double when;
+    int32_t count;
+} Free;
+
 typedef struct {
     int32_t first, count;                /* its steps */
     int32_t pending, clear, counts;      /* Scheduler: pending, _clear, len(_unfinished) */
     int32_t comm, comms;                 /* its _comm: from, to, in .comm */
     int32_t waiting;                     /* how many, in .waiting */
-    int32_t fence, fences, queued;       /* of its Fences those started, all, let through */
+    int32_t seat_head, seat_tail;        /* _queues, in the order in which they were made */
     int32_t compute, computes;           /* _at */
     int32_t fence_open, unfinished0, segment0, lowered;
     int64_t exposed_done;
-    int32_t computing, started, version; /* Rank */
-    int32_t adding, moving, sums, added, last, seat;
-    double work, since, due, busy_since, idle_since, core_free, own_free[2];
+    int32_t computing, started, version; /* Rank: how many computes are under way */
+    int32_t adding, moving, sums, added, last, number;
+    double work, since, busy_since, idle_since, core_free, own_free[2];
+    Part *parts;
+    int32_t part_count, part_room, kernel, open;
+    Free *free; /* Workers */
+    int32_t free_count, workers;
+    double tile_s;
 } Rank;
 
 typedef struct {
@@ -103,7 +132,8 @@ typedef struct {
     double end;
     Rank *rank;
     int32_t *rank_of, *before, *fences, *missing, *taker0, *takers, *comm, *waiting, *unfinished;
-    int32_t *segment, *compute, *fence, *out;
+    int32_t *segment, *compute, *out;
+    int32_t *seat_head, *seat_tail, *seat_next, *seat_count; /* steps let through; those started */
     uint8_t *done, *exposed, *moves, *is_held;
     int32_t *arrived, arrivals; /* who has come to the Fence that is next */
     int32_t *next;              /* step -> the one behind it in its lane or at its engine */
@@ -112,6 +142,11 @@ typedef struct {
     uint8_t *seen; /* signals */
     int32_t *waits;
     double *seconds; /* of transfers */
+    int32_t *meeting0, *place0, *comers; /* of groups, and who has come: how many, then in order */
+    int32_t *came, *seated;              /* and by position, from 1 */
+    int32_t *number, *meeting, *mate;    /* of group steps; the other end of a shift */
+    uint8_t *halves;
+    double *over, *way_free; /* when the timer says so */
     int64_t age, *ages;
     uint8_t *busy; /* fifo */
     Crowd *crowd;
@@ -278,7 +313,6 @@ static void look_ahead(State *s, Rank *r, int32_t *unfinished_room, int32_t *seg
         count = s->before[r->first + r->count - 1];
     }
     r->counts = count + 1;
-    r->fences = fences;
     r->unfinished0 = *unfinished_room;
     r->segment0 = *segment_room;
     *unfinished_room += count + 1;
@@ -287,7 +321,17 @@ static void look_ahead(State *s, Rank *r, int32_t *unfinished_room, int32_t *seg
 
 static int needs_all_inputs(const Simulation *in, int32_t t)
 {
-    return in->kind[in->row[t]] != FENCE && in->input0[t] < in->input0[t + 1];
+    return in->seat[in->row[t]] < 0 && in->input0[t] < in->input0[t + 1];
+}
+
+static void queue_up(int32_t *next, int32_t *head, int32_t *tail, int32_t x)
+{
+    next[x] = -1;
+    if (*head < 0)
+        *head = x;
+    else
+        next[*tail] = x;
+    *tail = x;
 }
 
 static void advance(State *s, Rank *r)
@@ -302,13 +346,17 @@ static void advance(State *s, Rank *r)
         int32_t t = s->comm[r->comm];
         if (!all && s->before[t] > limit)
             break;
+        int32_t seat = in->seat[in->row[t]];
         r->comm++;
         if (s->missing[t])
             s->is_held[t] = 1;
-        else if (in->kind[in->row[t]] == FENCE)
-            r->queued++;
-        else
+        else if (seat < 0)
             s->waiting[r->first + r->waiting++] = t;
+        else {
+            if (s->seat_next[seat] == -2) /* nothing of it was let through before */
+                queue_up(s->seat_next, &r->seat_head, &r->seat_tail, seat);
+            queue_up(s->next, &s->seat_head[seat], &s->seat_tail[seat], t);
+        }
     }
 }
 
@@ -317,7 +365,7 @@ static void schedule(State *s, Rank *r)
     const Simulation *in = s->in;
     r->comm = r->comms = r->compute = r->first;
     r->pending = r->count;
-    int32_t computes = r->first, fences = r->first;
+    int32_t computes = r->first;
     for (int32_t t = r->first; t < r->first + r->count; t++) {
         int32_t row = in->row[t], flags = in->flags[row];
         if (flags & AT_HAND && !(flags & HELD && s->fences[t] > 0)) {
@@ -329,8 +377,6 @@ static void schedule(State *s, Rank *r)
             s->waiting[r->first + r->waiting++] = t;
         else
             s->comm[r->comms++] = t;
-        if (in->kind[row] == FENCE)
-            s->fence[fences++] = t;
         if (s->fences[t] >= 0 && in->kind[row] != FENCE && !s->done[t])
             s->segment[r->segment0 + s->fences[t]]++;
     }
@@ -416,16 +462,19 @@ static int32_t take(State *s, Rank *r)
                 s->out[y] = s->out[y - 1];
             s->out[y] = t;
         }
-    while (r->fence < r->queued && ready(s, r, s->fence[r->first + r->fence]))
-        s->out[count++] = s->fence[r->first + r->fence++];
+    for (int32_t seat = r->seat_head; seat >= 0; seat = s->seat_next[seat])
+        while (s->seat_head[seat] >= 0 && ready(s, r, s->seat_head[seat])) {
+            s->out[count++] = s->seat_head[seat];
+            s->seat_head[seat] = s->next[s->seat_head[seat]];
+        }
     return count;
 }
 
-static int32_t next_compute(const State *s, const Rank *r)
+static int32_t next_compute(const State *s, const Rank *r, int32_t beyond)
 {
-    if (r->compute >= r->computes)
+    if (r->compute + beyond >= r->computes)
         return -1;
-    int32_t t = s->compute[r->compute];
+    int32_t t = s->compute[r->compute + beyond];
     int64_t needed = s->before[t];
     if (!r->lowered) {
         if (s->in->depth < 0)
@@ -471,15 +520,132 @@ static double slowed(const State *s, const Rank *r)
     const Simulation *in = s->in;
     double slow = 1 + (r->adding ? in->accumulate_slowdown : 0.0)
         + (r->added ? in->owner_slowdown : 0.0) + in->transfer_slowdown * r->moving;
-    if (r->sums && in->side_units)
-        slow += in->units / (in->units - in->side_units) - 1;
+    if (r->sums && in->side_units) {
+        double used = r->kernel < 0 ? in->units : r->workers;
+        double taken = in->side_units - (in->units - used);
+        slow += used / (used - (taken > 0 ? taken : 0)) - 1;
+    }
     return slow;
+}
+
+/* Where what is due next stands. */
+static int32_t due_next(const Rank *r)
+{
+    int32_t next = 0;
+    for (int32_t x = 1; x < r->part_count; x++) {
+        const Part *one = &r->parts[x], *two = &r->parts[next];
+        if (one->work != two->work ? one->work < two->work
+            : one->what != two->what ? one->what < two->what : one->step < two->step)
+            next = x;
+    }
+    return next;
 }
 
 static void predict(State *s, Rank *r)
 {
-    double after = (r->due - r->work) * slowed(s, r);
-    at(s, r->since + after, COMPUTED, r->seat, ++r->version);
+    double after = (r->parts[due_next(r)].work - r->work) * slowed(s, r);
+    at(s, r->since + after, COMPUTED, r->number, ++r->version);
+}
+
+static void part_due(State *s, Rank *r, double work, int32_t what, int32_t step)
+{
+    if (r->part_count == r->part_room) {
+        Part *more = realloc(r->parts, (size_t)(2 * r->part_room + 4) * sizeof *more);
+        if (!more) {
+            s->failed = 1;
+            return;
+        }
+        r->parts = more;
+        r->part_room = 2 * r->part_room + 4;
+    }
+    r->parts[r->part_count++] = (Part){work, what, step};
+}
+
+/* Workers of kernel.py */
+
+static Free take_free(Rank *r)
+{
+    int32_t next = 0;
+    for (int32_t x = 1; x < r->free_count; x++) {
+        const Free *one = &r->free[x], *two = &r->free[next];
+        if (one->when != two->when ? one->when < two->when : one->count < two->count)
+            next = x;
+    }
+    Free found = r->free[next];
+    r->free[next] = r->free[--r->free_count];
+    return found;
+}
+
+static void put_free(Rank *r, double when, int32_t count)
+{
+    r->free[r->free_count++] = (Free){when, count};
+}
+
+/* When the last of so many tiles starts. */
+static double deal_tiles(Rank *r, int32_t tiles, double from)
+{
+    double last = from;
+    int32_t early = 0, kept = 0;
+    for (int32_t x = 0; x < r->free_count; x++) {
+        if (r->free[x].when <= from)
+            early += r->free[x].count;
+        else
+            r->free[kept++] = r->free[x];
+    }
+    r->free_count = kept;
+    if (early)
+        put_free(r, from, early);
+    while (tiles) {
+        Free found = take_free(r);
+        last = found.when;
+        if (!r->free_count && tiles > found.count) { /* all at once, as often as need be */
+            int32_t waves = (tiles - 1) / found.count;
+            put_free(r, last + waves * r->tile_s, found.count);
+            tiles -= waves * found.count;
+            continue;
+        }
+        int32_t taken = found.count < tiles ? found.count : tiles;
+        tiles -= taken;
+        if (found.count > taken)
+            put_free(r, last, found.count - taken);
+        put_free(r, last + r->tile_s, taken);
+    }
+    kept = 0;
+    for (int32_t x = 0; x < r->free_count; x++) { /* free at the same time: as one */
+        int32_t same = 0;
+        while (same < kept && r->free[same].when != r->free[x].when)
+            same++;
+        if (same < kept)
+            r->free[same].count += r->free[x].count;
+        else
+            r->free[kept++] = r->free[x];
+    }
+    r->free_count = kept;
+    return last;
+}
+
+/* A part of a kernel, launched after so long if it is the first. */
+static void deal(State *s, Rank *r, int32_t t, double now, double launch_s)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    if (r->kernel != in->kernel[row]) {
+        r->work = 0.0;
+        r->since = now;
+        r->kernel = in->kernel[row];
+        r->workers = in->workers[row];
+        r->tile_s = in->tile_s[row];
+        r->free_count = 0;
+        put_free(r, launch_s, r->workers);
+    }
+    if (!r->computing)
+        r->busy_since = now;
+    r->computing++;
+    r->open = 0;
+    double last = deal_tiles(r, in->tiles[row], r->work + (now - r->since) / slowed(s, r));
+    part_due(s, r, last + r->tile_s, PART_DONE, t);
+    part_due(s, r, last, LAST_STARTED, t);
+    predict(s, r);
 }
 
 static void beside(State *s, Rank *r, double now, int adds, int moves, int sums, int added)
@@ -492,7 +658,7 @@ static void beside(State *s, Rank *r, double now, int adds, int moves, int sums,
     if (slowed(s, r) != slow) {
         r->work += (now - r->since) / slow;
         r->since = now;
-        if (r->computing >= 0)
+        if (r->part_count)
             predict(s, r);
     }
 }
@@ -505,20 +671,45 @@ static double on_core(Rank *r, double now, double seconds)
 
 static double between(State *s, Rank *r, double now, double seconds)
 {
-    if (r->computing < 0)
+    if (!r->computing)
         return on_core(r, now, seconds);
-    r->due += seconds;
+    for (int32_t x = 0; x < r->part_count; x++)
+        r->parts[x].work += seconds;
     predict(s, r);
     return now + seconds;
 }
 
+static double copied(State *s, Rank *r, double now, double seconds)
+{
+    return s->in->adds_on_core ? on_core(r, now, seconds) : now + seconds;
+}
+
 /* -- transfers: what they slow, and how they get over links */
+
+/* Steps that are complete when a group's transfer is. */
+static int32_t members(const State *s, int32_t t)
+{
+    int32_t row = s->in->row[t];
+    return s->in->flags[row] & SHIFTS ? 2 : s->in->sizes[s->in->group[row]];
+}
+
+static int32_t member(const State *s, int32_t t, int32_t x)
+{
+    if (s->in->flags[s->in->row[t]] & SHIFTS)
+        return x ? s->mate[t] : t;
+    return s->came[s->meeting[t] + x];
+}
 
 static void beside_transfer(State *s, int32_t t, double now, int sign)
 {
     const Simulation *in = s->in;
     int32_t row = in->row[t], flags = in->flags[row];
     Rank *r = &s->rank[s->rank_of[t]];
+    if (in->kind[row] == GROUP) {
+        for (int32_t x = 0; in->transfer_slowdown && x < members(s, t); x++)
+            beside(s, &s->rank[s->rank_of[member(s, t, x)]], now, 0, sign * in->flows[row], 0, 0);
+        return;
+    }
     if (flags & ADDS)
         beside(s, r, now, sign, 0, 0, 0);
     if (flags & TERM)
@@ -534,7 +725,7 @@ static void begin(State *s, int32_t t, double now)
     const Simulation *in = s->in;
     int32_t row = in->row[t];
     s->seconds[t] = in->link_s[row];
-    if (in->flags[row] & TERM && s->rank[s->rank_of[t]].computing < 0)
+    if (in->flags[row] & TERM && !s->rank[s->rank_of[t]].computing)
         s->seconds[t] = in->core_s[row]; /* by all workers: no product is beside it */
     beside_transfer(s, t, now, 1);
 }
@@ -656,17 +847,12 @@ static double share_of(const Simulation *in, int32_t row, int32_t i)
     return in->shares[in->resource0[row]] < 0 ? 1.0 : in->shares[i];
 }
 
-static void fair_ask(State *s, int32_t t, double now)
+static void fair_enter(State *s, int32_t t, double now)
 {
     const Simulation *in = s->in;
     int32_t row = in->row[t], from = in->resource0[row], to = in->resource0[row + 1];
-    begin(s, t, now);
-    if (from == to || s->seconds[t] <= 0) {
-        at(s, now + s->seconds[t], GONE, t, 0);
-        return;
-    }
     int crowded = 0;
-    s->left[t] = s->seconds[t];
+    s->left[t] = s->seconds[t] - in->fixed_s[row];
     s->since[t] = now;
     s->on_links[t] = 1;
     for (int32_t i = from; i < to; i++) {
@@ -687,6 +873,20 @@ static void fair_ask(State *s, int32_t t, double now)
         s->speed[t] = 1.0;
         due(s, now + s->left[t], t);
     }
+}
+
+static void fair_ask(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    double fixed_s = in->fixed_s[row];
+    begin(s, t, now);
+    if (in->resource0[row] == in->resource0[row + 1] || s->seconds[t] <= fixed_s)
+        at(s, now + s->seconds[t], GONE, t, 0);
+    else if (fixed_s)
+        at(s, now + fixed_s, ENTER, t, 0);
+    else
+        fair_enter(s, t, now);
 }
 
 static void fair_release(State *s, int32_t t, double now)
@@ -840,22 +1040,12 @@ static void ask(State *s, int32_t t, double now)
         fifo_start_or_wait(s, t, now);
 }
 
-static void queue_up(State *s, int32_t *head, int32_t *tail, int32_t t)
-{
-    s->next[t] = -1;
-    if (*head < 0)
-        *head = t;
-    else
-        s->next[*tail] = t;
-    *tail = t;
-}
-
 static void ask_engine(State *s, int32_t t, double now)
 {
     int32_t engine = s->in->engine[s->in->row[t]];
     if (s->in->copy_engines && engine >= 0) {
         if (s->engine_taken[engine] == s->in->copy_engines) {
-            queue_up(s, &s->engine_head[engine], &s->engine_tail[engine], t);
+            queue_up(s->next, &s->engine_head[engine], &s->engine_tail[engine], t);
             return;
         }
         s->engine_taken[engine]++;
@@ -882,7 +1072,7 @@ static void ask_lane(State *s, int32_t t, double now)
     int32_t lane = s->in->lane[s->in->row[t]];
     if (lane >= 0) {
         if (s->lane_busy[lane]) {
-            queue_up(s, &s->lane_head[lane], &s->lane_tail[lane], t);
+            queue_up(s->next, &s->lane_head[lane], &s->lane_tail[lane], t);
             return;
         }
         s->lane_busy[lane] = 1;
@@ -927,6 +1117,20 @@ static void arrive_at_fence(State *s, int32_t t, double now)
     }
 }
 
+static void group_start(State *s, Rank *r, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    s->number[t] = s->seat_count[in->seat[row]]++;
+    if (in->flags[row] & THROTTLED) {
+        double *free = &s->way_free[in->way[row]];
+        *free = (*free > now ? *free : now) + in->link_s[row] + in->fixed_s[row];
+        s->over[t] = *free + in->latency_s[row];
+    }
+    now = in->before_s[row] < 0 ? now : copied(s, r, now, in->before_s[row]);
+    at(s, now, COME, t, 0);
+}
+
 static void start(State *s, Rank *r, int32_t t, double now)
 {
     const Simulation *in = s->in;
@@ -945,6 +1149,9 @@ static void start(State *s, Rank *r, int32_t t, double now)
         break;
     case FENCE:
         arrive_at_fence(s, t, now);
+        break;
+    case GROUP:
+        group_start(s, r, t, now);
         break;
     case SIDE_ON_CORE:
         at(s, between(s, r, now, core_s), DONE, t, 0);
@@ -971,7 +1178,7 @@ static void start(State *s, Rank *r, int32_t t, double now)
 static void wake(State *s, Rank *r, double now)
 {
     const Simulation *in = s->in;
-    if (r->computing >= 0 && in->adds_on_core)
+    if (r->computing && in->adds_on_core)
         return;
     int32_t count = take(s, r);
     for (int32_t x = 0; x < count; x++) {
@@ -983,17 +1190,29 @@ static void wake(State *s, Rank *r, double now)
         r->started++;
         start(s, r, t, now);
     }
-    int32_t t = r->computing < 0 ? next_compute(s, r) : -1;
+    int32_t t = -1;
+    if (!r->computing)
+        t = next_compute(s, r, 0);
+    else if (r->open && r->kernel >= 0) {
+        t = next_compute(s, r, r->computing);
+        t = t >= 0 && in->kernel[in->row[t]] == r->kernel ? t : -1;
+    }
     if (t < 0)
         return;
     now = now > r->core_free ? now : r->core_free;
     double started_s = in->step_s * (1 + r->started);
     r->started = 0;
-    in->phase_s[r->last] += now - r->idle_since;
+    if (!r->computing)
+        in->phase_s[r->last] += now - r->idle_since;
+    if (in->kernel[in->row[t]] >= 0) {
+        deal(s, r, t, now, in->launch_s + started_s);
+        return;
+    }
     r->work = 0.0;
     r->since = r->busy_since = now;
-    r->computing = t;
-    r->due = in->core_s[in->row[t]] + started_s;
+    r->kernel = -1;
+    r->computing++;
+    part_due(s, r, in->core_s[in->row[t]] + started_s, PART_DONE, t);
     predict(s, r);
 }
 
@@ -1014,12 +1233,108 @@ static void computed(State *s, Rank *r, int32_t version, double now)
 {
     if (version != r->version)
         return; /* its speed has changed since */
-    int32_t t = r->computing;
-    r->computing = -1;
-    r->idle_since = now;
-    s->in->phase_s[s->in->work[s->in->row[t]]] += now - r->busy_since;
-    finished(s, r, t);
+    int32_t next = due_next(r);
+    Part part = r->parts[next];
+    r->parts[next] = r->parts[--r->part_count];
+    if (r->part_count)
+        predict(s, r);
+    if (part.what == LAST_STARTED)
+        r->open = 1;
+    else {
+        if (!--r->computing) {
+            r->idle_since = now;
+            s->in->phase_s[s->in->work[s->in->row[part.step]]] += now - r->busy_since;
+        }
+        finished(s, r, part.step);
+    }
     wake(s, r, now);
+}
+
+/* -- group steps: simulate_groups.py */
+
+static void group_arrived(State *s, int32_t t, double now)
+{
+    double after_s = s->in->after_s[s->in->row[t]];
+    if (after_s < 0)
+        finish(s, t, now);
+    else
+        at(s, copied(s, &s->rank[s->rank_of[t]], now, after_s), DONE, t, 0);
+}
+
+static void group_at_due(State *s, int32_t t, double now)
+{
+    if (s->over[t] > now)
+        at(s, s->over[t], ARRIVED, t, 0);
+    else
+        group_arrived(s, t, now);
+}
+
+static void group_part(State *s, int32_t t, double now)
+{
+    int32_t flags = s->in->flags[s->in->row[t]];
+    if (flags & SHIFTS && --s->halves[t])
+        return;
+    if (flags & THROTTLED)
+        group_at_due(s, t, now);
+    else
+        group_arrived(s, t, now);
+}
+
+/* What this rank sends, and what it receives, as far as the other side has come. */
+static void group_shift(State *s, int32_t t, const int32_t *seated, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], size = in->sizes[in->group[row]], me = in->position[row];
+    int32_t ahead = (me + in->by[row]) % size, behind = (me - in->by[row] + size) % size;
+    int32_t ends[2][2] = {{me, ahead}, {behind, me}};
+    s->halves[t] = 2;
+    for (int way = 0; way < 2; way++) {
+        int32_t both[2] = {seated[ends[way][0]] - 1, seated[ends[way][1]] - 1};
+        if (both[0] < 0 || both[1] < 0)
+            continue;
+        int32_t sent = in->row[both[0]];
+        if (!(in->flags[sent] & THROTTLED) && !in->adds_on_core) {
+            s->mate[both[0]] = both[1];
+            ask_lane(s, both[0], now);
+            continue;
+        }
+        for (int x = 0; x < 2; x++)
+            if (in->flags[sent] & THROTTLED)
+                group_part(s, both[x], now);
+            else {
+                Rank *r = &s->rank[s->rank_of[both[x]]];
+                at(s, between(s, r, now, in->link_s[sent] / 2), PART, both[x], 0);
+            }
+    }
+}
+
+static void group_come(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], flags = in->flags[row], group = in->group[row];
+    int32_t size = in->sizes[group], first = s->place0[group] + s->number[t] * size;
+    int32_t *comers = &s->comers[s->meeting0[group] + s->number[t]];
+    s->came[first + (*comers)++] = t;
+    s->seated[first + in->position[row]] = t + 1;
+    if (flags & ALONE)
+        group_arrived(s, t, now);
+    else if (flags & SHIFTS)
+        group_shift(s, t, s->seated + first, now);
+    else if (*comers == size) {
+        s->meeting[t] = first;
+        if (!(flags & THROTTLED) && !in->adds_on_core) {
+            ask_lane(s, t, now);
+            return;
+        }
+        for (int32_t x = 0; x < size; x++) {
+            int32_t each = s->came[first + x];
+            Rank *r = &s->rank[s->rank_of[each]];
+            if (flags & THROTTLED)
+                group_at_due(s, each, now);
+            else
+                at(s, between(s, r, now, in->link_s[row]), ARRIVED, each, 0);
+        }
+    }
 }
 
 static void gone(State *s, int32_t t, double now)
@@ -1038,7 +1353,10 @@ static void gone(State *s, int32_t t, double now)
         else
             go_on(s, in->lane[row], now);
     }
-    if (in->latency_s[row])
+    if (in->kind[row] == GROUP)
+        for (int32_t x = 0; x < members(s, t); x++)
+            group_part(s, member(s, t, x), now);
+    else if (in->latency_s[row])
         at(s, now + in->latency_s[row], DONE, t, 0);
     else
         finish(s, t, now);
@@ -1098,7 +1416,56 @@ static void act(State *s, const Event *event)
     case GO_ON:
         go_on(s, a, now);
         break;
+    case COME:
+        group_come(s, a, now);
+        break;
+    case PART:
+        group_part(s, a, now);
+        break;
+    case ARRIVED:
+        group_arrived(s, a, now);
+        break;
+    case ENTER:
+        fair_enter(s, a, now);
+        break;
     }
+}
+
+static void prepare_groups(State *s)
+{
+    const Simulation *in = s->in;
+    int32_t steps = in->first[in->ranks], any = 0, workers = 0, *most;
+    ROOM(s->seat_head, in->seats), ROOM(s->seat_tail, in->seats), ROOM(s->seat_next, in->seats);
+    ROOM(s->seat_count, in->seats), ROOM(s->way_free, in->ways);
+    ROOM(s->meeting0, in->groups + 1), ROOM(s->place0, in->groups + 1), ROOM(most, in->groups);
+    if (s->failed)
+        return;
+    for (int32_t t = 0; t < steps; t++) {
+        int32_t row = in->row[t], group = in->group[row];
+        workers = in->workers[row] > workers ? in->workers[row] : workers;
+        if (in->kind[row] != GROUP)
+            continue;
+        int32_t count = ++s->seat_count[in->seat[row]];
+        most[group] = count > most[group] ? count : most[group];
+        any = 1;
+    }
+    for (int32_t seat = 0; seat < in->seats; seat++) {
+        s->seat_head[seat] = -1;
+        s->seat_next[seat] = -2;
+        s->seat_count[seat] = 0;
+    }
+    for (int32_t group = 0; group < in->groups; group++) {
+        s->meeting0[group + 1] = s->meeting0[group] + most[group];
+        s->place0[group + 1] = s->place0[group] + most[group] * in->sizes[group];
+    }
+    ROOM(s->comers, s->meeting0[in->groups]);
+    ROOM(s->came, s->place0[in->groups]), ROOM(s->seated, s->place0[in->groups]);
+    if (any) {
+        ROOM(s->number, steps), ROOM(s->meeting, steps), ROOM(s->mate, steps);
+        ROOM(s->halves, steps), ROOM(s->over, steps);
+    }
+    for (int32_t each = 0; workers && each < in->ranks; each++)
+        ROOM(s->rank[each].free, workers + 1);
 }
 
 static void prepare(State *s)
@@ -1110,7 +1477,7 @@ static void prepare(State *s)
     ROOM(s->rank_of, steps), ROOM(s->before, steps), ROOM(s->fences, steps);
     ROOM(s->missing, steps), ROOM(s->taker0, steps + 2), ROOM(s->takers, in->input0[steps]);
     ROOM(s->comm, steps), ROOM(s->waiting, steps), ROOM(s->compute, steps);
-    ROOM(s->fence, steps), ROOM(s->out, steps), ROOM(s->done, steps), ROOM(s->exposed, steps);
+    ROOM(s->out, steps), ROOM(s->done, steps), ROOM(s->exposed, steps);
     ROOM(s->moves, steps), ROOM(s->is_held, steps), ROOM(s->next, steps);
     ROOM(s->lane_head, in->lanes), ROOM(s->lane_tail, in->lanes), ROOM(s->lane_busy, in->lanes);
     ROOM(s->seen, in->values), ROOM(s->waits, in->values);
@@ -1149,16 +1516,19 @@ static void prepare(State *s)
     int32_t unfinished_room = 0, segment_room = 0;
     for (int32_t each = 0; each < ranks; each++) {
         Rank *r = &s->rank[each];
-        r->seat = each;
+        r->number = each;
         r->first = in->first[each];
         r->count = in->first[each + 1] - r->first;
-        r->computing = s->engine_head[each] = -1;
+        r->seat_head = r->kernel = s->engine_head[each] = -1;
         r->last = in->waits;
         for (int32_t t = r->first; t < r->first + r->count; t++)
             s->rank_of[t] = each;
         look_ahead(s, r, &unfinished_room, &segment_room);
     }
     ROOM(s->unfinished, unfinished_room), ROOM(s->segment, segment_room);
+    if (s->failed)
+        return;
+    prepare_groups(s);
     if (s->failed)
         return;
     for (int32_t each = 0; each < ranks; each++)
@@ -1202,6 +1572,8 @@ int32_t drbench_events_run(Simulation *in)
     in->events = s->order;
     for (int32_t link = 0; s->crowd && link < in->resources; link++)
         free(s->crowd[link].heap);
+    for (int32_t each = 0; s->rank && each < in->ranks; each++)
+        free(s->rank[each].parts);
     for (int32_t x = 0; x < s->owning; x++)
         free(s->owned[x]);
     free(s->owned);

@@ -20,7 +20,7 @@ from drbench.errors import MissingError, UsageError
 #: ``python``.
 VARIABLE = "DRBENCH_SIMULATOR"
 _CHOICES = ("auto", "compiled", "python")
-_ABI = 2
+_ABI = 3
 _HERE = Path(__file__).parent
 SOURCE = _HERE / "events.c"
 #: How the file is named that ``python -m drbench.model.native`` makes beside the source.
@@ -32,22 +32,39 @@ WAY_OUT = "python -m drbench.model.native makes it, with a C compiler (cc)"
 _OK, _STUCK, _BEYOND, _NO_MEMORY = range(4)
 
 _INTS = ("ranks", "rows", "resources", "lanes", "values", "phases", "fair", "adds_on_core")
-_POINTERS = ("first", "row", "input0", "inputs", "op", "kind", "flags", "wait", "work", "lane")
+_POINTERS = (
+    "first",
+    "row",
+    "input0",
+    "inputs",
+    "op",
+    "sizes",
+    "kind",
+    "flags",
+    "wait",
+    "work",
+    "lane",
+)
 _REALS = ("fence_s", "step_s", "signal_s", "accumulate_slowdown", "owner_slowdown")
+
+#: Of group steps and kernels; a time below 0 is none.
+MORE_INTS = ("seat", "group", "position", "by", "way", "flows", "kernel", "tiles", "workers")
+MORE_REALS = ("fixed_s", "before_s", "after_s", "tile_s")
 
 
 def _fields() -> Iterator[tuple]:
     whole, real = ctypes.c_int32, ctypes.c_double
-    yield from ((name, whole) for name in (*_INTS, "copy_engines", "waits"))
+    several = (*_INTS, "copy_engines", "waits", "seats", "groups", "ways")
+    yield from ((name, whole) for name in several)
     yield "depth", ctypes.c_int64
-    several = (*_POINTERS, "engine", "onto", "value", "resource0")
+    several = (*_POINTERS, "engine", "onto", "value", "resource0", *MORE_INTS)
     yield from ((name, ctypes.POINTER(whole)) for name in several)
-    several = ("core_s", "link_s", "latency_s", "bytes_per_s")
+    several = ("core_s", "link_s", "latency_s", "bytes_per_s", *MORE_REALS)
     yield from ((name, ctypes.POINTER(real)) for name in several)
     yield "on", ctypes.POINTER(whole)
     yield "shares", ctypes.POINTER(real)
-    several = (*_REALS, "transfer_slowdown", "side_units", "units", "within_s", "time_s")
-    yield from ((name, real) for name in several)
+    several = (*_REALS, "transfer_slowdown", "side_units", "units", "launch_s")
+    yield from ((name, real) for name in (*several, "within_s", "time_s"))
     yield "phase_s", ctypes.POINTER(real)
     yield "events", ctypes.c_int64
 
@@ -124,6 +141,9 @@ class Loop:
             resources=tables.resources,
             lanes=tables.lanes,
             values=tables.values,
+            seats=tables.seats,
+            groups=len(tables.sizes),
+            ways=tables.ways,
             phases=len(PHASES),
             fair=machine.arbitration == "fair",
             adds_on_core=machine.adds_on_core,
@@ -138,10 +158,11 @@ class Loop:
             transfer_slowdown=machine.transfer_slowdown,
             side_units=machine.side_units,
             units=machine.compute.units,
+            launch_s=machine.compute.launch_s,
             within_s=within_s,
             phase_s=phase_s,
         )
-        several = ("first", "row", "input0", "inputs", "op", "on", "shares")
+        several = ("first", "row", "input0", "inputs", "op", "sizes", "on", "shares")
         for name, values in [(name, getattr(tables, name)) for name in several] + [
             *tables.columns.items()
         ]:

@@ -26,20 +26,34 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from ..costs import Cost, compute_s, side_s, step_cost
+from ..costs import (
+    Cost,
+    GroupCost,
+    Way,
+    compute_s,
+    group_cost,
+    group_ways,
+    parts_of,
+    side_s,
+    step_cost,
+)
+from ..kernel import part_tiles, tilings
 from ..machine import Machine
 from ..rank import wait_of, work_of
+from .loop import MORE_INTS, MORE_REALS
 
 #: As ``events.c`` counts them.
-ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE = range(11)
+ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE, GROUP = range(12)
 COMPUTES, MAKES, MOVES, TOUCHES, AT_HAND, HELD = 1, 2, 4, 8, 16, 32
 ANYTIME, ADDS, TERM, OWN_LINK, SENDS = 64, 128, 256, 512, 1024
+SHIFTS, ALONE, THROTTLED = 2048, 4096, 8192
 
 _SIGNALS = {("push", True): PUSH, ("push", False): AWAIT, ("offer", True): OFFER}
 #: Steps whose cost follows from their type, block and its owner.
 _OF_BLOCK = {Get, ReplicaGet, Assemble, Put, Accumulate, ReplicaAdd}
 _INTS = ("kind", "flags", "wait", "work", "lane", "engine", "onto", "value", "resource0")
 _REALS = ("core_s", "link_s", "latency_s", "bytes_per_s")
+_OF_NONE = dict.fromkeys(("lane", "engine", "onto", "value", "seat", "group", "kernel"), -1)
 
 #: What costs nothing.
 _NOTHING = Cost()
@@ -62,16 +76,19 @@ class Tables:
         Of the rows.
     on, shares : array
         What rows occupy, from ``resource0`` of a row to that of the next.
-    resources, lanes, values : int
-        How many there are.
+    sizes : array of int
+        Members of each group.
+    resources, lanes, values, seats, ways : int
+        How many there are: a seat is a rank in a group, a way the direction in which a rank's
+        throttled ring goes.
     """
 
     def __init__(self, traces: Sequence[Trace], machine: Machine):
         self.machine, self.ranks = machine, len(traces)
         self.first, self.row, self.op = array("i", [0]), array("i"), array("i")
         self.input0, self.inputs = array("i", [0]), array("i")
-        self.columns = {name: array("i") for name in _INTS}
-        self.columns |= {name: array("d") for name in _REALS}
+        self.columns = {name: array("i") for name in _INTS + MORE_INTS}
+        self.columns |= {name: array("d") for name in _REALS + MORE_REALS}
         self.on, self.shares = array("i"), array("d")
         self.counters = dict.fromkeys(COUNTERS, 0)
         problem = traces[0].problem
@@ -82,6 +99,12 @@ class Tables:
         self._numbers: dict = {}  # what a transfer can occupy -> its number
         self._lanes: dict = {}
         self._values: dict = {}
+        self._sitting: dict = {}  # (rank, group), and ranks' ways, kernels, groups: their numbers
+        self._ways: dict = {}
+        self._kernels: dict = {}
+        self._groups: dict = {}
+        self._rings: dict = {}  # costs of collectives
+        self.sizes = array("i")
         self._everywhere: dict = {}  # rows that are alike on all ranks
         self._moved: dict = {}  # row -> (counter, elements)
         self._copied = any(link.core_bytes_per_s < inf for link in machine.links)
@@ -93,9 +116,12 @@ class Tables:
             self.counters[name] += self._itemsize * elements * uses[row]
         self.resources, self.lanes = len(self._numbers), len(self._lanes)
         self.steps, self.values = len(self.row), len(self._values)
+        self.seats, self.ways = len(self._sitting), len(self._ways)
 
     def _add(self, trace: Trace) -> None:
         rank, everywhere, here = trace.rank, self._everywhere, {}
+        parts = parts_of(trace, self.machine)
+        kernels = tilings(trace.steps, self.machine, self._itemsize)
         rows, inputs, input0, ordered = self.row, self.inputs, self.input0, trace.ordered
         for step in trace.steps:
             for value in step.inputs:
@@ -107,25 +133,31 @@ class Tables:
                 key = (step.extents, block is None, block and block.matrix in ordered)
                 if step.rows is not None:
                     key += (True,)
+                if step.index in parts or step.index in kernels:
+                    known, key = here, (*key, *parts.get(step.index, ()), id(step.kernel))
             elif kind in _OF_BLOCK:
                 known, block = here, step.block
                 key = (kind, block.owner, block.size, block.matrix)
                 if self._copied:
                     key += (block.stored_shape, block.ld)
-            elif step.alias or kind is Fence or kind is Scratch:
+            elif step.grouped:
+                known, key = here, self._like(step, rank)
+            elif kind is Fence:
+                known, key = here, kind
+            elif step.alias or kind is Scratch:
                 known, key = everywhere, kind
             else:
                 known, key = {}, None
             row = known.get(key)
             if row is None:
-                row = known[key] = self._made(step, rank, ordered)
+                row = known[key] = self._made(step, rank, ordered, parts, kernels)
             rows.append(row)
         self.op.extend(trace.ops or [-1] * len(trace.steps))
         self.first.append(len(rows))
 
     # -- rows
 
-    def _made(self, step: Step, rank: int, ordered: frozenset) -> int:
+    def _made(self, step, rank: int, ordered: frozenset, parts: dict, kernels: dict) -> int:
         """The number of a new row."""
         kind = type(step)
         flags = TOUCHES if kind is Fence or step.matrix in ordered else 0
@@ -136,11 +168,15 @@ class Tables:
         if step.alias:
             return self._row(step, ALIAS, flags)
         if kind is Fence:
-            return self._row(step, FENCE, flags)
+            return self._row(step, FENCE, flags, seat=self._seat(rank, "world"))
         if step.computes:
-            seconds = compute_s(self.machine, step, self._itemsize)
-            makes = MAKES if kind is Gemm and step.block is None else 0
-            return self._row(step, COMPUTE, flags | COMPUTES | makes, Cost(seconds))
+            flags |= COMPUTES | (MAKES if kind is Gemm and step.block is None else 0)
+            if step.index in kernels:
+                return self._part(step, rank, flags, kernels[step.index])
+            seconds = compute_s(self.machine, step, self._itemsize, parts.get(step.index))
+            return self._row(step, COMPUTE, flags, Cost(seconds))
+        if step.grouped:
+            return self._group(step, rank, flags)
         self._count(step, rank)
         if step.signals or step.onto is not None or step.moved(rank):
             flags |= MOVES
@@ -150,16 +186,85 @@ class Tables:
             return self._sum(step, rank, flags)
         return self._one_sided(step, rank, flags)
 
-    def _row(self, step: Step, kind: int, flags: int, cost: Cost = _NOTHING, **more: int) -> int:
-        column = self.columns
+    def _row(self, step: Step, kind: int, flags: int, cost: Cost = _NOTHING, **more) -> int:
         given = {"kind": kind, "flags": flags, "work": PHASES.index(work_of(step))}
         given["wait"] = PHASES.index(wait_of(step))
-        given |= {"lane": -1, "engine": -1, "onto": -1, "value": -1, "resource0": len(self.on)}
-        for name, value in (given | more).items():
-            column[name].append(value)
-        for name in _REALS:
-            column[name].append(getattr(cost, name))
-        return len(column["kind"]) - 1
+        given["resource0"] = len(self.on)
+        given |= {name: getattr(cost, name) for name in _REALS}
+        for name, column in self.columns.items():
+            value = more.get(name)
+            column.append(given.get(name, _OF_NONE.get(name, 0)) if value is None else value)
+        return len(self.columns["kind"]) - 1
+
+    def _part(self, step: Gemm, rank: int, flags: int, tiling) -> int:
+        """Of a kernel."""
+        more = {"workers": tiling.units, "tiles": part_tiles(step, tiling)}
+        more["kernel"] = self._kernels.setdefault((rank, id(step.kernel)), len(self._kernels))
+        return self._row(step, COMPUTE, flags, **more, tile_s=tiling.tile_s)
+
+    def _like(self, step, rank: int) -> tuple:
+        """What group steps of a rank that are alike have in common; counts their bytes."""
+        self.counters[step.counter] += self._itemsize * sum(n for _, n in step.moved(rank))
+        by = (step.by, step.elements()) if step.kind == "shift" else ()
+        packs = step.packs(self.machine.adds_on_core)[0], step.packs()[1]
+        return type(step), id(step.group), step.matrix, step.shard(), packs, step.ring(), *by
+
+    def _group(self, step, rank: int, flags: int) -> int:
+        """A row of a group step."""
+        machine, itemsize, group, size = self.machine, self._itemsize, step.group, len(step.group)
+        shifts = step.kind == "shift"
+        by = step.by % size if shifts else 0
+        alone = size == 1 or (shifts and not by)
+        flags |= SHIFTS * shifts | ALONE * alone | (MOVES if size > 1 or step.moved(rank) else 0)
+        number = self._groups.setdefault(group, len(self._groups))
+        if number == len(self.sizes):
+            self.sizes.append(size)
+        more = {"seat": self._seat(rank, group), "group": number}
+        more |= {"position": group.position, "by": by}
+        times = {"before_s": step.packs(machine.adds_on_core)[0], "after_s": step.packs()[1]}
+        for name, elements in times.items():
+            copied_s = machine.compute.memory_s(2 * elements * itemsize)
+            more[name] = copied_s if elements else -1.0
+        link = machine.link(*group.members[:2]) if size > 1 else None
+        if link and link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
+            way, hops, elements = step.ring()
+            more["way"] = self._ways.setdefault((rank, way), len(self._ways))
+            more["link_s"] = elements * itemsize / link.bandwidth_bytes_per_s
+            more |= {"fixed_s": (hops - 1) * link.latency_s, "latency_s": link.latency_s}
+            return self._row(step, GROUP, flags | THROTTLED, **more)
+        if alone:
+            return self._row(step, GROUP, flags, **more)
+        cost = self._ring_cost(step, rank)
+        both = 1 if shifts else 2 * (1 + machine.collective(step.operation).both_ways)
+        queued = machine.arbitration == "fair" and not shifts and not machine.adds_on_core
+        row = self._row(
+            step,
+            GROUP,
+            flags,
+            **more,
+            flows=both,
+            lane=self._lane(("ring", group)) if queued else -1,
+            link_s=cost.seconds,
+            fixed_s=cost.fixed_s,
+            bytes_per_s=cost.bytes_per_s,
+        )
+        self.on.extend(cost.links)
+        self.shares.extend(cost.shares or [-1.0] * len(cost.links))
+        return row
+
+    def _ring_cost(self, step, rank: int) -> GroupCost:
+        machine, group = self.machine, step.group
+        if step.kind == "shift":
+            ways = [Way(rank, step.target, 1.0, step.shard())]
+            return group_cost(step, machine, ways, self._itemsize, self.route)
+        key = group, type(step), step.shard()
+        if key not in self._rings:
+            ways = group_ways(step, machine, self._itemsize, range(len(group)))
+            self._rings[key] = group_cost(step, machine, ways, self._itemsize, self.route)
+        return self._rings[key]
+
+    def _seat(self, rank: int, group) -> int:
+        return self._sitting.setdefault((rank, group), len(self._sitting))
 
     def _sum(self, step: Step, rank: int, flags: int) -> int:
         machine, itemsize = self.machine, self._itemsize
@@ -248,15 +353,3 @@ class Tables:
             return
         for name, elements in moved:
             self.counters[name] += self._itemsize * elements
-
-
-def tables_of(traces: Sequence[Trace], machine: Machine) -> Tables | None:
-    """The tables of these programs; None if one has a step that the compiled loop leaves to
-    Python's: of a group other than all ranks, or a part of a kernel. Signals must match
-    (:func:`drbench.plan.signals.pairs_of`)."""
-    kernels = not machine.adds_on_core
-    for trace in traces:
-        for step in trace.steps:
-            if step.grouped or (kernels and type(step) is Gemm and step.kernel is not None):
-                return None
-    return Tables(traces, machine)
