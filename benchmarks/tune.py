@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drbench.errors import CaseFailed
+from drbench.measure.noise import Ratio, ratio_of
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.machine_models import find_machine
@@ -36,7 +37,7 @@ from launch.host.kernels import without_pins
 from launch.host.show import console, table
 from launch.models.candidates import TuneRequest
 from launch.models.tune import every_program, tune
-from launch.sweeps.rounds import Ratio, over, ratio_of, seconds_of
+from launch.sweeps.rounds import over, seconds_of
 from launch.sweeps.run_rounds import run_rounds
 from launch.sweeps.supervisor import Settings
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
-from drbench.measure.noise import median_interval
+from drbench.measure.noise import Ratio, median_interval, ratio_of
 from drbench.measure.record import read_csv
 from launch.studies.peers.placements import OURS, STOCK, Line, placement_lines
-from launch.sweeps.rounds import Ratio, over, ratio_of
+from launch.sweeps.rounds import over
 
 from .records import HERE, RESULTS, rows
 from .tables import block, table

@@ -437,7 +437,7 @@ def peer_lines(ranks: int) -> DataFrame:
 def contest(ranks: int) -> DataFrame:
     """For each shape the contenders that are compared, fastest median time first and noisy ones
     last: drbench's five partitionings, its other algorithms, each peer as it comes."""
-    from launch.studies.peers.bench import PARTITIONINGS
+    from launch.studies.peers.names import PARTITIONINGS
 
     found = peer_lines(ranks)
     ours = found.who == "drbench"
@@ -602,7 +602,7 @@ def _of_choice(ratio) -> str:
     """
     Examples
     --------
-    >>> from launch.sweeps.rounds import Ratio
+    >>> from drbench.measure.noise import Ratio
     >>> _of_choice(Ratio(1.0123, 0.991, 1.03)), _of_choice(None)
     ('1.01 (0.99–1.03)', 'it is')
     """

@@ -102,6 +102,41 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     return ordered[found[0]], ordered[found[1]]
 
 
+class Ratio(NamedTuple):
+    """The median of paired ratios, and the ends of its 95 % interval; None of fewer than six."""
+
+    middle: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is known to be another than 1.
+
+        Examples
+        --------
+        >>> Ratio(1.1, 1.05, 1.2).apart, Ratio(1.1, 0.99, 1.2).apart, Ratio(1.1).apart
+        (True, False, False)
+        """
+        return self.low is not None and not self.low <= 1 <= self.high
+
+    def __str__(self) -> str:
+        """As ``1.08 (1.05-1.12)``."""
+        between = "" if self.low is None else f" ({self.low:.2f}-{self.high:.2f})"
+        return f"{self.middle:.2f}{between}"
+
+
+def ratio_of(ratios: Sequence[float]) -> Ratio:
+    """The median of some ratios, with its interval.
+
+    Examples
+    --------
+    >>> print(ratio_of([1.1, 1.2, 1.3, 1.2, 1.2, 1.2]), ratio_of([2.0, 1.0]))
+    1.20 (1.10-1.30) 1.50
+    """
+    return Ratio(median(ratios), *(median_interval(ratios) or (None, None)))
+
+
 def interquartile_range(samples: Sequence[float]) -> float | None:
     """The range of the middle half of the samples, by linear interpolation; None of fewer than two.
 

@@ -122,7 +122,7 @@ def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> from launch.sweeps.rounds import Ratio
+    >>> from drbench.measure.noise import Ratio
     >>> row = Record(mode="measured", status="ok", best_s=1.0, algorithm="summa")
     >>> found = [Standing(row, Ratio(1.0), True), Standing(row, Ratio(1.01, 0.98, 1.05))]
     >>> fastest_of_all(["OS on 1x2", "OS on 2x1"], found)

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median
-from typing import NamedTuple
 
 from drbench.measure.noise import (
     MOST_REPEATS,
     STABLE,
+    Ratio,
     enough,
     is_noisy,
-    median_interval,
     ratio_columns,
+    ratio_of,
     time_columns,
 )
 from drbench.measure.record import Record
@@ -55,41 +55,6 @@ def turn_name(turn: int, contender: str) -> str:
 def turn_of(name: str) -> int:
     """The turn of a name that :func:`turn_name` made."""
     return int(name.partition(" ")[0]) - 1
-
-
-class Ratio(NamedTuple):
-    """The median of paired ratios, and the ends of its 95 % interval; None of fewer than six."""
-
-    middle: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def apart(self) -> bool:
-        """Whether it is known to be another than 1.
-
-        Examples
-        --------
-        >>> Ratio(1.1, 1.05, 1.2).apart, Ratio(1.1, 0.99, 1.2).apart, Ratio(1.1).apart
-        (True, False, False)
-        """
-        return self.low is not None and not self.low <= 1 <= self.high
-
-    def __str__(self) -> str:
-        """As ``1.08 (1.05-1.12)``."""
-        between = "" if self.low is None else f" ({self.low:.2f}-{self.high:.2f})"
-        return f"{self.middle:.2f}{between}"
-
-
-def ratio_of(ratios: Sequence[float]) -> Ratio:
-    """The median of some ratios, with its interval.
-
-    Examples
-    --------
-    >>> print(ratio_of([1.1, 1.2, 1.3, 1.2, 1.2, 1.2]), ratio_of([2.0, 1.0]))
-    1.20 (1.10-1.30) 1.50
-    """
-    return Ratio(median(ratios), *(median_interval(ratios) or (None, None)))
 
 
 #: The seconds of a contender by turn.

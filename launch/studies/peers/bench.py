@@ -2,7 +2,6 @@
 drifting machine hurts all alike."""
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -27,6 +26,8 @@ from launch.sweeps.store import GOOD, Store
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import preset
 
+from .names import NAME, PARTITIONINGS
+
 #: The full-size problems by kind, the values of m, then n and k: a cube, and the two layers of an
 #: MLP of hidden size 2048.
 SHAPES = {
@@ -34,12 +35,8 @@ SHAPES = {
     "mlp1": ((256, 1024, 4096), 8192, 2048),
     "mlp2": ((256, 1024, 4096), 2048, 8192),
 }
-#: drbench's partitionings whose median, best and worst are compared.
-PARTITIONINGS = ("row", "column", "inner", "outer", "block")
 #: All three stored once on the grid that needs fewest bytes, which depends on the shape.
 OPTIMAL = "optimal"
-#: The name of a case: its round, and what ran.
-NAME = re.compile(r"^(?P<turn>\d+) \| (?P<shape>.+) \| (?P<who>.+) \| (?P<label>.+)")
 _who = attrgetter("who")
 
 

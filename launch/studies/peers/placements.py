@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.host.units import seconds
 from launch.peers import get_peer, present
-from launch.sweeps.rounds import Ratio, over, pooled, ratio_of, seconds_of, turn_of
+from launch.sweeps.rounds import over, pooled, seconds_of, turn_of
 from launch.sweeps.run_rounds import run_rounds
 from launch.sweeps.supervisor import Settings
 

@@ -2,11 +2,10 @@
 
 from math import inf, nan
 
-from drbench.measure.noise import median_interval
+from drbench.measure.noise import Ratio, median_interval
 from launch.peers import ON_DRBENCH
-from launch.sweeps.rounds import Ratio
 
-from .bench import NAME, PARTITIONINGS
+from .names import NAME, PARTITIONINGS
 
 _MARKS = ("noisy", "oversubscribed")
 #: The header, and the rows of cells.

@@ -1,0 +1,8 @@
+"""What cases of ``drbench peers`` are called, so that records tell who ran what."""
+
+import re
+
+#: drbench's partitionings whose median, best and worst are compared.
+PARTITIONINGS = ("row", "column", "inner", "outer", "block")
+#: The name of a case: its round, and what ran.
+NAME = re.compile(r"^(?P<turn>\d+) \| (?P<shape>.+) \| (?P<who>.+) \| (?P<label>.+)")
