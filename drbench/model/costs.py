@@ -37,6 +37,7 @@ from drbench.program.steps import (
     Copy,
     Gemm,
     Get,
+    Part,
     Put,
     ReplicaAdd,
     Step,
@@ -137,7 +138,7 @@ def step_cost(
         if machine.adds_on_core:
             near = link or (machine.link(rank, rank) if machine.links else None)
             rate = near.core_add_bytes_per_s if near else inf
-            core_s = nbytes / rate if rate < inf else seconds
+            core_s = near.add_s(block, nbytes, is_cut(step)) if rate < inf else seconds
         elif not link:
             return Cost(0.0, seconds, ("own",))
         if link and isinstance(step, Accumulate):
@@ -146,6 +147,14 @@ def step_cost(
         return Cost(core_s, 0.0, ("own",))
     adds = type(step) is Accumulate
     return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), ends, adds)
+
+
+def is_cut(step: Step) -> bool:
+    """Whether the rows of what a step adds lie apart: a part of a product with longer ones."""
+    value = step.inputs[0]
+    if type(value) is not Part or value.shape == value.inputs[0].shape:
+        return False
+    return bool(value.axis) != bool(value.transposed)
 
 
 def _on_the_way(

@@ -93,23 +93,29 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
 
 
 def fit_line(samples: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``; of ``(bytes, rows,
-    seconds)`` the seconds, too, of each row that lies apart from the others.
+    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``; of ``(bytes, rows
+    that lie apart, seconds)`` also the bytes per second of those where there are any, and seconds
+    of each of these rows.
 
     Examples
     --------
     >>> latency_s, bandwidth = fit_line([(1000, 2e-6), (2000, 3e-6), (4000, 5e-6)])
     >>> f"{latency_s:.2g} {bandwidth:.2g}"
     '1e-06 1e+09'
-    >>> latency_s, bandwidth, row_s = fit_line(
-    ...     [(x, rows, 1e-6 + x / 1e9 + rows * 1e-7) for x in (1e3, 1e4, 1e6) for rows in (0, 64)]
+    >>> latency_s, bandwidth, apart, row_s = fit_line(
+    ...     [(x, 0, 1e-6 + x / 1e9) for x in (1e3, 1e4, 1e6)]
+    ...     + [(x, rows, 1e-6 + x / 5e8 + rows * 1e-7) for x in (1e4, 1e6) for rows in (8, 64)]
     ... )
-    >>> f"{latency_s:.2g} {bandwidth:.2g} {row_s:.2g}"
-    '1e-06 1e+09 1e-07'
+    >>> f"{latency_s:.2g} {bandwidth:.2g} {apart:.2g} {row_s:.2g}"
+    '1e-06 1e+09 5e+08 1e-07'
     """
     nbytes, *rows, seconds = zip(*samples)
-    latency, per_byte, *per_row = nonnegative([[1.0] * len(nbytes), nbytes, *rows], seconds)
-    return latency, _rate(per_byte), *per_row
+    apart = [[each if many else 0 for each, many in zip(nbytes, rows[0])]] if rows else []
+    columns = [[1.0] * len(nbytes), nbytes, *apart, *rows]
+    latency, per_byte, *more = nonnegative(columns, seconds)
+    if not rows:
+        return latency, _rate(per_byte)
+    return latency, _rate(per_byte), _rate(per_byte + more[0]), more[1]
 
 
 def _rate(per_byte: float) -> float:

@@ -63,12 +63,14 @@ class Link:
     core_bytes_per_s : float
         Rate at which the core that computes has to copy what it gets; inf where a copy engine moves
         the data.
-    core_row_s : float
-        Seconds more for each row of a block whose rows lie apart in the owner's memory, where the
-        core copies.
+    core_apart_bytes_per_s, core_row_s : float
+        The same of a block whose rows lie apart in the owner's memory (inf: no slower), and seconds
+        more for each of the rows.
     core_add_bytes_per_s : float
         Where the core makes accumulates itself (``adds_on_core``): bytes of the block a second; inf
         for what memory allows.
+    core_add_apart_bytes_per_s, core_add_row_s : float
+        The same of a block whose rows lie apart.
     through : tuple of str
         Links that a transfer occupies too, as long as its bytes need there: the PCIe port of both
         ends on the way to a network card, say. It is never faster than the slowest of them.
@@ -87,6 +89,9 @@ class Link:
     core_bytes_per_s: float = inf
     core_row_s: float = 0.0
     core_add_bytes_per_s: float = inf
+    core_apart_bytes_per_s: float = inf
+    core_add_apart_bytes_per_s: float = inf
+    core_add_row_s: float = 0.0
     through: tuple[str, ...] = ()
     lane: str = "copy"
     rails: int = 0
@@ -142,9 +147,23 @@ class Link:
         ... )
         (3.0, 1.0)
         """
-        runs, length = block.stored_shape
-        apart = runs if length < block.ld else 0
-        return nbytes / self.core_bytes_per_s + apart * self.core_row_s
+        return _core_s(
+            block, nbytes, self.core_bytes_per_s, self.core_apart_bytes_per_s, self.core_row_s
+        )
+
+    def add_s(self, block: Block, nbytes: int, cut: bool = False) -> float:
+        """The same of adding to a block, where ``core_add_bytes_per_s`` is known; ``cut`` if the
+        rows of what is added lie apart.
+
+        Examples
+        --------
+        >>> link = Link("node", 1e9, core_add_bytes_per_s=64.0, core_add_apart_bytes_per_s=32.0)
+        >>> whole = Block("C", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+        >>> link.add_s(whole, 64), link.add_s(whole, 64, cut=True)
+        (1.0, 2.0)
+        """
+        apart, row_s = self.core_add_apart_bytes_per_s, self.core_add_row_s
+        return _core_s(block, nbytes, self.core_add_bytes_per_s, apart, row_s, cut)
 
     def resources(self, source: int, target: int) -> tuple:
         """What a transfer from ``source`` to ``target`` occupies.
@@ -166,6 +185,16 @@ class Link:
 #: How a collective may go: round the ring of its group; by doubling distances, or down a pipelined
 #: tree; first between nodes, then inside them; or as is fastest.
 SHAPES = ("ring", "tree", "hierarchy", "fastest")
+
+
+def _core_s(
+    block: Block, nbytes: int, rate: float, apart: float, row_s: float, cut: bool = False
+) -> float:
+    """Seconds of the core that a block takes at a rate, or another where rows lie apart."""
+    runs, length = block.stored_shape
+    if length == block.ld and not cut:
+        return nbytes / rate
+    return nbytes / min(rate, apart) + runs * row_s
 
 
 @dataclass(frozen=True)
@@ -527,10 +556,9 @@ class Machine:
                 "latency_s": choice.latency_s,
                 "shared": "initiator",
                 "reads_in_place": True,
-                "core_add_bytes_per_s": transports.get("direct", {}).get(
-                    "core_add_bytes_per_s", inf
-                ),
             }
+            direct = transports.get("direct", {})
+            link |= {name: direct[name] for name in direct if name.startswith("core_add_")}
             seen = {"links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}
             return Machine.from_dict(self.sources | seen, self.name)
         if choice.kind == "auto" and not transports:

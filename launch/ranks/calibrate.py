@@ -58,8 +58,10 @@ _SHAPES = [
 ]
 #: Transfers, in bytes.
 SIZES = [1 << s for s in range(14, 25, 2)]
-#: Widths of blocks of columns, in elements.
-_WIDTHS = (64, 256, 1024, 4096, 16384)
+#: Blocks whose rows lie apart, of a tile with rows of 2048 elements: rows, and their elements.
+_APART = [(rows, width) for rows in (256, 2048) for width in (64, 256, 512, 1024)]
+#: Bytes that a rank reads between two transfers, so that these find nothing in caches.
+_SWEPT = 1 << 26
 #: Shards of collectives, in bytes.
 SHARDS = [1 << s for s in range(13, 23, 3)]
 #: Whole programs whose times are held against their predictions: extents in units of 512, layouts
@@ -272,7 +274,8 @@ def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
 def _near(topology: Topology, trials: int) -> dict:
     """The tables of transports between ranks that share memory."""
     direct, rma = (transfers(topology, kind, trials) for kind in ("direct", "rma"))
-    get_s, get_rate, row_s = rma["get"]
+    get_s, get_rate, get_apart, row_s = rma["get"]
+    sizes, apart = f"fit over {SIZES[0]} to {SIZES[-1]} bytes", "of rows that lie apart"
     return {
         "direct": {
             "#": "in place: a get is a view",
@@ -281,20 +284,21 @@ def _near(topology: Topology, trials: int) -> dict:
             "bandwidth_bytes_per_s": inf,
             "core_add_bytes_per_s": (
                 direct["add"][1],
-                f"locked add into the next rank's tile, fit over {SIZES[0]} to {SIZES[-1]} bytes",
+                f"locked add into the next rank's tile, not in caches, {sizes}",
             ),
+            "core_add_apart_bytes_per_s": (direct["add"][2], apart),
+            "core_add_row_s": (direct["add"][3], "more, for each such row"),
         },
         "rma": {
             "shared": "initiator",
             "bandwidth_bytes_per_s": (inf, "on one node the core that gets makes the copy:"),
             "core_bytes_per_s": (get_rate, "MPI_Rget, likewise"),
-            "core_row_s": (
-                row_s,
-                "more, for each row of a block of columns; widths of "
-                f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
-            ),
+            "core_apart_bytes_per_s": (get_apart, apart),
+            "core_row_s": (row_s, "more, for each such row"),
             "latency_s": get_s,
             "core_add_bytes_per_s": (rma["add"][1], "MPI_Raccumulate and flush, likewise"),
+            "core_add_apart_bytes_per_s": (rma["add"][2], apart),
+            "core_add_row_s": (rma["add"][3], "more, for each such row"),
         },
     }
 
@@ -341,18 +345,27 @@ def _memory(comm, trials: int) -> float:
 
 def transfers(topology, kind: str, trials: int, hop: int = 1, alone: bool = False) -> dict:
     """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the one ``hop``
-    ranks on, or only the first (``alone``): (latency, bytes a second), of gets also the seconds of
-    a row that lies apart."""
+    ranks on, or only the first (``alone``): latency, bytes a second, those of blocks whose rows lie
+    apart, and seconds of such a row. Nothing of them is in caches, as in a product, whose tiles
+    were last touched in the one before; the best of ``trials``."""
     comm = topology.comm
-    cols = SIZES[-1] // 4 // 64
-    problem = Problem(64 * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
+    cols = 2048
+    rows = SIZES[-1] // 4 // cols
+    problem = Problem(rows * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
     matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind))
     # rows, columns, and how many of the rows lie apart
-    shapes = [(max(1, nbytes // 4 // cols), min(cols, nbytes // 4), 0) for nbytes in SIZES]
-    if kind == "rma":
-        shapes += [(64, width, 64) for width in _WIDTHS]
-    gets, adds = [], []
+    shapes = [(nbytes // 4 // cols, cols, 0) for nbytes in SIZES]
+    shapes += [(high, width, high) for high, width in _APART]
+    gets, adds, again, swept = [], [], [], np.ones(_SWEPT // 4, "f4")
     idle = alone and comm.rank > 0
+
+    def cold(function) -> float:
+        best = inf
+        for trial in range(trials + 1):
+            swept.sum()
+            seconds = timed(comm, function).seconds
+            best = min(best, seconds) if trial else inf
+        return best
 
     def get():
         if not idle:
@@ -370,18 +383,20 @@ def transfers(topology, kind: str, trials: int, hop: int = 1, alone: bool = Fals
     try:
         for _, tile in matrix.own_blocks():
             tile.fill(1)
-        first = 64 * ((comm.rank + hop) % comm.size)
-        for rows, width, apart in shapes:
-            block = problem.c.block((first, first + rows), (0, width))
+        first = rows * ((comm.rank + hop) % comm.size)
+        for high, width, apart in shapes:
+            block = problem.c.block((first, first + high), (0, width))
             value = np.ones(block.shape, "f4")
-            repeats = max(1, (1 << 20) // value.nbytes)
             if kind == "rma":
-                gets.append((value.nbytes, apart, best_of(comm, get, trials, repeats)))
-            if not apart:
-                adds.append((value.nbytes, best_of(comm, add, trials, repeats)))
+                gets.append((value.nbytes, apart, cold(get)))
+                if not apart and value.nbytes < 1 << 20:  # what one costs beside its bytes
+                    small = best_of(comm, get, trials, (1 << 20) // value.nbytes)
+                    again.append((value.nbytes, small))
+            adds.append((value.nbytes, apart, cold(add)))
     finally:
         matrix.close()
-    return {"get": fit_line(gets) if gets else None, "add": fit_line(adds)}
+    found = (fit_line(again)[0], *fit_line(gets)[1:]) if gets else None
+    return {"get": found, "add": fit_line(adds)}
 
 
 def _overhead(topology, gemm: dict, trials: int) -> float:

@@ -46,22 +46,32 @@ def between(topology: Topology, size: int, trials: int) -> dict:
     """The tables of links between nodes of ``size`` ranks (collective)."""
     alone = transfers(topology, "rma", trials, hop=size, alone=True)
     together = transfers(topology, "rma", trials, hop=size)
-    latency_s, rate, row_s = alone["get"]
+    latency_s, rate, apart, row_s = alone["get"]
     core = _core_share(topology, size, trials) / rate  # seconds of the core a byte
     link = _rate(1 / rate - core, 1 / rate)
     uplink = _rate((1 / together["get"][1] - core) / size, 1 / rate / size)
-    add = 1 / together["add"][1]
+    add, add_apart, add_row_s = 1 / together["add"][1], 1 / together["add"][2], together["add"][3]
+    add_core = max(add - (1 / link if link < inf else 0.0), _LEAST * add)
     network = {
         "#": "between nodes, by MPI_Rget",
         "shared": "device",
         "bandwidth_bytes_per_s": (link, "one pair of ranks alone, less what the core does"),
         "latency_s": latency_s,
         "core_bytes_per_s": (_rate(core, 1 / rate), "what products beside it lose"),
-        "core_row_s": (row_s, "more, for each row of a block of columns"),
+        "core_apart_bytes_per_s": (
+            _rate(core + 1 / apart - 1 / rate, 1 / apart),
+            "of rows that lie apart",
+        ),
+        "core_row_s": (row_s, "more, for each such row"),
         "core_add_bytes_per_s": (
-            1 / max(add - (1 / link if link < inf else 0.0), _LEAST * add),
+            1 / add_core,
             "MPI_Raccumulate and flush, all ranks at once, less what the link takes",
         ),
+        "core_add_apart_bytes_per_s": (
+            1 / (add_core + add_apart - add),
+            "of rows that lie apart",
+        ),
+        "core_add_row_s": (add_row_s, "more, for each such row"),
     }
     if uplink == inf:
         return {"network": network}

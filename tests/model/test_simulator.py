@@ -19,7 +19,20 @@ from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Block,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Part,
+    Put,
+    ReplicaGet,
+    Scratch,
+    Zero,
+)
 from drbench.program.trace import Trace, trace
 
 ITEM = 4
@@ -240,6 +253,29 @@ def test_a_throttled_transport_is_the_executors_throttle():
     for step in gets:  # with look-ahead 1 two gets are under way: the next when the oldest is done
         now = [now[1], link.due("in", step.block.size * ITEM, now[0])]
     assert len(gets) == 4 and simulate(traces, machine).time_s == pytest.approx(now[1])
+
+
+@pytest.mark.parametrize("where, seconds", [("rows", 4.0), ("columns", 8.8), ("cut", 8.8)])
+def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, seconds):
+    """64 elements, 256 bytes, to the other rank: in 8 rows."""
+    link = Link("rma", inf, core_add_bytes_per_s=64.0, core_add_apart_bytes_per_s=32.0,
+                core_add_row_s=0.1)  # fmt: skip
+    problem = Problem(16, 16, 16, 2)
+    target = {
+        "rows": Block("C", 1, 0, (0, 0), 0, 4, 0, 16, 0, 16),
+        "columns": Block("C", 1, 0, (0, 0), 0, 8, 0, 8, 0, 16),
+        "cut": Block("C", 1, 0, (0, 0), 0, 8, 0, 8, 0, 8),
+    }[where]
+
+    def program(rank):
+        if rank == 0:
+            whole = yield Scratch((8, 16) if where == "cut" else target.shape)
+            value = (yield Part(whole, 1, 8, 16)) if where == "cut" else whole
+            yield Accumulate(value, target)
+
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    machine = Machine("m", Compute(1.0), (link,), adds_on_core=True)
+    assert simulate(traces, machine).time_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("owner, rate", [(0, 64.0), (1, 64.0), (2, 16.0)])

@@ -85,6 +85,8 @@ def _machine(rng):
     far = Link(
         "far", rate, some(0, 1.5), shared=shared, node=2, lane=some("copy", "nic"),
         core_bytes_per_s=some(inf, inf, inf, 2.0), core_row_s=some(0.0, 0.2),
+        core_apart_bytes_per_s=some(inf, 1.0), core_add_apart_bytes_per_s=some(inf, 1.5),
+        core_add_bytes_per_s=some(inf, 3.0), core_add_row_s=some(0.0, 0.1),
         through=some((), ("port",)), carries_bytes_per_s=some(0.0, 2 * rate),
         reads_in_place=some(False, False, True),
     )  # fmt: skip

@@ -33,6 +33,7 @@ from ..costs import (
     compute_s,
     group_cost,
     group_ways,
+    is_cut,
     parts_of,
     side_s,
     step_cost,
@@ -107,7 +108,9 @@ class Tables:
         self.sizes = array("i")
         self._everywhere: dict = {}  # rows that are alike on all ranks
         self._moved: dict = {}  # row -> (counter, elements)
-        self._copied = any(link.core_bytes_per_s < inf for link in machine.links)
+        self._copied = any(
+            min(link.core_bytes_per_s, link.core_add_bytes_per_s) < inf for link in machine.links
+        )
         for trace in traces:
             self._add(trace)
         self.columns["resource0"].append(len(self.on))
@@ -139,7 +142,8 @@ class Tables:
                 known, block = here, step.block
                 key = (kind, block.owner, block.size, block.matrix)
                 if self._copied:
-                    key += (block.stored_shape, block.ld)
+                    cut = isinstance(step, Accumulate) and is_cut(step)
+                    key += (block.stored_shape, block.ld, cut)
             elif step.grouped:
                 known, key = here, self._like(step, rank)
             elif kind is Fence:

@@ -28,6 +28,8 @@ def sane(link) -> None:
     per_byte = 1 / link.bandwidth_bytes_per_s + 1 / link.core_bytes_per_s
     assert 0 < per_byte * (1 << 20) < 2 and 0 <= link.latency_s < 1
     assert 0 < link.core_add_bytes_per_s < inf
+    assert 0 < link.core_apart_bytes_per_s <= link.core_bytes_per_s
+    assert 0 < link.core_add_apart_bytes_per_s <= link.core_add_bytes_per_s
 
 
 @pytest.mark.mpi
