@@ -33,6 +33,9 @@ _CASE = attrgetter(
     *"machine ranks m n k a b c stationary prefetch chunk transport".split(),
 )
 
+#: What claims ask of single cases.
+_OF_A_CASE = "preset stationary a c m factors best_s phase_gemm_s percent_of_peak".split()
+
 
 class _Figure:
     """The lines of one layer on one machine by name, as ``Inner Prod.``, and the cases behind them.
@@ -60,7 +63,8 @@ class _Figure:
                 for name, line in self.lines.items()
             }
         ).sort_index()
-        ours = cases[cases.moved_bytes > 0]
+        # of a hundred columns these: whatever selects rows copies each of them
+        ours = cases.loc[cases.moved_bytes > 0, _OF_A_CASE]
         #: ``mixed``: whether C's factor differs from that of A and B; None where those differ.
         self.cases = ours.assign(mixed=[a != c if a == b else None for a, b, c in ours.factors])
         self.batches = sorted(self.cases.m.unique())
