@@ -4,6 +4,7 @@ syntax trees of every module, imports inside functions included."""
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ HEAVY = ("matplotlib", "pandas", "torch", "plots", "cupy", "cupy_backends")
 BY_NAME = ("importlib.import_module", "import_module", "__import__")
 
 
+@cache
 def sources():
     """Every module of the project: path from the root -> text."""
     return {
@@ -90,8 +92,13 @@ def sources():
     }
 
 
+@cache
 def imports(path, text):
     """(what is imported with its full dotted name, line, whether at module level) of one module."""
+    return list(_imports(path, text))
+
+
+def _imports(path, text):
     package = path.split("/")[:-1]
     tree = ast.parse(text, path)
     deferred = set()
@@ -117,11 +124,13 @@ def under(name, prefixes):
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
+@cache
 def room_of(name):
     """The innermost room of a module, a parent of rooms, or None."""
     return max((room for room in ROOMS if under(name, (room,))), key=len, default=None)
 
 
+@cache
 def below(room):
     """Every room that a room may import: what the table says, and what those may."""
     found, left = set(), [room]
@@ -171,6 +180,7 @@ def reached(start, graph):
     return seen
 
 
+@cache
 def graph(deferred=False):
     """Module -> what it imports at module level (or anywhere), parent packages included."""
     texts = sources()
