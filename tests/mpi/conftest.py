@@ -17,6 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from pool import Pool
 from starting import ROOT, Ended, run_process
@@ -51,8 +52,9 @@ TOGETHER = {
     "stress.py": (),
     "table1.py": (),
 }
-#: Ranks that sleep for their next program, at most, in all pools together.
-MOST_RANKS = 32
+#: Ranks that sleep for their next program, at most, in all pools together: a rank that is started
+#: again costs more than most programs do. Each has its 64 MiB; half of the memory stays free.
+MOST_RANKS = max(32, min(64, psutil.virtual_memory().available // (1 << 27)))
 
 
 class MpiRun:

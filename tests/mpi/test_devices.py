@@ -96,7 +96,7 @@ def universal(ranks, seeds):
 def test_the_universal_algorithm_is_exact_under_every_order_of_streams(
     mpirun, dealt, ranks, situation, seeds
 ):
-    cases = dealt(universal(ranks, seeds), ranks + len(situation), 4)
+    cases = dealt(universal(ranks, seeds), ranks + len(situation), 6)
     found = mpirun(ranks, "devices.py", cases, situation=situation)
     assert [(each["exact"], each["as_planned"]) for each in found] == [(seeds, True)] * len(cases)
 
@@ -138,7 +138,7 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(
         lies = {"texts": ["column"] * 3, "options": {"strategy": strategy}}
         cases.append(cases[-1] | {"algorithm": "dtensor_mm"} | lies)
     assert len(cases) >= 16
-    cases = dealt(cases, direct, 2)
+    cases = dealt(cases, direct, 3)
     found = mpirun(4, "devices.py", cases)
     assert [(case["algorithm"], case["options"], each) for case, each in zip(cases, found)] == [
         (case["algorithm"], case["options"], {"exact": 3, "as_planned": True}) for case in cases

@@ -82,7 +82,7 @@ def check(cases, answers):
 @pytest.mark.parametrize("p", MESHES)
 def test_every_algorithm_is_exact_on_one_node(mpirun, dealt, p):
     """From 1 to 8 ranks; nothing is left for MPI."""
-    cases = dealt(cases_of(p, every=p + 2), p, 4)
+    cases = dealt(cases_of(p, every=p + 2), p, 6)
     answers = mpirun.cases(p, cases, timeout=200)
     check(cases, answers)
     assert {out["collectives"] for out in answers} <= {"direct", None}
@@ -93,7 +93,7 @@ def test_every_algorithm_is_exact_on_one_node(mpirun, dealt, p):
 @pytest.mark.parametrize("p, situation", [(4, "mixed"), (4, "nodes"), (6, "nodes"), (8, "mixed")])
 def test_every_algorithm_is_exact_on_two_nodes(mpirun, dealt, p, situation):
     """Leaders talk between nodes; groups without two ranks on a node are MPI's."""
-    cases = dealt(cases_of(p, turn=1, every=p), p // 2 + len(situation), 6)
+    cases = dealt(cases_of(p, turn=1, every=p), p // 2 + len(situation), 8)
     answers = mpirun.cases(p, cases, situation=situation, timeout=200)
     check(cases, answers)
     said = {out["collectives"] for out in answers}

@@ -86,7 +86,7 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
             for m, n, k in SHAPES
             for name, options in ONE_D
         ]
-    run(mpirun, p, dealt(cases, p, 4) + (dealt(by_columns(), p, 2) if p < 6 else []))
+    run(mpirun, p, dealt(cases, p, 8) + (dealt(by_columns(), p, 4) if p < 6 else []))
 
 
 @pytest.mark.parametrize("turn, situation", list(enumerate(["direct", "rma", "mixed"])))
@@ -112,7 +112,7 @@ def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
     ]
     turned = {"a": "block:2x2", "b": "block:2x2:col", "c": "block:2x2", "roof": True}
     cases += [{"m": m, "n": n, "k": k, "options": {}, **turned, **once} for m, n, k in shapes]
-    run(mpirun, 4, dealt(cases, turn, 4), situation=situation)
+    run(mpirun, 4, dealt(cases, turn, 8), situation=situation)
 
 
 REPLICATED = [
@@ -131,7 +131,7 @@ def test_replicas_of_summa_add_up_on_every_transport(mpirun, dealt, turn, situat
     all_of_them = [case | {"prefetch": x % 4} for x, case in enumerate(REPLICATED)]
     for late, options in enumerate([(), ("--delays", "1", "--small-pieces")]):
         cases = [case for x, case in enumerate(all_of_them) if (x + x // 4 + turn) % 2 == late]
-        cases = dealt(cases, turn // 2, 2)
+        cases = dealt(cases, turn // 2, 4)
         answers, _ = mpirun.cases_and_naps(4, cases, *options, situation=situation, timeout=200)
         for case, out in zip(cases, answers):
             assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])

@@ -56,7 +56,7 @@ def sample(p):
 
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situation):
-    cases = dealt(sample(p), list(RUNS).index((p, situation)), 4)
+    cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
     answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation, timeout=200)
     ran = 0
     for case, out in zip(cases, answers):
@@ -74,7 +74,7 @@ def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situati
             assert out[name] == plan[name], (case, name)
         assert out["pool_bytes"] <= plan["arena"], case
         assert not any(out["left_open"].values()), (case, out["left_open"])
-    assert ran >= len(cases) - 5
+    assert ran >= max(len(cases) - 5, len(cases) // 2)
 
 
 def test_overlap_is_recorded_beside_the_collective_of_experts(mpirun):

@@ -10,10 +10,10 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 #: By situation: layout and rounds of tiles, and the protocol. Without locks the rounds of
 #: ``test_the_stress_would_notice_missing_locks`` are enough to lose an update.
 TILES = {
-    "direct": ("block", "600", "locked"),
-    "rma": ("block", "400", "mpi"),
-    "mixed": ("block", "400", "mpi"),
-    "nodes": ("block:2x1/c2", "600", "locked"),  # two nodes, each with a replica of its own
+    "direct": ("block", "400", "locked"),
+    "rma": ("block", "200", "mpi"),
+    "mixed": ("block", "200", "mpi"),
+    "nodes": ("block:2x1/c2", "400", "locked"),  # two nodes, each with a replica of its own
     "remote": ("block", "150", "mpi"),
 }
 BLOCKS = ("block", "tiles:100x77@1x2/c2")

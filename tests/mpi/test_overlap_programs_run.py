@@ -52,7 +52,7 @@ def sample(p):
 
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
-    cases = dealt(sample(p), list(RUNS).index((p, situation)), 4)
+    cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
     answers, naps = mpirun.cases_and_naps(
         p, cases, *RUNS[p, situation], situation=situation, timeout=200
     )

@@ -20,16 +20,17 @@ def test_a_sample_of_all_placements_on_2x2(mpirun, dealt, situation):
     triples = chance.sample(list(product(placements("2x2"), repeat=3)), 24)
     triples += [tuple(chance.choice(more) for _ in "ABC") for _ in range(12)]
     cases = [(chance.choice([(7, 5, 9), (8, 12, 4), (3, 2, 1)]), *texts) for texts in triples]
-    cases = dealt(cases, 0, 2)
+    cases = dealt(cases, 0, 4)
     found = mpirun(4, "placements.py", cases, situation=situation, timeout=150)
     assert found == {"done": 3 * len(cases), "wrong": []}
 
 
 @pytest.mark.parametrize("situation", ("direct", "mixed"))
-def test_a_sample_of_placements_on_six_ranks(mpirun, situation):
+def test_a_sample_of_placements_on_six_ranks(mpirun, dealt, situation):
     chance = random.Random(situation)
     texts = [text for mesh in ("6", "2x3", "3x2", "1x6x1") for text in placements(mesh, MORE)]
     cases = [((7, 11, 5), *(chance.choice(texts) for _ in "ABC")) for _ in range(12)]
+    cases = dealt(cases, 0, 2)
     found = mpirun(6, "placements.py", cases, situation=situation, timeout=150)
     assert found == {"done": 3 * len(cases), "wrong": []}
 
@@ -43,6 +44,6 @@ def test_a_pending_result_scaled_and_transposed_is_verified(mpirun, dealt):
         for c, transpose, fill, stationary in given
     ]
     cases = [case | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0)} for x, case in enumerate(cases)]
-    cases = dealt(cases, 0, 2)
+    cases = dealt(cases, 0, 4)
     answers = mpirun.cases(4, cases)
     assert [each["status"] for each in answers] == ["ok"] * len(cases)

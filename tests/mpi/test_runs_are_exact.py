@@ -121,7 +121,8 @@ def sample(p, situation):
 def panels():
     """Products of many small tiles, assembled."""
     tiles = {name: f"tiles:{tile}" for name, tile in zip("abc", ("100x90", "70x110", "130x51"))}
-    return [LARGE | tiles | {"stationary": still, "assemble": "always"} for still in "ABC"]
+    large = LARGE | {"m": 310, "n": 290, "k": 330}
+    return [large | tiles | {"stationary": still, "assemble": "always"} for still in "ABC"]
 
 
 def sums():
@@ -137,7 +138,7 @@ def ran(request, mpirun, dealt):
     """All cases of one number of ranks in one situation, run in one mpiexec."""
     p, situation = request.param
     turn = RUNS.index(request.param)
-    cases = dealt(sample(p, situation), turn, 2) + panels() + dealt(sums(), turn, 9)
+    cases = dealt(sample(p, situation), turn, 4) + panels() + dealt(sums(), turn, 18)
     small_pieces = ["--small-pieces"] if p % 2 == 0 else []
     answers = mpirun.cases(p, cases, *small_pieces, situation=situation)
     return SimpleNamespace(p=p, situation=situation, pairs=list(zip(cases, answers)))

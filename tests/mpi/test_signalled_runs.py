@@ -72,7 +72,7 @@ def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, si
     cases, turn = sample(p, situation), list(RUNS).index((p, situation))
     by_layout = [case for case in cases if "grid" not in case["options"]]
     by_grid = [case for case in cases if "grid" in case["options"]]
-    cases = dealt(by_layout, turn, 2) + dealt(by_grid, turn, 2)
+    cases = dealt(by_layout, turn, 3) + dealt(by_grid, turn, 2)
     where = situation if situation != "throttled" else "direct"
     answers, naps = mpirun.cases_and_naps(
         p, cases, *RUNS[p, situation], situation=where, timeout=200

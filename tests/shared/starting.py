@@ -46,6 +46,9 @@ _OPEN_MPI = {
 #: Lets ranks of MPICH that wait sleep for a moment instead of asking again at once: there are more
 #: of them than cores, and half of what a small run costs is their asking.
 _GENTLY = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+#: Lets the threads that OpenBLAS starts when it is loaded sleep at once, too, instead of asking for
+#: work for a while.
+_GENTLY |= {"OPENBLAS_THREAD_TIMEOUT": "4"}
 #: What MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of this
 #: machine may be aborted at any time, so that nothing can be concluded from these. Nothing is
 #: removed: a name may belong to someone else's run.
