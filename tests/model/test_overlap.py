@@ -28,7 +28,7 @@ seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-@settings(quick, max_examples=120)
+@quick
 @given(seeds)
 def test_signals_and_lanes_are_those_of_a_slow_simulator(seed):
     machine, traces = with_lanes(seed), any_signalled(seed, split=True)
