@@ -3,11 +3,12 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 
 import pytest
-from starting import PATIENCE, find_mpi_library, find_mpiexec
+from starting import PATIENCE, ROOT, find_mpi_library, find_mpiexec
 
 collect_ignore = ["shared"]
 
@@ -88,6 +89,14 @@ def dealt(request):
         return [case for x, case in enumerate(cases) if whole or x in mine]
 
     return deal
+
+
+@pytest.fixture(scope="session")
+def fault(tmp_path_factory):
+    """``fault(name)``: environment in which that goes wrong on the ranks; see ``faults.py``."""
+    folder = tmp_path_factory.mktemp("faults")
+    shutil.copy(ROOT / "tests" / "shared" / "faults.py", folder / "sitecustomize.py")
+    return lambda name: {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DRBENCH_TEST_FAULT": name}
 
 
 @pytest.fixture(scope="session")

@@ -24,9 +24,9 @@ MEASURED = ("doctor", "run", "sweep")
 NOISE = re.compile(r"^\s+(noisy|not stable|->)|\badvice\b")
 
 
-def drbench(line: str, folder):
+def drbench(line: str, folder, env):
     words = shlex.split(line.partition(" #")[0])[1:]
-    done = run_process([sys.executable, "-m", "drbench", *words], folder, timeout=120)
+    done = run_process([sys.executable, "-m", "drbench", *words], folder, env, timeout=120)
     return done, done.stdout + done.stderr
 
 
@@ -66,15 +66,15 @@ def test_an_example_that_is_not_what_is_printed_is_found():
 
 @pytest.mark.mpi
 @pytest.mark.timeout(400)
-def test_the_first_hour_runs_and_prints_what_the_page_shows(tmp_path):
-    output, measured = "", False
+def test_the_first_hour_runs_and_prints_what_the_page_shows(tmp_path, fault):
+    output, measured, quickly = "", False, fault("in a hurry")
     for example, language, text in BLOCKS:
         if language == "toml":
             quick = text.replace("iters = 5", "iters = 5\nbudget = 0.1")
             (tmp_path / "mine.toml").write_text(quick, encoding="utf-8")
         elif example and text.startswith("$ drbench"):  # what goes wrong, and the line that says so
             for command, said in zip(text.splitlines()[::2], text.splitlines()[1::2]):
-                done, output = drbench(command[2:], tmp_path)
+                done, output = drbench(command[2:], tmp_path, quickly)
                 assert done.returncode != 0
                 assert missing(said, output, False) == []
         elif example:
@@ -83,9 +83,9 @@ def test_the_first_hour_runs_and_prints_what_the_page_shows(tmp_path):
             output = ""
             for line in text.splitlines():
                 if line.startswith("drbench "):
-                    done, output = drbench(line, tmp_path)
+                    done, output = drbench(line, tmp_path, quickly)
                     assert done.returncode == 0, (line, output)
                     measured = line.split()[1] in MEASURED
                     if "--out runs/mine" in line and "dry" not in line:
-                        assert "12 done before" in drbench(line, tmp_path)[1]
+                        assert "12 done before" in drbench(line, tmp_path, quickly)[1]
     assert (tmp_path / "mine.html").is_file() and (tmp_path / "mine.png").is_file()

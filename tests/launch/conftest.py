@@ -3,7 +3,6 @@ call to ``main``."""
 
 import json
 import os
-import shutil
 import sys
 import uuid
 from dataclasses import replace
@@ -113,11 +112,3 @@ def say(capsys, monkeypatch):
         return Ended(code, *capsys.readouterr())
 
     return call
-
-
-@pytest.fixture(scope="session")
-def fault(tmp_path_factory):
-    """``fault(name)``: environment in which that goes wrong on the ranks; see ``faults.py``."""
-    folder = tmp_path_factory.mktemp("faults")
-    shutil.copy(ROOT / "tests" / "shared" / "faults.py", folder / "sitecustomize.py")
-    return lambda name: {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DRBENCH_TEST_FAULT": name}

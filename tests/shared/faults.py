@@ -121,7 +121,16 @@ def few_transfers():
     bandwidth._MOST_TRANSFERS, bandwidth._BUDGET_S = 3, 0.01
 
 
+def in_a_hurry():
+    """No fault: no more repeats of ``drbench run`` than ``--iters``, however much times differ."""
+    if "run" in sys.orig_argv:
+        import launch.ranks.case
+
+        launch.ranks.case.enough = lambda samples, spent_s, least, *_: len(samples) >= least
+
+
 EVERY_RANK = {
+    "in a hurry": in_a_hurry,
     "few transfers": few_transfers,
     "wrong": lambda: every_gemm(spoil),
     "killed at k = 13": lambda: every_gemm(die_of_13),

@@ -79,8 +79,7 @@ def by_operation(rows):
     "words, env, transport",
     [
         (["-p", 2], {}, "direct"),
-        (["-p", 3, "--dtype", "float64"], {}, "direct"),
-        (["-p", 3, "--transport", "rma"], {}, "rma"),
+        (["-p", 3, "--dtype", "float64", "--transport", "rma"], {}, "rma"),
         (["-p", 4], {"MPIR_CVAR_NUM_CLIQUES": "2"}, "mixed"),
         (["-p", 3], {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}, "rma"),
         (["-p", 2, "--transport", "throttled:0.5,100"], {}, "throttled:0.5,100"),

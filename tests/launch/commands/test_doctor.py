@@ -200,6 +200,7 @@ def test_a_launcher_of_another_mpi_is_missing(say, kernels, mpi_library, monkeyp
     mpiexec.chmod(0o755)
     monkeypatch.setenv("MPI4PY_LIBMPI", mpi_library[1])
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(launch.commands.doctor, "measure_core_peaks", dict)
     ended = say("doctor", "--json")
     mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
     assert ended.returncode == 3 and mpi["level"] == "missing"
