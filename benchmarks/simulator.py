@@ -13,6 +13,7 @@ import argparse
 import random
 import sys
 import time
+from itertools import chain
 
 from search import SIZES, nodes_of_eight
 
@@ -92,10 +93,8 @@ def main() -> int:
     args = parser.parse_args()
     loop, equal = Loop(build()), True
     with no_collection():
-        for name, traces, machine, ahead, trace_s in (
-            *products(args.large),
-            *crowds(args.large),
-        ):
+        cases = chain(products(args.large), crowds(args.large))
+        for name, traces, machine, ahead, trace_s in cases:
             lower_s, tables = best(args.times, lambda: Tables(traces, machine))
             loop_s, ran = best(args.times, lambda: loop.run(tables, ahead))
             run = _Run(traces, machine, ahead, False, ())
