@@ -9,7 +9,8 @@ results/measured/NAME/performance. Every ratio is the median of interleaved pair
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
 8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, gather, reduce, sums, signals
-and signals_remote 2 each, sockets and pieces 1, planning and executor less than one.
+and signals_remote 2 each, mixed 4,
+sockets and pieces 1, planning and executor less than one.
 """
 
 import argparse
@@ -36,6 +37,11 @@ PRESETS = {
     "misaligned": ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
     "column, column, row": ("column", "column", "row"),
 }
+#: Two virtual nodes of one machine, and tiles for four ranks on them that meet at no boundary.
+CLIQUES = {"MPIR_CVAR_NUM_CLIQUES": "2"}
+MIXED_TILES = ("tiles:700x500@2x2", "tiles:600x800@2x2", "block")
+#: Turns of each way to reach the others in ``mixed``.
+ROUNDS = 3
 REMOTE_CASES = (("row", "CB"), ("column", "C"), ("outer", "CB"), ("column, column, row", "B"))
 FIVE = ("row", "column", "inner", "outer", "misaligned")
 #: Predicts the rows of ``gather`` and ``reduce``; below the root. Made by ``benchmarks/model.py``.
@@ -350,6 +356,45 @@ def sockets(size: int, repeats: str) -> Iterator[dict]:
         yield {"bar": 0.95, **row}
 
 
+def mixed(size: int, repeats: str) -> Iterator[dict]:
+    """Four ranks on two virtual nodes of this machine, against the same ranks on one that reach
+    each other by RMA: both in turn, each as a share of the roof measured beside it."""
+    half = size // 2
+    cube, layer = (half,) * 3, (half // 2, 4 * half, half)
+    cases = [("row", "ABC", cube), ("column", "BC", cube), ("block", "ABC", cube)]
+    cases += [("outer", "C", layer), ("inner", "B", layer), ("misaligned", "C", cube)]
+    for layout, stationaries, (m, n, k) in cases:
+        for stationary in stationaries:
+            presets = MIXED_TILES if layout == "misaligned" else PRESETS[layout]
+            words = f"--stationary {stationary} --threads 1 --roof --iters 6 --budget 0"
+            words += f" -m {m} -n {n} -k {k} --a {presets[0]} --b {presets[1]} --c {presets[2]}"
+            took: dict[str, list[dict]] = {"mixed": [], "one": []}
+            for turn in range(ROUNDS):
+                for how in [*took][:: 1 if turn % 2 else -1]:
+                    more = () if how == "mixed" else ("--transport", "rma")
+                    env = CLIQUES if how == "mixed" else None
+                    took[how].append(run(4, *words.split(), *more, env=env))
+            pairs = list(zip(took["mixed"], took["one"]))
+            ratios = [one["percent_of_roof"] / base["percent_of_roof"] for one, base in pairs]
+            (far, near), moved = pairs[-1], ("direct_bytes", "get_bytes", "put_bytes")
+            yield {
+                "case": f"{layout}, S-{stationary}",
+                "m": m,
+                "n": n,
+                "k": k,
+                "bar": 0.93,
+                "ratio": statistics.median(ratios),
+                "low": min(ratios),
+                "high": max(ratios),
+                "rounds": len(ratios),
+                "status": max(each["status"] for pair in pairs for each in pair),
+                **{f"{how}_median_s": each[-1]["median_s"] for how, each in took.items()},
+                **{name: far[name] for name in (*moved, "accumulate_bytes")},
+                **{f"one_{name}": near[name] for name in (*moved, "accumulate_bytes")},
+                "command": far["command"],
+            }
+
+
 def model() -> list[str]:
     """The model of this machine, if there is one."""
     return ["--machine", str(MODEL)] if (ROOT / MODEL).exists() else []
@@ -387,6 +432,7 @@ SECTIONS = {
         signals_remote,
         small,
         sockets,
+        mixed,
         pieces,
         planning,
         executor,

@@ -185,11 +185,15 @@ def shape_of(problem: Problem) -> tuple[int, int, int]:
 
 @contextmanager
 def ground(
-    size: int, layout: tuple[str, str, str], in_place: bool, transport: str = "auto"
+    size: int,
+    layout: tuple[str, str, str],
+    in_place: bool,
+    transport: str = "auto",
+    gaps: str = "",
 ) -> Iterator[Ground]:
-    """A cube dealt out (collective)."""
+    """A cube dealt out, with ``gaps`` as of Problem (collective)."""
     with Topology(MPI.COMM_WORLD) as topology, no_collection():
-        problem = Problem(size, size, size, topology.comm.size, *layout)
+        problem = Problem(size, size, size, topology.comm.size, *layout, gaps=gaps)
         with distributed(problem, topology, parse_transport(transport)) as matrices:
             yield Ground(topology.comm, problem, matrices, in_place)
 

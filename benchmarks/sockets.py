@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from launch.ranks.case import MPI, world
+from launch.ranks.case import MPI, by_messages, world
 
 world()  # MPI begins as it does for a case
 
@@ -113,12 +113,14 @@ def bytes_out(comm: MPI.Comm, executor: Executor) -> list[int]:
     ]
 
 
-def executor_of(here: Ground, stationary: str, **how) -> Executor:
+def executor_of(here: Ground, stationary: str) -> Executor:
     """The universal algorithm as ``drbench run`` has it, after a first run."""
     algorithm = get_algorithm("universal")
-    settled = algorithm.settle(here.problem, False, stationary=stationary)
+    options = by_messages(algorithm, {"stationary": stationary})
+    settled = algorithm.settle(here.problem, False, **options)
     found = algorithm.trace(here.problem, here.comm.rank, **settled)
-    executor = Executor(found, here.matrices, blas=here.blas, yields=False, **how)
+    how = {"prefetch": algorithm.prefetch(**settled), "blas": here.blas, "yields": False}
+    executor = Executor(found, here.matrices, **how)
     here.time(executor)
     here._compare(Contender("universal", label=f"S-{stationary}"))
     return executor
@@ -129,7 +131,7 @@ def measured(
 ) -> dict:
     """One case: its ratio to the roof, the bound, and the ratio to that. ``shapes`` has the roof's
     once it is known."""
-    with ground(size, PRESETS[layout], in_place=False) as here:
+    with ground(size, PRESETS[layout], in_place=False, gaps=stationary) as here:
         comm = here.comm
         executor = executor_of(here, stationary)
         out = bytes_out(comm, executor)

@@ -10,16 +10,18 @@ from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.replicas import REDUCTIONS, broadcast_replica, reduce_replicas
 from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Part, Step, Zero
-from partitions import Grid, LayoutError, parse_grid, summed
+from partitions import Grid, LayoutError, parse_grid, part, summed
 
 from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
-from .signalled import cuts, signalled, slots, tile_of
+from .signalled import LEAST, cuts, signalled, slots, tile_of
 from .slicing import (
     ORDERS,
     Product,
+    cuts_rows,
     free_axis,
     grid_of,
+    keeps_rows,
     largest_matrix,
     levelled,
     on_grid,
@@ -32,6 +34,9 @@ from .slicing import (
 #: into this many pieces, none shorter than the second number of elements. Products lose next to
 #: nothing when k is cut, but much when m or n is.
 _CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
+
+#: What is fetched of another rank's tile.
+FETCH = ("slice", "tile", "rows")
 
 #: With ``--signals auto`` slots may take as much memory as a rank's tiles, this many times.
 _SLOTS = 1
@@ -103,7 +108,8 @@ def settle(
         still = problem.operand(stationary)
         replicas = on_grid(problem, stationary, found) if found else still
         share = problem.extent(free) // replicas.partition.replicas
-        chunk = None if in_place or fetch == "tile" else max(shortest, -(-share // pieces))
+        whole = in_place or fetch == "tile" or (fetch == "rows" and cuts_rows(problem, stationary))
+        chunk = None if whole else max(shortest, -(-share // pieces))
     settled = {
         "stationary": stationary,
         "chunk": chunk,
@@ -119,7 +125,7 @@ def settle(
         others = {
             "--schedule": schedule != "direct",
             "--signals": signals == "always",
-            "--fetch tile": fetch == "tile",
+            f"--fetch {fetch}": fetch != "slice",
             "--order": order != "offset",
         }
         for flag in (flag for flag, given in others.items() if given):
@@ -127,8 +133,9 @@ def settle(
                 f"--assemble always makes few large products, {flag} goes by small ones. Leave one "
                 "of them out."
             )
-    plain = fetch == "slice" and order == "offset"
-    if assemble != "never" and schedule == "direct" and plain:
+    plain = fetch != "tile" and order == "offset"
+    by_rows = fetch == "rows" and not keeps_rows(problem, stationary)
+    if assemble != "never" and schedule == "direct" and plain and not by_rows:
         settled["assemble"] = assemble
     if signals == "always" and not plain:
         raise UsageError(
@@ -154,8 +161,13 @@ def settle(
     if why_no_signals(problem, stationary, in_place, *how):
         return settled
     if tile or not in_place:
+        if fetch == "rows" and not tile:  # every message costs its core some time
+            tile = max(4 * LEAST, 2 * tile_of(problem, stationary, None, found))
+            if cuts_rows(problem, stationary):
+                tile = max(problem.m, problem.n, problem.k)
         tile = tile_of(problem, stationary, tile, found)
-    settled.pop("assemble", None)
+    for name in ("assemble", "fetch"):
+        settled.pop(name, None)
     return settled | {"chunk": None, "signals": "always"} | ({"tile": tile} if tile else {})
 
 
@@ -369,7 +381,7 @@ OPTIONS = (
         "signal, and products are made in the order in which tiles arrive; never: accumulated. "
         "auto: where ranks add to tiles of others, not all in place, and slots take no more than a "
         "rank's tiles.",
-        says="never",
+        says="never; auto for runs on several nodes",
     ),
     Option(
         "assemble",
@@ -395,14 +407,16 @@ OPTIONS = (
         tried=(256, 1024, 4096),
         help="with signals: elements of a communication tile along the axis that is cut.",
         says="a quarter of the share of m or n that lies in one place, at least 128, or 1/16 of k; "
-        "uncut where tiles are read in place",
+        "with --fetch rows twice that, at least 512; uncut where tiles are read in place",
     ),
     Option(
         "fetch",
-        ("slice", "tile"),
+        FETCH,
         help="what is fetched of another rank's tile. slice: the part that a product takes; tile: "
-        "all of it, once, and products take slices of the copy (as in the paper, §4.2).",
-        says="slice",
+        "all of it, once, and products take slices of the copy (as in the paper, §4.2); rows: "
+        "whole rows of it where the rank needs all of them, which lie side by side, so that no "
+        "rank packs them.",
+        says="slice; rows for runs on several nodes",
     ),
     Option(
         "reduce",
@@ -467,7 +481,8 @@ def program(
         of cores.
     fetch : str
         ``"slice"``: of another rank's tile what a product takes is fetched; ``"tile"``: all of it,
-        once, and kept for all products that take slices of it (paper, §4.2).
+        once, and kept for all products that take slices of it (paper, §4.2); ``"rows"``: whole rows
+        of it where the rank needs all of them.
     reduce : str
         ``"pull"`` or ``"push"``, as of :func:`~drbench.program.replicas.reduce_replicas`.
     order : str
@@ -529,7 +544,7 @@ def _direct(problem: Problem, rank: int, settled: dict, work: Operand | None) ->
     """The steps in the order of the slicing."""
     c, stationary, order = problem.c, settled["stationary"], settled.get("order", "offset")
     groups = slices(problem, rank, stationary, settled["chunk"], work, order)
-    fetched = _Fetched(problem, rank, settled.get("fetch") == "tile")
+    fetched = _Fetched(problem, rank, settled.get("fetch", "slice"), stationary, work)
     if result_stays(problem, stationary, work):
         for group in groups:
             yield from _multiplied(group, fetched, True)  # C[m, n] += A[m, k] · B[k, n]
@@ -582,12 +597,23 @@ class _Fetched:
     ----------
     problem : Problem
     rank : int
-    whole : bool
-        Of another rank's tile all is fetched, once, and kept.
+    how : str
+        One of :data:`FETCH`. A tile is kept for all products; rows of it for those with the same
+        tile of the stationary matrix.
+    stationary : str
+    work : Operand, optional
+        As of :func:`~algorithms.universal.slicing.slices`.
     """
 
-    def __init__(self, problem: Problem, rank: int, whole: bool):
-        self.problem, self.rank, self.whole = problem, rank, whole
+    def __init__(
+        self, problem: Problem, rank: int, how: str, stationary: str, work: Operand | None = None
+    ):
+        self.problem, self.rank, self.how = problem, rank, how
+        self._free = free_axis(stationary)
+        self._still, self._tile = "ABC".index(stationary), None
+        layout = (work or problem.operand(stationary)).partition
+        extent, replica = problem.extent(self._free), layout.replica_of(rank)
+        self._share = part(extent, replica, layout.replicas)
         self._blocks: dict[str, dict] = {"A": {}, "B": {}}
         self._tiles: dict[tuple, Step] = {}
         self._of_group = ["A", "B"]
@@ -596,16 +622,19 @@ class _Fetched:
         """Keep the blocks of a matrix beyond their group."""
         self._of_group = [name for name in self._of_group if name != matrix]
 
-    def next_group(self) -> None:
-        """Let go of the blocks of the last group."""
+    def next_group(self, group: list[Product]) -> None:
+        """Let go of the blocks of the last group, and of rows of the last stationary tile."""
         for name in self._of_group:
             self._blocks[name] = {}
+        tile = group[0][self._still].tile
+        if self.how == "rows" and tile != self._tile:
+            self._tile, self._tiles = tile, {}
 
     def token(self, block: Block) -> Generator[Step, Step, Step]:
         """The token of a block, which costs nothing if the tile is the rank's own."""
         held = self._blocks[block.matrix]
         if (found := held.get(block)) is None:
-            if self.whole and block.owner != self.rank:
+            if self.how != "slice" and block.owner != self.rank:
                 found = yield from self._sliced(block)
             else:
                 found = yield Get(block)
@@ -613,8 +642,10 @@ class _Fetched:
         return found
 
     def _sliced(self, block: Block) -> Generator[Step, Step, Step]:
-        """A part of the copy of a whole tile."""
+        """A part of the copy of a whole tile, or of whole rows of it."""
         tile = self.problem.operand(block.matrix).tile_block(block.tile, block.replica)
+        if self.how == "rows":
+            tile = self._rows(block, tile)
         if (token := self._tiles.get(tile.key)) is None:
             token = self._tiles[tile.key] = yield Get(tile)
         for axis, start, stop, first in (
@@ -625,6 +656,19 @@ class _Fetched:
                 token = yield Part(token, axis, start - first, stop - first)
         return token
 
+    def _rows(self, block: Block, tile: Block) -> Block:
+        """The rows of a tile, as it is stored, that a block is part of; the block itself if this
+        rank does not need all of them."""
+        operand = self.problem.operand(block.matrix)
+        along = operand.axes[not block.transposed]
+        low, high = (tile.row0, tile.row1) if block.transposed else (tile.col0, tile.col1)
+        if along != self._free or low < self._share.start or high > self._share.stop:
+            return block
+        rows, cols = (block.row0, block.row1), (block.col0, block.col1)
+        if block.transposed:
+            return operand.block((low, high), cols, block.replica)
+        return operand.block(rows, (low, high), block.replica)
+
 
 def _multiplied(
     group: list[Product], fetched: _Fetched, in_place: bool, sums: dict | None = None
@@ -632,7 +676,7 @@ def _multiplied(
     """Products written into this rank's own tiles of C, in place; or for other ranks' tiles: the
     sum over the pieces of k goes to the owner of C[m, n] once. A block that several of them use is
     fetched once; ``sums`` last longer than a group."""
-    fetched.next_group()
+    fetched.next_group(group)
     sums = {} if sums is None else sums
     for left, right, c, first, last in group:
         a = yield from fetched.token(left)

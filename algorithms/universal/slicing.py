@@ -122,6 +122,44 @@ def _same_places(one: Partition, other: Partition, along: int) -> bool:
     return all(x[along] == y[along] for x, y in at)
 
 
+def cuts_rows(problem: Problem, stationary: str) -> bool:
+    """Whether cutting the free axis cuts rows, as they are stored, of tiles that other ranks hold.
+
+    What is left of them does not lie side by side, and is packed by some rank's core.
+
+    Examples
+    --------
+    >>> problem = Problem(8, 8, 8, 4, "row", "row", "row")
+    >>> [cuts_rows(problem, each) for each in "ABC"]
+    [True, False, False]
+    >>> cuts_rows(Problem(8, 8, 8, 4, "column", "column", "column"), "C")
+    True
+    """
+    still, *factors, (p, q, free) = roles(problem, stationary)
+    for operand, beside in zip(factors, (p, q)):
+        if operand.axes[not operand.transposed] != free:
+            continue
+        along, other = operand.axes.index(beside), still.axes.index(beside)
+        alike = along == other and _at_home(still.partition, operand.partition, along)
+        if not alike:
+            return True
+    return False
+
+
+def keeps_rows(problem: Problem, stationary: str) -> bool:
+    """Whether what moves of A and B has rows, as they are stored, that no tile boundary cuts: then
+    pieces of them lie side by side, also where they are assembled.
+
+    Examples
+    --------
+    >>> [keeps_rows(Problem(8, 8, 8, 4, a, "row", "row"), "C") for a in ("row", "column")]
+    [True, False]
+    """
+    return all(
+        (each.stored.cols.parts == 1) or each.name == stationary for each in (problem.a, problem.b)
+    )
+
+
 def own_first_balances(problem: Problem, stationary: str) -> bool:
     """True if every rank does the same share of its products into its own tile of C (Stationary A
     or B).

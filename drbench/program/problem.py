@@ -203,9 +203,9 @@ class Problem:
         ``"b"`` B is stored n×k.
     updates : bool
         β is not 0: what C holds counts. α and β themselves are given when the product is run.
-    gaps : bool
-        Rows of a rank's tiles lie an odd number of cache lines apart in its storage, which suits
-        products, not messages.
+    gaps : str
+        Names of the matrices of which rows of a rank's tiles lie an odd number of cache lines apart
+        in its storage, which suits products, not messages.
     mixture : Mixture, optional
         Each row is multiplied by the matrices of the experts it is routed to. Then m counts tokens;
         :mod:`partitions.mixture` has the shapes of A, B and C.
@@ -234,7 +234,7 @@ class Problem:
     transpose: str = ""
     updates: bool = False
     mixture: Mixture | None = None
-    gaps: bool = False
+    gaps: str = ""
 
     def __post_init__(self):
         for name in ("m", "n", "k", "nprocs"):
@@ -259,12 +259,12 @@ class Problem:
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            line = _LINE_BYTES // ITEMSIZES[self.type_of(name)] if self.gaps else 0
+            line = _LINE_BYTES // ITEMSIZES[self.type_of(name)] if name in self.gaps else 0
             object.__setattr__(self, name.lower(), Operand(name, bound, transposed, line))
 
-    def with_gaps(self) -> "Problem":
-        """The same problem, with ``gaps``."""
-        return replace(self, gaps=True)
+    def with_gaps(self, names: str = "ABC") -> "Problem":
+        """The same problem, with ``gaps`` in these matrices."""
+        return replace(self, gaps=names)
 
     def operand(self, name: str) -> Operand:
         """A, B or C by name."""

@@ -35,6 +35,7 @@ except (ImportError, RuntimeError) as error:
 
 from algorithms import get_algorithm
 from algorithms.collective import BASELINES, baseline_of
+from algorithms.registry import Algorithm
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
@@ -208,8 +209,9 @@ def _run(
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound(case, comm.size)
-    if algorithm.one_sided and case.backend == "numpy" and _in_place(case, topology):
-        problem = problem.with_gaps()
+    if topology.nodes > 1 and case.backend == "numpy":
+        options = by_messages(algorithm, options)
+    problem = problem.with_gaps(_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
     clock = Clock()
@@ -310,6 +312,42 @@ def _in_place(case: Case, topology: Topology) -> bool:
     windows."""
     kind = parse_transport(case.transport).kind
     return kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1
+
+
+def by_messages(algorithm: Algorithm, options: dict) -> dict:
+    """The options, with what suits ranks of several nodes where nothing like it is asked for.
+
+    Whole rows of tiles are fetched, which lie side by side, and sums are pushed: MPI moves both
+    without the core of the rank at the other end. What is packed by a datatype, and what is
+    accumulated, it does not.
+
+    Examples
+    --------
+    >>> by_messages(get_algorithm("universal"), {"stationary": "B"})
+    {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}
+    >>> by_messages(get_algorithm("universal"), {"chunk": 256})
+    {'chunk': 256}
+    """
+    asked = {"fetch", "signals", "order", "schedule", "chunk", "tile", "assemble", "steal"}
+    if "fetch" not in algorithm.options or asked & {*options}:
+        return options
+    return options | {"fetch": "rows", "signals": "auto"}
+
+
+def _never_sent(
+    case: Case, topology: Topology, algorithm: Algorithm, problem: Problem, options: dict
+) -> str:
+    """Matrices whose tiles no message takes or brings: what is read in place, and what stays."""
+    if not algorithm.one_sided or case.backend != "numpy":
+        return ""
+    if _in_place(case, topology):
+        return "ABC"
+    if "stationary" not in algorithm.options or case.get != "view":
+        return ""
+    settled = algorithm.settle(problem, False, **options)
+    stays = settled["stationary"]
+    dealt = {"grid", "steal"} & {*settled}
+    return "" if dealt or problem.operand(stays).partition.replicas > 1 else stays
 
 
 def _fill(backend, matrix, fill: Fill) -> None:

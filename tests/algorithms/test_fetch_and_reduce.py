@@ -14,7 +14,7 @@ from drbench.program.steps import Accumulate, Gemm, Get, Part, ReplicaAdd, Repli
 
 WAYS = st.fixed_dictionaries(
     {
-        "fetch": st.sampled_from(["tile", "slice"]),
+        "fetch": st.sampled_from(["tile", "rows", "slice"]),
         "reduce": st.sampled_from(["push", "pull"]),
         "order": st.sampled_from(["cheapest", "offset"]),
     }
@@ -82,6 +82,40 @@ def test_a_whole_tile_comes_once_if_any_of_it_is_needed_and_no_other(problem, st
             assert (block.matrix, block.replica, block.tile) in expected
             rows, cols = operand.partition.tile_bounds(block.tile)
             assert (block.row0, block.row1, block.col0, block.col1) == (*rows, *cols)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems(), st.sampled_from("ABC"), st.none() | st.integers(1, 5))
+def test_whole_rows_come_once_a_stationary_tile_where_all_of_them_are_needed(
+    problem, stationary, chunk
+):
+    options = {"stationary": stationary, "chunk": chunk}
+    free = next(iter({*"mnk"} - {*problem.operand(stationary).axes}))
+    for slices, rows in zip(
+        *(traces_of(problem, **options, fetch=how) for how in ("slice", "rows"))
+    ):
+        sliced, whole = (
+            [s.block for s in trace.steps if type(s) is Get and s.block.owner != trace.rank]
+            for trace in (slices, rows)
+        )
+        assert sum(each.size for each in whole) <= sum(each.size for each in sliced)
+        assert {place for each in sliced for place in elements(each)} == {
+            place for each in whole for place in elements(each)
+        }
+        if problem.operand(stationary).partition.replicas > 1:
+            continue  # a part of the free axis may be all that is needed
+        for block in whole:
+            operand = problem.operand(block.matrix)
+            if operand.axes[not block.transposed] == free:
+                sides = operand.partition.tile_bounds(block.tile)
+                ends = (block.row0, block.row1), (block.col0, block.col1)
+                assert ends[not block.transposed] == sides[not block.transposed]
+
+
+def elements(block):
+    for row in range(block.row0, block.row1):
+        for col in range(block.col0, block.col1):
+            yield block.matrix, row, col
 
 
 @settings(max_examples=80, deadline=None)

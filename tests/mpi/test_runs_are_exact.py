@@ -47,7 +47,7 @@ def sample(p, situation):
         deal((False, True)),
         deal(("integer", "integer", "integer", "uniform")),
         deal(("always", "auto", "never")),
-        deal(("slice", "slice", "tile")),
+        deal(("slice", "slice", "rows", "tile")),
         deal(("pull", "push")),
         deal(("offset", "offset", "cheapest")),
     )
@@ -233,7 +233,7 @@ def test_the_sample_has_every_value_of_every_option():
         for name, values in {
             "stationary": ("A", "B", "C", "auto"),
             "assemble": ("always", "auto", "never"),
-            "fetch": ("slice", "tile"),
+            "fetch": ("slice", "rows", "tile"),
             "reduce": ("pull", "push"),
             "order": ("offset", "cheapest"),
             "prefetch": range(4),
@@ -261,6 +261,21 @@ def test_with_row_blocks_everywhere_b_moves_once_to_every_other_rank(mpirun):
         0,
         0,
     )
+
+
+def test_ranks_of_several_nodes_fetch_whole_rows_and_push_sums_unless_told_otherwise(mpirun):
+    sizes = {"m": 90, "n": 100, "k": 110, "iters": 2}
+    cases = [
+        {**sizes, "a": "column", "b": "column", "c": "column", "stationary": "C"},
+        {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B"},
+        {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B", "signals": "never"},
+    ]
+    far = mpirun.cases(4, cases, situation="mixed")
+    near = mpirun.cases(4, cases, situation="rma")
+    assert {out["status"] for out in far + near} == {"ok"}
+    assert [out["options"] for out in far] == ["fetch=rows", "signals=always tile=30", None]
+    assert [out["options"] for out in near] == [None] * 3
+    assert [bool(out["accumulate_bytes"]) for out in far] == [False, False, True]
 
 
 def test_reading_some_peers_in_place_needs_no_more_memory_than_reading_none(mpirun):
