@@ -145,6 +145,35 @@ def core_sockets() -> str:
     )
 
 
+@block
+def core_mixed() -> str:
+    """Two virtual nodes against one: the ratio, and MiB that all ranks move, by what."""
+    far = "read in place", "MPI_Rget", "pushed"
+    return table(
+        ["case", "m x n x k", "ratio (range)", *far, "one node: Rget", "accumulated", "bar", "met"],
+        [
+            (
+                row.case,
+                f"{row.m} x {row.n} x {row.k}",
+                _interval(row),
+                *(
+                    f"{number / 2**20:.0f}"
+                    for number in (
+                        row.direct_bytes,
+                        row.get_bytes,
+                        row.put_bytes,
+                        row.one_get_bytes,
+                        row.one_accumulate_bytes,
+                    )
+                ),
+                f"{row.bar:.2f}",
+                "yes" if row.ratio >= row.bar else "no",
+            )
+            for row in core("mixed").itertuples()
+        ],
+    )
+
+
 def _against_bars(found: DataFrame) -> str:
     """A line a case; where ranks have uneven work also what the busiest one allows, by which the
     ratio is divided before it is held against its bar."""
