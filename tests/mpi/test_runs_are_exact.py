@@ -273,7 +273,7 @@ def test_ranks_of_several_nodes_fetch_whole_rows_and_push_sums_unless_told_other
     far = mpirun.cases(4, cases, situation="mixed")
     near = mpirun.cases(4, cases, situation="rma")
     assert {out["status"] for out in far + near} == {"ok"}
-    assert [out["options"] for out in far] == ["fetch=rows", "signals=always tile=30", None]
+    assert [out["options"] for out in far] == ["fetch=rows", "signals=always;tile=23", None]
     assert [out["options"] for out in near] == [None] * 3
     assert [bool(out["accumulate_bytes"]) for out in far] == [False, False, True]
 
