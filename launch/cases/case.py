@@ -600,6 +600,27 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     return taker, problem, options
 
 
+def by_messages(algorithm, options: dict) -> dict:
+    """The options, with what suits ranks of several nodes where nothing like it is asked for.
+
+    Whole rows of tiles are fetched, which lie side by side, and sums are pushed: MPI moves both
+    without the core of the rank at the other end. What is packed by a datatype, and what is
+    accumulated, it does not.
+
+    Examples
+    --------
+    >>> by_messages(get_algorithm("universal"), {"stationary": "B"})
+    {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}
+    >>> by_messages(get_algorithm("universal"), {"chunk": 256})
+    {'chunk': 256}
+    """
+    kinds = {"fetch", "signals", "order", "schedule", "chunk", "tile", "assemble", "steal"}
+    asked = {name for name in kinds & {*options} if options[name] not in (None, False, "auto")}
+    if "fetch" not in algorithm.options or asked:
+        return options
+    return options | {"fetch": "rows", "signals": "auto"}
+
+
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
     """The row of a case that has no record of its own."""
     return Record(

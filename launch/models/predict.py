@@ -18,7 +18,14 @@ from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
-from launch.cases.case import Case, bound, case_keys, collectives_by, settled_keys
+from launch.cases.case import (
+    Case,
+    bound,
+    by_messages,
+    case_keys,
+    collectives_by,
+    settled_keys,
+)
 from launch.cases.peaks import arithmetic
 from launch.host.units import format_bytes
 
@@ -203,6 +210,34 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
     )
 
 
+def on_several_nodes(machine: Machine, ranks: int) -> bool:
+    """Whether ranks that compute on cores have links between nodes, too, by the machine as a case
+    sees it.
+
+    Examples
+    --------
+    >>> from launch.cases.machine_models import find_machine
+    >>> seen = find_machine("lumic").for_transport(parse_transport("rma"))
+    >>> on_several_nodes(seen, 8), on_several_nodes(seen, 16)
+    (False, True)
+    >>> on_several_nodes(find_machine("h100x8"), 16)
+    False
+    """
+    near = {"throttled", *machine.sources.get("transports", ())}
+    return machine.adds_on_core and any(
+        machine.link(0, rank).name not in near for rank in range(1, ranks)
+    )
+
+
+def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
+    """The algorithm of a case, its problem, and the options that a run of it settles on where the
+    machine is what the case sees."""
+    algorithm, problem, options = bound(case, ranks)
+    if on_several_nodes(machine, ranks):
+        options = by_messages(algorithm, options)
+    return algorithm, problem, algorithm.settle(problem, reads_in_place(machine, ranks), **options)
+
+
 class Programs(NamedTuple):
     """What a case is on a machine: the machine as it sees it, its problem, settled options and
     look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, whether
@@ -243,8 +278,7 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     machine = seen_by(case, machine)
     _refuse_out_of_reach(case, machine, ranks)
     get_algorithm(case.algorithm)  # a peer has no program to simulate
-    algorithm, problem, options = bound(case, ranks)
-    settled = algorithm.settle(problem, reads_in_place(machine, ranks), **options)
+    algorithm, problem, settled = settled_on(case, machine, ranks)
     ahead = case.ahead(settled)
     nodes = sharing_nodes(case, machine, ranks)
     by = by_times_of(machine, settled)
@@ -337,8 +371,7 @@ def by_times_of(machine: Machine, settled: dict) -> dict:
 def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
     """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
     stand for them; ``machine`` is as the case sees it."""
-    algorithm, problem, options = bound(case, ranks)
-    settled = algorithm.settle(problem, reads_in_place(machine, ranks), **options)
+    algorithm, problem, settled = settled_on(case, machine, ranks)
     nodes = sharing_nodes(case, machine, ranks)
     return traces_of(algorithm, problem, by_times_of(machine, settled), machine, nodes=nodes)[1]
 

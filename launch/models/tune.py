@@ -31,7 +31,7 @@ from drbench.plan.loads import Loads, busiest, loads
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection
-from launch.cases.case import Case
+from launch.cases.case import Case, by_messages
 from launch.host.units import format_bytes
 from partitions import LayoutError, Partition, flows, partition
 from partitions.mixture import shapes
@@ -54,6 +54,7 @@ from .counts import counted, share_of
 from .predict import (
     Programs,
     by_times_of,
+    on_several_nodes,
     predict_with,
     programs,
     programs_of,
@@ -191,6 +192,7 @@ class _ByModel:
         self.seen = seen_by(request.case, machine)
         self.memory_bytes = self.seen.memory_bytes
         self.in_place = reads_in_place(self.seen, request.ranks)
+        self.by_messages = on_several_nodes(self.seen, request.ranks)
         self.cuts = ("auto",) if self.in_place else ("auto", "none")
         self._made: tuple[str, Programs | None] = "", None
         self._numbers = {link.name: number for number, link in enumerate(self.seen.links)}
@@ -262,6 +264,7 @@ class _ByBytes:
     all, then of how many transfers they are."""
 
     machine, in_place, cuts, timed, classes = None, False, ("auto",), False, None
+    by_messages = False
 
     def __init__(self, request: TuneRequest):
         self.request = request
@@ -559,6 +562,8 @@ class _Search:
         request, ruler, found = self.request, self.ruler, self.found
         try:
             case, algorithm, problem, options = everywhere(case, request.ranks)
+            if ruler.by_messages:
+                options = by_messages(algorithm, options)
             settled = algorithm.settle(problem, ruler.in_place, **options)
             name = _name(algorithm, problem, settled)
             if name in self.programs:  # open options may come to the same

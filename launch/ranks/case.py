@@ -62,6 +62,7 @@ from launch.cases.case import (
     TOLD,
     Case,
     bound,
+    by_messages,
     case_keys,
     check_case,
     collectives_by,
@@ -312,26 +313,6 @@ def _in_place(case: Case, topology: Topology) -> bool:
     windows."""
     kind = parse_transport(case.transport).kind
     return kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1
-
-
-def by_messages(algorithm: Algorithm, options: dict) -> dict:
-    """The options, with what suits ranks of several nodes where nothing like it is asked for.
-
-    Whole rows of tiles are fetched, which lie side by side, and sums are pushed: MPI moves both
-    without the core of the rank at the other end. What is packed by a datatype, and what is
-    accumulated, it does not.
-
-    Examples
-    --------
-    >>> by_messages(get_algorithm("universal"), {"stationary": "B"})
-    {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}
-    >>> by_messages(get_algorithm("universal"), {"chunk": 256})
-    {'chunk': 256}
-    """
-    asked = {"fetch", "signals", "order", "schedule", "chunk", "tile", "assemble", "steal"}
-    if "fetch" not in algorithm.options or asked & {*options}:
-        return options
-    return options | {"fetch": "rows", "signals": "auto"}
 
 
 def _never_sent(

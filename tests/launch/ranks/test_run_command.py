@@ -12,6 +12,9 @@ from starting import within
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import MOST_REPEATS, STABLE, is_stable
 from drbench.measure.record import read_csv
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict
 
 pytestmark = pytest.mark.mpi
 
@@ -280,6 +283,10 @@ def test_auto_says_what_it_came_to(drbench, mpich):
     ).json()
     assert (mixed["transport"], mixed["nodes"], mixed["error"]) == ("mixed", 2, 0)
     assert min(mixed["get_bytes"], mixed["direct_bytes"]) > 0
+    machine = find_machine("lumic")  # its program is the one that is predicted for two nodes
+    for transport in ("direct", "rma"):
+        machine = machine.with_value(f"transports.{transport}.within", 2)
+    assert mixed["options"] == predict(Case(30, 40, 50, *["column"] * 3), machine, 4).options
 
 
 def test_a_roof_comes_with_the_ratio_and_its_interval(ended):

@@ -1,0 +1,64 @@
+"""Where ranks are on several nodes, predictions are of the program that a run takes there."""
+
+from dataclasses import replace
+
+import pytest
+
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models import tune as tuning
+from launch.models.candidates import TuneRequest
+from launch.models.predict import predict, programs_of
+
+LUMIC = find_machine("lumic")  # eight ranks a node
+READS = Case(512, 512, 512, "row", "row", "row", options={"stationary": "C"})
+SUMS = Case(512, 512, 512, "block", "block", "block", options={"stationary": "B"})
+
+
+def settled(case, ranks):
+    return programs_of(case, LUMIC, ranks).settled
+
+
+@pytest.mark.parametrize("transport", ["auto", "rma"])
+def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
+    reads, sums = (replace(case, transport=transport) for case in (READS, SUMS))
+    assert settled(reads, 16)["fetch"] == "rows" and settled(sums, 16)["signals"] == "always"
+    assert "fetch" not in settled(reads, 8) and "signals" not in settled(sums, 8)
+    far, near = (predict(sums, LUMIC, ranks) for ranks in (16, 8))
+    assert far.put_bytes > 0 == far.accumulate_bytes
+    assert near.accumulate_bytes > 0 == near.put_bytes
+
+
+@pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"signals": "auto"}, {"assemble": "auto"}])
+def test_what_is_left_open_is_not_asked_for(asked):
+    for case in (READS, SUMS):
+        assert settled(replace(case, options=case.options | asked), 16) == settled(case, 16)
+
+
+@pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"signals": "never"}])
+def test_who_asks_for_another_program_gets_it(asked):
+    for case in (READS, SUMS):
+        found = settled(replace(case, options=case.options | asked), 16)
+        assert found.get("fetch") == asked.get("fetch") and "signals" not in found
+
+
+def test_what_tune_bounds_and_ranks_is_what_its_cases_run(monkeypatch):
+    """Simulated by itself each place takes the time that it was ranked by."""
+    bounded, name_of = [], tuning._name
+
+    def name(algorithm, problem, settled):
+        bounded.append(settled)
+        return name_of(algorithm, problem, settled)
+
+    monkeypatch.setattr(tuning, "_name", name)
+    request = TuneRequest(
+        Case(512, 768, 640), 16, ("universal",), replication="none", top=3, effort=2000
+    )
+    ranking = tuning.tune(request, LUMIC).ranking
+    assert any(each.get("fetch") == "rows" for each in bounded)
+    assert len(ranking) == 3
+    for place in ranking:
+        again = predict(place.case, LUMIC, 16)
+        assert again.best_s == pytest.approx(place.record.best_s)
+        assert again.options == place.record.options
+        assert place.bound.seconds <= again.best_s
