@@ -119,6 +119,21 @@ def test_a_claim_fails_where_one_thing_it_says_is_not_so(claim, what, change):
     assert verdict(claim, records(change, schedules=NO_SCHEDULES)) is False, what
 
 
+def test_what_moves_nothing_is_compared_with_nothing():
+    """Everything is everywhere there: another problem, which is as fast as one likes."""
+    found = records(schedules=NO_SCHEDULES)
+    equal = [
+        record
+        for record in found
+        if record.preset
+        and len({text.partition("/c")[2] for text in (record.a, record.b, record.c)}) == 1
+    ]
+    fast = [replace(record, best_s=record.best_s / 10) for record in equal]
+    assert verdict("P8", [*found, *fast]) is False  # what has equal factors is faster
+    still = [replace(record, get_bytes=0) for record in fast]
+    assert verdict("P8", [*found, *still]) is True
+
+
 COLUMN = ("pvc12", "mlp1", "Column", "C", "1-1-1")
 NONE, MOST = (("pvc12", "mlp2", "Outer", "B", factors) for factors in ("1-1-1", "12-12-12"))
 
