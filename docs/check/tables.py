@@ -430,13 +430,14 @@ def algorithms() -> str:
 def throttled() -> str:
     """Median times of the algorithms over the local product, with a throttled network."""
     folders = {
-        "3072³, both directions alike": f"{HERE}/algorithms-throttled-p4",
-        "6144×1536×3072, one carries more": f"{HERE}/algorithms-throttled-p4-wide",
+        "3072³, both directions alike": "measured/epyc-2core/algorithms-throttled-p4",
+        "6144×1536×3072, one carries more": "measured/epyc-2core/algorithms-throttled-p4-wide",
     }
     cells: dict[str, dict[str, str]] = {}
     for title, folder in folders.items():
         found = records(folder)
-        for row in found[found.c == "block:2x2"].itertuples():
+        alike = (found[["a", "b", "c"]] == "block:2x2").all(axis="columns")
+        for row in found[alike].itertuples():
             cells.setdefault(row.algorithm, {})[title] = f"{row.time_s / row.local_gemm_s:.2f}"
     lines = [(name, *(told[title] for title in folders)) for name, told in cells.items()]
     return table(["median time / local product", *folders], sorted(lines, key=lambda line: line[1]))

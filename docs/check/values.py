@@ -141,14 +141,6 @@ def progress_thread_costs() -> tuple[float, float]:
 
 
 @value
-def throttled(algorithm: str, wide: bool = False) -> float:
-    """Median time over the local product, with a throttled network, all on 2 x 2."""
-    found = records(f"{HERE}/algorithms-throttled-p4{'-wide' if wide else ''}")
-    row = only(found, algorithm=algorithm, c="block:2x2")
-    return row.time_s / row.local_gemm_s
-
-
-@value
 def one_d(algorithm: str, **keys) -> tuple[float, float, float]:
     """Percent of the roof of a 1-D algorithm on two ranks, and its range."""
     row = only(records(f"{HERE}/algorithms-p2"), algorithm=algorithm, **keys)

@@ -165,7 +165,7 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 }
 #: Claims that do not hold, and where the documentation says why.
 KNOWN = {
-    "S4": "docs/performance.md#one-node-tiles-read-in-place",
+    "S5": "docs/performance.md#one-node-tiles-read-in-place",
     "S11": "docs/performance.md#planning-and-the-executors-own-cost",
 }
 
