@@ -8,9 +8,8 @@ command that measured it; ``make docs`` takes the tables of the pages from those
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
-8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, gather, reduce, sums, signals
-and signals_remote 2 each, mixed 4,
-sockets and pieces 1, planning and executor less than one.
+8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, mixed 4, gather, reduce, sums,
+signals and signals_remote 2 each, sockets and pieces 1, planning and executor less than one.
 """
 
 import argparse

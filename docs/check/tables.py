@@ -428,7 +428,8 @@ def algorithms() -> str:
 
 @block
 def throttled() -> str:
-    """Median times of the algorithms over the local product, with a throttled network."""
+    """Median times of the algorithms over the local product, on throttled links; noisy ones in
+    square brackets."""
     folders = {
         "3072³, both directions alike": "measured/epyc-2core/algorithms-throttled-p4",
         "6144×1536×3072, one carries more": "measured/epyc-2core/algorithms-throttled-p4-wide",
@@ -438,9 +439,13 @@ def throttled() -> str:
         found = records(folder)
         alike = (found[["a", "b", "c"]] == "block:2x2").all(axis="columns")
         for row in found[alike].itertuples():
-            cells.setdefault(row.algorithm, {})[title] = f"{row.time_s / row.local_gemm_s:.2f}"
+            ratio = f"{row.time_s / row.local_gemm_s:.2f}"
+            cells.setdefault(row.algorithm, {})[title] = f"[{ratio}]" if row.noisy else ratio
     lines = [(name, *(told[title] for title in folders)) for name, told in cells.items()]
-    return table(["median time / local product", *folders], sorted(lines, key=lambda line: line[1]))
+    return table(
+        ["median time / local product", *folders],
+        sorted(lines, key=lambda line: line[1].strip("[]")),
+    )
 
 
 # --- peers
