@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import traceback
 
 import numpy as np
@@ -29,6 +30,9 @@ from .spec import Spec
 
 #: How long a rank that ends with an error waits for the others before it ends them.
 _PATIENCE_S = 5.0
+#: How long mpiexec has to pass on what a rank said before it hears that all are to be ended: what it
+#: has not read by then is lost.
+_READ_S = 1.0
 #: Plans that a context keeps.
 _MOST_PLANS = 512
 
@@ -509,12 +513,13 @@ class _LastResort:
             if self._error is None:
                 return
             if not self._over.wait(_PATIENCE_S):
-                traceback.print_exception(self._error)
                 sys.stderr.write(
-                    f"drbench: rank {self._comm.rank} ended with {type(self._error).__name__} and "
-                    f"the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
+                    "".join(traceback.format_exception(self._error))
+                    + f"drbench: rank {self._comm.rank} ended with {type(self._error).__name__} "
+                    f"and the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
                 )
                 sys.stderr.flush()
+                time.sleep(_READ_S)
                 MPI.COMM_WORLD.Abort(CaseFailed("").exit_code)
                 os._exit(CaseFailed("").exit_code)
             self._struck.clear()
