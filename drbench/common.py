@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
+import struct
+import sys
+import termios
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +34,40 @@ def shared_memory_free() -> int | None:
         return None
     found = os.statvfs(SHARED_MEMORY)
     return found.f_bavail * found.f_frsize
+
+
+#: How long a launcher may take to read what a rank has said, and to pass on what it has read.
+_READ_S, _PASSED_ON_S = 10.0, 0.1
+
+
+def until_heard() -> None:
+    """Wait until the launcher has read what this rank wrote: what it has not when it hears that all
+    ranks are to be ended is lost. A pipe tells how much is left in it; nothing else does, and
+    whatever reads it has a moment to pass it on."""
+    sys.stderr.flush()
+    end = time.monotonic() + _READ_S
+    while _unread(1) + _unread(2) and time.monotonic() < end:
+        time.sleep(0.002)
+    time.sleep(_PASSED_ON_S)
+
+
+def _unread(handle: int) -> int:
+    """Bytes in a pipe that nobody has read yet; 0 of anything else.
+
+    Examples
+    --------
+    >>> ours, theirs = os.pipe()
+    >>> os.write(theirs, b"some"), _unread(theirs), os.read(ours, 4), _unread(theirs)
+    (4, 4, b'some', 0)
+    >>> os.close(ours), os.close(theirs)
+    (None, None)
+    """
+    try:
+        if not stat.S_ISFIFO(os.fstat(handle).st_mode):
+            return 0
+        return struct.unpack("i", fcntl.ioctl(handle, termios.FIONREAD, b"    "))[0]
+    except OSError:  # it was closed, or cannot tell
+        return 0
 
 
 class Clock:

@@ -8,14 +8,13 @@ import gc
 import os
 import sys
 import threading
-import time
 import traceback
 
 import numpy as np
 import threadpoolctl
 from mpi4py import MPI
 
-from drbench.common import parse_transport
+from drbench.common import parse_transport, until_heard
 from drbench.errors import CaseFailed, DrbenchError, UsageError, did_you_mean
 from drbench.host.topology import start_mpi
 from partitions import Partition
@@ -30,9 +29,6 @@ from .spec import Spec
 
 #: How long a rank that ends with an error waits for the others before it ends them.
 _PATIENCE_S = 5.0
-#: How long mpiexec has to pass on what a rank said before it hears that all are to be ended: what it
-#: has not read by then is lost.
-_READ_S = 1.0
 #: Plans that a context keeps.
 _MOST_PLANS = 512
 
@@ -518,8 +514,7 @@ class _LastResort:
                     + f"drbench: rank {self._comm.rank} ended with {type(self._error).__name__} "
                     f"and the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
                 )
-                sys.stderr.flush()
-                time.sleep(_READ_S)
+                until_heard()
                 MPI.COMM_WORLD.Abort(CaseFailed("").exit_code)
                 os._exit(CaseFailed("").exit_code)
             self._struck.clear()

@@ -1,14 +1,14 @@
 """The command line. Options are read here; the work is done by the modules this one calls."""
 
 import sys
-import time
 import traceback
 
 import click
 
 from drbench import __version__
+from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
-from launch.host.mpi import FORWARD_S, launched
+from launch.host.mpi import launched
 from partitions import LayoutError
 
 from .names import Group
@@ -85,7 +85,6 @@ def main(arguments: list[str] | None = None) -> int:
         code = EXIT_CODES["usage"] if isinstance(error, LayoutError) else error.exit_code
         if not _everyone_is_here():
             sys.stderr.write(f"drbench: {error} (found by this rank alone)\n")
-            sys.stderr.flush()
             _abort(code)
         return _say(str(error), code)
     except (
@@ -93,7 +92,6 @@ def main(arguments: list[str] | None = None) -> int:
     ) as error:  # a bug, or a rank that broke: show it, and take the other ranks along
         sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
-        sys.stderr.flush()
         code = exit_code_of(error)
         _abort(code)
         return code
@@ -138,7 +136,7 @@ def _abort(code: int) -> None:
     if not MPI.Is_initialized():  # the others may be in MPI_Init already, and would stay there
         MPI.Init()
     if not MPI.Is_finalized():
-        time.sleep(FORWARD_S)
+        until_heard()
         MPI.COMM_WORLD.Abort(code)
 
 

@@ -20,8 +20,6 @@ _VARIABLES = [
 ]
 #: Tells ranks that drbench itself started them, and how many.
 OURS = "DRBENCH_RANKS"
-#: Seconds that launchers need to pass on what a rank has said, which they drop when it ends all.
-FORWARD_S = 0.1
 #: Exit code between such ranks and the process that started them: each sees only itself.
 STRANGERS = 77
 

@@ -13,14 +13,13 @@ import queue
 import signal
 import sys
 import threading
-import time
 import traceback
 
+from drbench.common import until_heard
 from drbench.errors import UsageError, exit_code_of
 from drbench.host.topology import Topology
 from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
-from launch.host.mpi import FORWARD_S
 from launch.host.protocol import ANSWER, FAILED
 
 from .case import everyone_is_here, run_case, world
@@ -95,7 +94,7 @@ def _fail(comm, error: Exception) -> None:
     message = json.dumps({"status": status if status != "usage" else "failed", "reason": reason})
     sys.stderr.flush()
     os.write(2, f"{FAILED}{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
-    time.sleep(FORWARD_S)
+    until_heard()
     comm.Abort(exit_code_of(error))
 
 

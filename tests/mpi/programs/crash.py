@@ -11,6 +11,7 @@ from harness import TRANSPORT, ranks, wrap_starters
 
 import drbench.host.matrix
 import launch.ranks.case
+from drbench.common import until_heard
 from drbench.host.blas import Blas
 from drbench.host.executor import Executor
 from drbench.host.fill import Fill
@@ -81,7 +82,14 @@ PLACES = {
 }
 
 
+def say(*error) -> None:
+    """Before mpi4py ends all ranks, with which what mpiexec has not read is lost."""
+    sys.__excepthook__(*error)
+    until_heard()
+
+
 def main() -> None:
+    sys.excepthook = say
     where = sys.argv[1]
     case = Case(
         96,
