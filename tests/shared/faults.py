@@ -89,6 +89,11 @@ def hang(*_):
     time.sleep(3600)
 
 
+def hang_once(*_):
+    if not os.path.exists("hanging"):
+        hang()
+
+
 def impatient():
     """The patience with late ranks is for slow machines; here it is known that nobody comes."""
     import launch.ranks.case
@@ -121,17 +126,30 @@ def few_transfers():
     bandwidth._MOST_TRANSFERS, bandwidth._BUDGET_S = 3, 0.01
 
 
+def small_products():
+    """No fault: ``drbench calibrate`` measures the smaller half of its products, which takes a
+    tenth of the time, and is enough to fit a model."""
+    if "calibrate" in sys.orig_argv:
+        from launch.ranks import calibrate
+
+        calibrate._SHAPES[:] = [(m, n, k) for m, n, k in calibrate._SHAPES if m * n * k <= 1 << 28]
+
+
 def in_a_hurry():
-    """No fault: no more repeats of ``drbench run`` than ``--iters``, however much times differ."""
+    """No fault: no more repeats of ``drbench run`` than ``--iters``, however much times differ, and
+    little time for the peaks that ``drbench doctor`` measures."""
     if "run" in sys.orig_argv:
         import launch.ranks.case
 
         launch.ranks.case.enough = lambda samples, spent_s, least, *_: len(samples) >= least
+    if "launch.ranks.peak" in sys.orig_argv:
+        sys.argv[-1] = "0.05"
 
 
 EVERY_RANK = {
     "in a hurry": in_a_hurry,
     "few transfers": few_transfers,
+    "small products": small_products,
     "wrong": lambda: every_gemm(spoil),
     "killed at k = 13": lambda: every_gemm(die_of_13),
     "chatter": lambda: print("a library says hello"),
@@ -140,6 +158,7 @@ RANK_1 = {
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
     "memory": lambda: every_gemm(strike(MemoryError("struck by the test"))),
     "hang": lambda: every_gemm(hang),
+    "hang once at k = 22": by_k({22: (hang_once, 1)}, 1),
     "killed": lambda: every_gemm(die),
     "layout": lambda: every_trace(layout_error),
     "unsupported": lambda: every_trace(unsupported_error),

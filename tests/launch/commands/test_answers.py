@@ -3,9 +3,7 @@
 import errno
 import io
 import os
-import signal
 import sys
-import time
 from dataclasses import replace
 
 import click
@@ -235,26 +233,6 @@ def test_the_answer_is_one_right_line(
     line = say(*words).refusal(code)
     assert all(text in line for text in mentioned), line
     assert not any(text in line for text in not_mentioned), line
-
-
-LONG = ["run", "-p", 2, "-m", "4Ki", "-n", "4Ki", "-k", "4Ki", "--iters", 500, "--no-roof"]
-
-
-@pytest.mark.mpi
-def test_a_timeout_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
-    line = drbench(*LONG, "--timeout", 3).refusal(4)
-    assert "did not end within 3 s" in line
-
-
-@pytest.mark.mpi
-def test_an_interrupt_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
-    def interrupt(process):
-        time.sleep(3)
-        process.send_signal(signal.SIGINT)
-
-    ended = drbench(*LONG, during=interrupt)
-    assert (ended.returncode, ended.stdout) == (130, "")
-    assert ended.stderr.lstrip() == "drbench: interrupted\n"  # after the ^C of the terminal
 
 
 @pytest.mark.parametrize("end", ["", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"])

@@ -236,43 +236,55 @@ def test_no_mpi_library_is_said_in_one_line(drbench, mpiexec):
     assert "/nonexistent/libmpi.so" in line
 
 
-def test_run_ranks_kills_what_does_not_end(on_path, tmp_path, monkeypatch):
-    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """The file in which the launcher, in this folder, leaves its number; what starts it goes on
+    once that is there."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CaseTimeout, match="2 s"):
-        run_ranks(2, ["run"], timeout=2)
+    path, popen = tmp_path / "started", subprocess.Popen
+
+    def start(*arguments, **keywords):
+        process = popen(*arguments, **keywords)
+        if "drbench" in process.args:
+            wait_until(lambda: path.exists() and path.read_text(), 30, process)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    return path
+
+
+def test_run_ranks_kills_what_does_not_end(on_path, started):
+    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
+    with pytest.raises(CaseTimeout, match="0.3 s"):
+        run_ranks(2, ["run"], timeout=0.3)
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "started").read_text()), 0)
+        os.kill(int(started.read_text()), 0)
 
 
-def test_what_ignores_the_request_to_end_is_killed(on_path, tmp_path, monkeypatch):
+def test_what_ignores_the_request_to_end_is_killed(on_path, started, monkeypatch):
     monkeypatch.setattr(launch.host.processes, "GRACE_S", 0.3)
     on_path(
         "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; "
         "do sleep 0.1; done\n"
     )
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(CaseTimeout):
-        run_ranks(2, ["run"], timeout=2)
+        run_ranks(2, ["run"], timeout=0.3)
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "started").read_text()), 0)
+        os.kill(int(started.read_text()), 0)
 
 
-def test_a_signal_while_ranks_are_being_started_ends_them(on_path, tmp_path, monkeypatch):
+def test_a_signal_while_ranks_are_being_started_ends_them(on_path, started, monkeypatch):
     """The handlers are there before there is anything to end."""
     on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
-    monkeypatch.chdir(tmp_path)
     popen, before = subprocess.Popen, signal.getsignal(signal.SIGTERM)
 
-    def started(*arguments, **keywords):
+    def caught(*arguments, **keywords):
         process = popen(*arguments, **keywords)
         if "drbench" in process.args:
-            while not (tmp_path / "started").exists():
-                time.sleep(0.01)
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         return process
 
-    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setattr(subprocess, "Popen", caught)
     with pytest.raises(CaseTimeout):
         run_ranks(2, ["run"], timeout=0.3)
     assert signal.getsignal(signal.SIGTERM) is before

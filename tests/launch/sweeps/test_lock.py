@@ -244,12 +244,12 @@ def test_a_heartbeat_stamps_the_lock_and_finds_out_that_it_was_taken(tmp_path):
     assert files(tmp_path) == ["lock"]  # it is the other's
 
 
-def _contend(folder, gate, got):
+def _contend(folder, gate, got, answered):
     gate.wait()
     try:
         with FolderLock(folder):
             got.put(os.getpid())
-            time.sleep(0.5)
+            answered.wait()
     except UsageError:
         got.put(None)
 
@@ -258,14 +258,15 @@ def test_of_many_that_find_a_dead_lock_one_gets_it(tmp_path):
     context = multiprocessing.get_context("fork")
     for _ in range(3):
         leave(tmp_path, pid=dead_pid())
-        gate, got = context.Event(), context.Queue()
+        gate, got, answered = context.Event(), context.Queue(), context.Event()
         contenders = [
-            context.Process(target=_contend, args=(tmp_path, gate, got)) for _ in range(6)
+            context.Process(target=_contend, args=(tmp_path, gate, got, answered)) for _ in range(6)
         ]
         for contender in contenders:
             contender.start()
         gate.set()
         answers = [got.get(timeout=120) for _ in contenders]
+        answered.set()
         for contender in contenders:
             contender.join()
         assert sum(answer is not None for answer in answers) == 1

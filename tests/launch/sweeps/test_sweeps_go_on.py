@@ -231,19 +231,32 @@ def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(drbench, sweep_file, 
     assert "Traceback" not in ended.stderr
 
 
-def test_a_second_sweep_into_the_folder_is_refused(drbench, sweep_file, tmp_path, process):
-    file, second = sweep_file(LONG), []
+def when_it_hangs(folder, act):
+    """``during``: act once a case hangs (``faults.hang``)."""
+
+    def during(process):
+        wait_until((folder / "hanging").exists, 30, process)
+        act(process)
+
+    return during
+
+
+def test_a_second_sweep_into_the_folder_is_refused(drbench, sweep_file, tmp_path, process, fault):
+    file, second = sweep_file(CASES + "k = [8, 22]\n"), []
 
     def start_another(first):
         second.append(process(sys.executable, "-m", "drbench", "sweep", file, *INTO))
         first.send_signal(signal.SIGINT)
 
-    drbench("sweep", file, *INTO, during=when_some_are_done(tmp_path, start_another))
+    during = when_it_hangs(tmp_path, start_another)
+    drbench("sweep", file, *INTO, env=fault("zoo"), during=during)
     assert "in use by process" in second[0].refusal()
 
 
 @pytest.mark.parametrize("who", ["mpiexec", "rank"])
-def test_ranks_that_someone_else_kills_run_their_case_again(swept, sweep_file, tmp_path, who):
+def test_ranks_that_someone_else_kills_run_their_case_again(
+    swept, sweep_file, tmp_path, fault, who
+):
     def kill(process):
         (launcher,) = [
             child for child in process.children() if "mpiexec" in " ".join(child.cmdline())
@@ -257,13 +270,10 @@ def test_ranks_that_someone_else_kills_run_their_case_again(swept, sweep_file, t
         )
         victim.kill()
 
-    file = sweep_file(CASES + "k = 8\nseed = { start = 0, stop = 30, step = 1 }\n")
-    ended, records = swept(
-        file, during=when_some_are_done(tmp_path, lambda process: kill(psutil.Process(process.pid)))
-    )
-    assert [(record.seed, record.status) for record in records] == [
-        (seed, "ok") for seed in range(30)
-    ]
+    file = sweep_file(CASES + "k = [8, 9, 22, 10]\n")
+    during = when_it_hangs(tmp_path, lambda process: kill(psutil.Process(process.pid)))
+    ended, records = swept(file, env=fault("hang once at k = 22"), during=during)
+    assert [(record.k, record.status) for record in records] == [(k, "ok") for k in (8, 9, 22, 10)]
     assert "fresh start" in ended.stdout
 
 
@@ -333,7 +343,7 @@ def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(
         "--launcher",
         "srun",
         "--timeout",
-        1,
+        2,
         env=environ,
         code=4,
     )
