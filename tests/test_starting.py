@@ -23,6 +23,12 @@ print(subprocess.Popen(["sleep", "60"], **quiet).pid, flush=True)
 """
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """What has no end here gets no more time for a slow machine."""
+    monkeypatch.setattr("starting.more_time", lambda seconds: 0.1)
+
+
 def alive(pids):
     """Those that still run; a container's first process may not reap the dead."""
     return [
@@ -67,7 +73,9 @@ FAKE = (
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
-def test_memory_of_a_fake_gpu_is_said_if_it_is_left_and_removed_whoever_was_killed(tmp_path):
+def test_memory_of_a_fake_gpu_is_said_if_it_is_left_and_removed_whoever_was_killed(
+    tmp_path, impatient
+):
     start = lambda more, **how: run_process(
         [sys.executable, "-c", FAKE + more, ROOT / "tests/shared"], tmp_path, **how
     )
@@ -85,7 +93,9 @@ def test_memory_of_a_fake_gpu_is_said_if_it_is_left_and_removed_whoever_was_kill
     assert len(names) == 1 and not {name, *names} & shared_memory_names()
 
 
-def test_a_command_without_an_end_fails_the_test_and_is_killed_with_all_it_started(tmp_path):
+def test_a_command_without_an_end_fails_the_test_and_is_killed_with_all_it_started(
+    tmp_path, impatient
+):
     pids = []
 
     def remember(process):

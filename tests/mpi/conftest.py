@@ -51,6 +51,7 @@ TOGETHER = {
     "signals.py": ("--mutant",),
     "stress.py": (),
     "table1.py": (),
+    "whole_chains.py": (),
 }
 #: Ranks that sleep for their next program, at most, in all pools together: a rank that is started
 #: again costs more than most programs do. Each has its 64 MiB; half of the memory stays free.

@@ -76,7 +76,8 @@ def test_a_program_that_fails_on_one_rank_fails_and_ends_the_pool(start, text, c
     assert pool.close().returncode == 0  # nothing is to be done
 
 
-def test_a_program_without_an_end_is_killed(start):
+def test_a_program_without_an_end_is_killed(start, monkeypatch):
+    monkeypatch.setattr("pool.more_time", lambda seconds: 0.1)
     pool = start()
     with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
         start.run(pool, PRINTS + "if rank:\n    import time\n    time.sleep(60)", timeout=0.5)

@@ -52,7 +52,7 @@ def picture(twelve):
 
 
 def texts_with_boxes(picture):
-    picture.canvas.draw()  # axis labels find their place on drawing
+    picture.draw_without_rendering()  # axis labels find their place on drawing
     renderer = picture.canvas.get_renderer()
     for text in picture.findobj(Text):
         if text.get_visible() and text.get_text().strip():

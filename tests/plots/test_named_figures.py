@@ -82,7 +82,7 @@ def hostile(rich):
 
 def texts_with_boxes(picture):
     """Every text that is drawn, with its box; ticks outside their axis are not drawn."""
-    picture.canvas.draw()
+    picture.draw_without_rendering()
     renderer = picture.canvas.get_renderer()
     outside = set()
     for axes in picture.axes:
@@ -137,11 +137,11 @@ def test_a_file_in_plots_is_all_a_figure_needs(tmp_path, monkeypatch):
 
 
 def test_every_figure_draws_the_same_bytes_in_any_order(rich, made, tmp_path):
-    """What is drawn of all of them; the bytes of four, two of them as PDF and PNG too."""
+    """What is drawn of all of them; the bytes of four, one of them as PDF and PNG too."""
     shuffled = rich[:]
     random.Random(3).shuffle(shuffled)
     begins = {".pdf": b"%PDF-", ".png": b"\x89PNG", ".svg": b"<?xml"}
-    saved = {"weak": [*begins], "lowering": [*begins], "peers": [".svg"], "mlp1": [".svg"]}
+    saved = {"weak": [*begins], "lowering": [".svg"], "peers": [".svg"], "mlp1": [".svg"]}
     for name in sorted(set(OF_RECORDS) - {*saved, "mlp"}):  # which is mlp1 and mlp2
         second = find(name).make(shuffled, Options())
         assert tell(made(name).picture) == tell(second.picture) != ""

@@ -17,6 +17,7 @@ from starting import (
     abandoned,
     clean_environ,
     kill,
+    left_behind,
     marked,
     more_time,
     settled,
@@ -101,7 +102,7 @@ class Pool:
             code = -1
         alive = settled(lambda: marked(self.mark), tries=10)
         self.kill()
-        left = (*alive, *sorted(settled(lambda: abandoned(before, self.mark), tries=20)))
+        left = (*alive, *sorted(left_behind(before, self.mark)))
         out, err = ((self._folder / name).read_text() for name in ("out", "err"))
         return Ended(code, out or "null", err, left=left)
 

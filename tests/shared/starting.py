@@ -142,7 +142,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
     seconds = time.monotonic() - start
     alive = settled(lambda: marked(mark), tries=10)
     kill(alive)
-    left = (*alive, *sorted(settled(lambda: abandoned(before, mark), tries=20)))
+    left = (*alive, *sorted(left_behind(before, mark)))
     _remove_fake_memory(mark)
     return Ended(process.returncode, stdout, stderr, seconds, left)
 
@@ -240,6 +240,15 @@ def abandoned(before: set[str], mark: str) -> set[str]:
             continue  # ended meanwhile, or not ours
         held |= {name for name in names if f"{SHARED_MEMORY}/{name}" in text}
     return (names - held) & shared_memory_names()
+
+
+def left_behind(before: set[str], mark: str) -> set[str]:
+    """What stays :func:`abandoned` for a while once all that a run started has ended. What bears
+    its mark nobody else will remove; for the rest it is waited."""
+    others = lambda: {name for name in abandoned(before, mark) if not _OF_A_RUN.match(name)}
+    return {name for name in abandoned(before, mark) if _OF_A_RUN.match(name)} | settled(
+        others, tries=20
+    )
 
 
 def find_mpiexec() -> str | None:

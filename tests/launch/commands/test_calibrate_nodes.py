@@ -33,9 +33,9 @@ def sane(link) -> None:
 
 
 @pytest.mark.mpi
-def test_two_nodes_have_tiers_and_predict_over_both(drbench, tmp_path):
+def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_path):
     path = tmp_path / "two.toml"
-    made = calibrated(drbench, path, 4, CLIQUES)
+    made = calibrated(drbench, path, 4, fault("small products") | CLIQUES)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [4, 2, 2]
     for kind, near in (("auto", "direct"), ("direct", "direct"), ("rma", "rma")):
         seen = made.for_transport(parse_transport(kind))
@@ -50,10 +50,10 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, tmp_path):
     near = made.for_transport(parse_transport("auto"))
     assert not near.link(0, 1).latency_s and near.link(0, 2).latency_s >= 0
 
-    told = drbench("simulate", *CASE, "-p", "4", "--machine", str(path), "--json").json()
+    told = say("simulate", *CASE, "-p", "4", "--machine", str(path), "--json").json()
     assert told["status"] == "ok" and told["direct_bytes"] > 0 and told["get_bytes"] > 0
     assert "rank" not in (told["beyond"] or "") and "node" not in (told["beyond"] or "")
-    more = drbench("simulate", *CASE, "-p", "8", "--machine", str(path), "--json").json()
+    more = say("simulate", *CASE, "-p", "8", "--machine", str(path), "--json").json()
     assert "8 ranks (calibrated on 4); 4 nodes (2)" in more["beyond"]
     ran = drbench(
         "run",

@@ -140,18 +140,22 @@ def test_claims_without_records_are_undecided_and_say_so(say, tmp_path):
 
 
 @pytest.mark.mpi
-def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, tmp_path):
+def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
+    drbench, say, fault, tmp_path
+):
     path = tmp_path / "mine.toml"
     path.write_text(
         '[launch]\nranks = 2\n\n[model]\nname = "earlier"\n\n[model.compute]\npeak_flops = 1.0\n'
     )
-    assert (
-        drbench(
-            "calibrate", "-p", "2", "--rounds", "1", "--save", str(path), timeout=100
-        ).returncode
-        == 0
-    )
-    text, made = path.read_text(), find_machine(str(path))
+    for rounds in (1, 3):  # on a machine with other work one may be disturbed
+        words = ["calibrate", "-p", "2", "--rounds", rounds, "--save", path]
+        assert drbench(*words, env=fault("small products"), timeout=100).returncode == 0
+        made = find_machine(str(path))
+        ratios = [ratio for ratios in made.residuals.values() for ratio in ratios]
+        if sane := all(0.1 < ratio < 10 for ratio in ratios):
+            break
+    assert sane, ratios
+    text = path.read_text()
     assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
     assert (made.calibrated["ranks"], how_sure(made, 2).level) == (2, "calibrated")
     assert {kind: len(ratios) for kind, ratios in made.residuals.items()} == {
@@ -159,7 +163,6 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
         "rma": 15,
         "throttled": 15,
     }
-    assert all(0.1 < ratio < 10 for ratios in made.residuals.values() for ratio in ratios)
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
     case = [
         "-m",
@@ -180,7 +183,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
         "rma",
         "--machine",
     ] + [str(path), "--json"]
-    record = drbench("simulate", *case).json()
+    record = say("simulate", *case).json()
     assert record["best_s"] > 0 and record["percent_of_peak"] is None
     low, high = spread(made.residuals["rma"])
     ends = [record["best_s"] * low, record["best_s"] * high]
@@ -199,7 +202,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
 
 
 @pytest.mark.mpi
-def test_devices_are_calibrated_by_what_runs_on_them(drbench, tmp_path):
+def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, tmp_path):
     path = tmp_path / "devices.toml"
     assert (
         drbench(
@@ -224,7 +227,7 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, tmp_path):
         and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
     )
     for words in ("--preset row --stationary B", "--algorithm meshslice --mesh 1x2"):
-        record = drbench(
+        record = say(
             "simulate",
             *["-m", "256", "-n", "320", "-k", "192", "-p", "2"],
             *words.split(),
