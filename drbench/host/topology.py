@@ -180,6 +180,16 @@ def start_mpi() -> None:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
 
 
+def tcp_settings() -> dict[str, tuple[str, str]]:
+    """What UCX is told of TCP once :func:`start_mpi` was called: for each variable its value, and
+    what drbench sets where the environment says nothing. Nothing if MPI is not built on UCX."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        loaded = "libucp" in maps.read()
+    if not (loaded or "ucx" in MPI.Get_library_version().lower()):
+        return {}
+    return {name: (os.environ.get(name, ours), ours) for name, ours in _TCP.items()}
+
+
 def mpi_version() -> str:
     """Name and version of the MPI library, short."""
     line = MPI.Get_library_version().partition("\n")[0]

@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.host.matrix import Window
-from drbench.host.topology import Topology, mpi_version
+from drbench.host.topology import Topology, mpi_version, tcp_settings
 from drbench.program.steps import Block
 
 
@@ -53,6 +53,7 @@ def main() -> None:
                     "rma": all(w for w, _ in found),
                     "direct": all(d for _, d in found),
                     "allocation": allocation,
+                    "tcp": tcp_settings(),
                 }
             ),
             flush=True,

@@ -20,6 +20,7 @@ from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
 SUBJECTS |= {"simulator"}
+OURS = {"UCX_TCP_TX_SEG_SIZE": "256K", "UCX_TCP_RX_SEG_SIZE": "256K"}
 PEAKS = {"peak float32", "peak float64"}
 QUIET = CorePeak(Peak("core", 80.0, "measured", 150.0), 2, 0.01)
 FAST, SLOW = Kernels("SkylakeX", 60e9), Kernels("Haswell", 40e9)
@@ -63,6 +64,8 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench, tmp_path):
     found = drbench(*words, env={"OPENBLAS_CORETYPE": "Haswell"}, timeout=60).json()
     by_subject = {each["subject"]: each for each in found}
     by_subject.pop("leftovers", None)  # of whoever ran before
+    tcp = by_subject.pop("TCP", None)  # of an MPI on UCX
+    assert tcp is None or all(f"{name}={value}" in tcp["text"] for name, value in OURS.items())
     assert set(by_subject) == SUBJECTS | PEAKS | {"peaks"}
     kept = read_peaks(str(tmp_path / "mine.toml"), ())
     for dtype, peak in kept.items():
@@ -74,6 +77,27 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench, tmp_path):
     assert "launcher" in by_subject["MPI"]["text"] and "GFLOP/s" in by_subject["BLAS"]["text"]
     if by_subject["BLAS"]["text"].startswith("openblas"):
         assert "OPENBLAS_CORETYPE=Haswell" in by_subject["BLAS"]["text"]
+
+
+@pytest.mark.parametrize(
+    "said, level, told",
+    [
+        ({}, "ok", "by drbench"),
+        ({"UCX_TCP_RX_SEG_SIZE": "1M"}, "ok", "would say UCX_TCP_RX_SEG_SIZE=256K"),
+        ({"UCX_TCP_TX_SEG_SIZE": "8K"}, "advice", "would say UCX_TCP_TX_SEG_SIZE=256K"),
+    ],
+)
+def test_what_ucx_is_told_of_tcp_is_said_and_who_says_it(said, level, told):
+    (found,) = launch.commands.doctor._tcp(
+        {name: (said.get(name, ours), ours) for name, ours in OURS.items()}
+    )
+    assert (found.level, *found.way_out.split()[1:]) == (level, *(said if level != "ok" else ()))
+    assert told in found.text
+    assert all(f"{name}={said.get(name, ours)}" in found.text for name, ours in OURS.items())
+
+
+def test_nothing_is_said_of_tcp_where_mpi_is_not_built_on_ucx():
+    assert not [*launch.commands.doctor._tcp({})]
 
 
 @pytest.mark.mpi
