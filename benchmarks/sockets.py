@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from launch.ranks.case import MPI, by_messages, world
+from launch.ranks.case import MPI, world
 
 world()  # MPI begins as it does for a case
 
@@ -41,6 +41,7 @@ from benchmarks.signals import Contender, Ground, ground, ratio, rounds, undistu
 from drbench.host.executor import Executor
 from drbench.measure.noise import Timed
 from drbench.measure.roof import HostWork, Roof
+from launch.cases.case import by_messages
 
 #: Bytes of a call of the system: the socket takes or gives as many of them as it can.
 _PIECE = 1 << 20

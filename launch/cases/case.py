@@ -7,6 +7,7 @@ fields that it names alike.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -502,18 +503,69 @@ def case_keys(case: Case) -> dict:
     return named | {"budget_s": case.budget} | recorded(case.options)
 
 
-def on_one_node(case: Case, ranks: int) -> list[int] | None:
-    """The nodes of :meth:`algorithms.registry.Algorithm.trace` where nothing is known but that all
-    ranks share one; None if collectives are MPI's there.
+def nodes_sharing(case: Case, node_of: list[int]) -> list[int] | None:
+    """The node of each rank, if collectives of a case on cores go through the memory that its ranks
+    share; None if they are MPI's.
+
+    ``auto`` takes shared memory where all ranks share it. A throttled transport models a slow
+    network, over which collectives go round rings: there they do unless they are told not to.
+
+    Parameters
+    ----------
+    case : Case
+    node_of : list of int
+        For each rank the lowest rank on its node.
+
+    Raises
+    ------
+    UnsupportedError
+        If that is asked for and no rank reaches another's memory.
 
     Examples
     --------
-    >>> on_one_node(Case(8, 8, 8, collectives="auto"), 2), on_one_node(Case(8, 8, 8), 2)
-    ([0, 0], None)
+    >>> case = Case(8, 8, 8, collectives="auto")
+    >>> nodes_sharing(case, [0, 0]), nodes_sharing(case, [0, 0, 2, 2]), nodes_sharing(case, [0, 1])
+    ([0, 0], None, None)
+    """
+    asked, ranks, nodes = case.collectives, len(node_of), len({*node_of})
+    if asked not in ("auto", "direct"):
+        return None
+    kind = parse_transport(case.transport).kind
+    apart = kind == "rma" or nodes == ranks > 1
+    if asked == "direct" and apart:
+        why = (
+            "--transport rma hides it"
+            if kind == "rma"
+            else f"each of the {ranks} ranks is on a node of its own"
+        )
+        raise UnsupportedError(
+            f"--collectives direct reads the memory of other ranks in place, and {why}. Use "
+            "--collectives mpi or auto."
+        )
+    if asked == "auto" and (apart or nodes > 1 or kind == "throttled"):
+        return None
+    return node_of
+
+
+def in_place_on(case: Case, nodes: int) -> bool:
+    """Whether every rank reads every tile where it lies, on so many nodes, as far as is known
+    before there are windows.
+
+    Examples
+    --------
+    >>> case = Case(8, 8, 8)
+    >>> in_place_on(case, 1), in_place_on(case, 2), in_place_on(Case(8, 8, 8, get="copy"), 1)
+    (True, False, False)
     """
     kind = parse_transport(case.transport).kind
-    shared = kind != "rma" and (kind != "throttled" or case.collectives == "direct")
-    return [0] * ranks if case.collectives in ("auto", "direct") and shared else None
+    return kind in ("auto", "direct") and case.get == "view" and nodes == 1
+
+
+def near_by(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
+    """Which blocks a rank reads in place, as far as is known before there are windows; ``node_of``
+    as of :func:`nodes_sharing`."""
+    near = case.get == "view" and parse_transport(case.transport).kind != "rma"
+    return lambda block: near and node_of[block.owner] == node_of[rank]
 
 
 def collectives_by(direct: bool, mpi: bool) -> str | None:
@@ -598,6 +650,22 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
         **options,
     )
     return taker, problem, options
+
+
+def bound_on(case: Case, ranks: int, several: bool) -> tuple[Any, Problem, dict]:
+    """The same where the ranks' nodes are known: one, or ``several``. Every plan, prediction and
+    run of ranks on known nodes asks this, so that all mean the same program.
+
+    Examples
+    --------
+    >>> case = Case(8, 8, 8, options={"stationary": "B"})
+    >>> [bound_on(case, 4, several)[2] for several in (False, True)]
+    [{'stationary': 'B'}, {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}]
+    """
+    algorithm, problem, options = bound(case, ranks)
+    if several and case.backend == "numpy" and case.algorithm not in PEERS:
+        options = by_messages(algorithm, options)
+    return algorithm, problem, options
 
 
 def by_messages(algorithm, options: dict) -> dict:

@@ -71,6 +71,17 @@ class Launcher:
         """
         return -(-ranks // self.ranks_per_node) if self.ranks_per_node else 1
 
+    def node_of(self, ranks: int) -> list[int]:
+        """For each rank the lowest one on its node, nodes being filled in turn.
+
+        Examples
+        --------
+        >>> Launcher(ranks_per_node=2).node_of(5), Launcher().node_of(2)
+        ([0, 0, 2, 2, 4], [0, 0])
+        """
+        size = self.ranks_per_node or ranks
+        return [rank // size * size for rank in range(ranks)]
+
     def command(self, ranks: int) -> list[str]:
         """The launcher with its arguments, up to the program.
 

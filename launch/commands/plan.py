@@ -7,14 +7,14 @@ from operator import itemgetter
 import click
 
 from algorithms import algorithms
-from drbench.common import Clock
+from drbench.common import Clock, parse_transport
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
 from drbench.plan.loads import balance
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
-from launch.cases.case import bound, on_one_node
-from launch.cases.machine_models import machine_names, of_schedule
+from launch.cases.case import Case, bound, nodes_sharing
+from launch.cases.machine_models import find_machine, machine_names, of_schedule
 from launch.cases.sweep_values import shipped
 from launch.host.show import console, drawing, product_text, table
 from launch.host.units import format_bytes, seconds
@@ -73,12 +73,12 @@ def plan(ranks, rank, limit, as_json, **values):
     values["options"] = take_options(values)
     asked, values["model"] = machine_of(values)
     case = case_of(values, ranks, asked)
-    algorithm, described, options = bound(case, ranks)
-    settled = algorithm.settle(described, **options)
+    algorithm, described, options, in_place, nodes = _placed(case, asked, ranks)
+    settled = algorithm.settle(described, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
     model = of_schedule(case.model, settled, case.transport, case.dtype)
-    known, nodes = settled | model, on_one_node(case, ranks)
+    known = settled | model
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory, traces = {}, [], []
     flops = []
@@ -139,7 +139,7 @@ def plan(ranks, rank, limit, as_json, **values):
             f"balance: rank {flops.index(max(flops))} multiplies most; no run gets beyond "
             f"{100 * even:.1f} % of the roof"
         )
-    for line in algorithm.why(described, True, ranks=list(found), **model, **options):
+    for line in algorithm.why(described, in_place, ranks=list(found), **model, **options):
         out.print(line)
     if signals is not None:
         out.print(f"signals: {signals}, each with its other end; no rank waits in a circle")
@@ -155,6 +155,18 @@ def plan(ranks, rank, limit, as_json, **values):
         _show_bytes(out, "peer", {peer: Counter(of) for peer, of in found[rank].by_peer.items()})
         for line in listing(trace, limit):
             out.print(line, markup=False, soft_wrap=True)
+
+
+def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
+    """The algorithm of a case, its problem and options, whether all is read in place, and the nodes
+    whose ranks share memory for collectives: with a machine as its ranks would stand there, by the
+    rule of runs and predictions, without one as on one node."""
+    if machine is None:
+        return *bound(case, ranks), True, nodes_sharing(case, [0] * ranks)
+    from launch.models.predict import placed_on, sharing_nodes
+
+    seen = find_machine(machine).for_transport(parse_transport(case.transport))
+    return *placed_on(case, seen, ranks), sharing_nodes(case, seen, ranks)
 
 
 @click.command("list")

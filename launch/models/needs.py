@@ -16,7 +16,7 @@ from launch.cases.case import Case, bound, partition_texts
 from partitions import PRESETS, Grid, LayoutError, frontier, io_bound, optimal_grid
 from partitions.presets import GRID
 
-from .predict import reads_in_place, refuse_more_ranks, seen_by
+from .predict import refuse_more_ranks, seen_by, settled_on
 
 #: Above so many ranks only the first, the middle and the last are traced.
 ALL_RANKS = 64
@@ -208,8 +208,7 @@ def fastest_grid(case: Case, ranks: int, machine: Machine, elements: int | None 
     seen, found = seen_by(case, machine), {}
     for grid in frontier(case.m, case.n, case.k, ranks, elements):
         texts = partition_texts({"preset": f"{OPTIMAL}:{grid}"}, ranks)
-        algorithm, problem, options = bound(replace(case, **texts), ranks)
-        settled = algorithm.settle(problem, reads_in_place(seen, grid.size), **options)
+        algorithm, problem, settled = settled_on(replace(case, **texts), seen, ranks)
         traces = [algorithm.trace(problem, rank, **settled) for rank in _some(grid.size)]
         found[grid] = bound_of(traces, seen).seconds
     return min(found, key=found.get)

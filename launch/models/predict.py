@@ -21,7 +21,7 @@ from drbench.program.trace import Trace, no_collection
 from launch.cases.case import (
     Case,
     bound,
-    by_messages,
+    bound_on,
     case_keys,
     collectives_by,
     settled_keys,
@@ -232,10 +232,15 @@ def on_several_nodes(machine: Machine, ranks: int) -> bool:
 def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
     """The algorithm of a case, its problem, and the options that a run of it settles on where the
     machine is what the case sees."""
-    algorithm, problem, options = bound(case, ranks)
-    if on_several_nodes(machine, ranks):
-        options = by_messages(algorithm, options)
-    return algorithm, problem, algorithm.settle(problem, reads_in_place(machine, ranks), **options)
+    algorithm, problem, options, in_place = placed_on(case, machine, ranks)
+    return algorithm, problem, algorithm.settle(problem, in_place, **options)
+
+
+def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
+    """The algorithm of a case, its problem, the options that are settled on where the machine is
+    what the case sees, and whether all is read in place there."""
+    several = on_several_nodes(machine, ranks)
+    return *bound_on(case, ranks, several), reads_in_place(machine, ranks)
 
 
 class Programs(NamedTuple):

@@ -27,7 +27,7 @@ from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.measure.roof import DeviceWork, HostWork
 from drbench.program.problem import Problem
-from launch.cases.case import Case
+from launch.cases.case import Case, nodes_sharing
 from launch.host.memory import available_memory, windows_bytes
 from launch.host.units import format_bytes
 
@@ -84,7 +84,7 @@ class HostBackend:
             "blas_kernel": self._blas.info.kernel,
         }
         self._yields = topology.node.size * threads > topology.cores
-        self.nodes = _sharing_nodes(case.collectives, choice, topology)
+        self.nodes = nodes_sharing(case, topology.node_of)
 
     def free_bytes(self) -> None:
         """Nothing lies on a device."""
@@ -122,37 +122,6 @@ class HostBackend:
 
     def close(self) -> None:
         pass  # nothing is held
-
-
-def _sharing_nodes(
-    asked: str | None, choice: TransportChoice, topology: Topology
-) -> list[int] | None:
-    """The node of each rank, if collectives are to go through shared memory; None if by MPI.
-
-    ``auto`` takes shared memory where all ranks share it. A throttled transport models a slow
-    network, over which collectives go round rings: there they do unless they are told not to.
-
-    Raises
-    ------
-    UnsupportedError
-        If that is asked for and no rank reaches another's memory.
-    """
-    if asked in (None, "mpi"):
-        return None
-    apart = choice.kind == "rma" or topology.nodes == topology.comm.size > 1
-    if asked == "direct" and apart:
-        why = (
-            "--transport rma hides it"
-            if choice.kind == "rma"
-            else f"each of the {topology.comm.size} ranks is on a node of its own"
-        )
-        raise UnsupportedError(
-            f"--collectives direct reads the memory of other ranks in place, and {why}. Use "
-            "--collectives mpi or auto."
-        )
-    if asked == "auto" and (apart or topology.nodes > 1 or choice.kind == "throttled"):
-        return None
-    return topology.node_of
 
 
 class DeviceBackend:

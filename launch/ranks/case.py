@@ -62,10 +62,12 @@ from launch.cases.case import (
     TOLD,
     Case,
     bound,
-    by_messages,
+    bound_on,
     case_keys,
     check_case,
     collectives_by,
+    in_place_on,
+    near_by,
     refuse_our_options,
     settled_keys,
 )
@@ -209,9 +211,7 @@ def _run(
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
-    algorithm, problem, options = bound(case, comm.size)
-    if topology.nodes > 1 and case.backend == "numpy":
-        options = by_messages(algorithm, options)
+    algorithm, problem, options = bound_on(case, comm.size, topology.nodes > 1)
     problem = problem.with_gaps(_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
@@ -286,9 +286,9 @@ def _planned(
     """What is settled of the options that are asked for, this rank's trace with them and its
     look-ahead, the bytes of its pool, and the seconds that planning took (collective). ``nodes``
     are those whose ranks share memory for collectives, if any do."""
-    comm, choice, clock = topology.comm, parse_transport(case.transport), Clock()
+    comm, clock = topology.comm, Clock()
     algorithm = get_algorithm(case.algorithm)
-    settled = algorithm.settle(problem, _in_place(case, topology), **options)
+    settled = algorithm.settle(problem, in_place_on(case, topology.nodes), **options)
     if settled.get("units"):
         raise UnsupportedError(
             f"{algorithm.name} --units is for machine models (our implementation): a library's "
@@ -302,17 +302,8 @@ def _planned(
     # a part that is too large to search may be one rank's alone
     trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, nodes=nodes, **known))
     plan_s = clock.now() - start
-    # read in place, as far as the plan can tell before windows exist
-    near, node_of = case.get == "view" and choice.kind != "rma", topology.node_of
-    views = lambda block: near and node_of[block.owner] == node_of[comm.rank]
+    views = near_by(case, topology.node_of, comm.rank)
     return settled, trace, ahead, pool_bytes(trace, ahead, views), plan_s
-
-
-def _in_place(case: Case, topology: Topology) -> bool:
-    """Whether every rank reads every tile where it lies, as far as is known before there are
-    windows."""
-    kind = parse_transport(case.transport).kind
-    return kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1
 
 
 def _never_sent(
@@ -321,7 +312,7 @@ def _never_sent(
     """Matrices whose tiles no message takes or brings: what is read in place, and what stays."""
     if not algorithm.one_sided or case.backend != "numpy":
         return ""
-    if _in_place(case, topology):
+    if in_place_on(case, topology.nodes):
         return "ABC"
     if "stationary" not in algorithm.options or case.get != "view":
         return ""

@@ -11,7 +11,7 @@ from rich.text import Text
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, bound, on_one_node
+from launch.cases.case import Case, bound_on, in_place_on, near_by, nodes_sharing
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
 from launch.cases.sweep_file import Sweep
@@ -32,7 +32,7 @@ class Needs:
     ----------
     rank_bytes, total_bytes : int
         Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (as
-        planned for ranks that read in place).
+        planned for ranks that read in place on their node).
     moves : bool
         Whether any rank reads, writes or adds to another rank's tiles.
     refused : str
@@ -45,9 +45,9 @@ class Needs:
     refused: str = ""
 
 
-def needs(case: Case, ranks: int) -> Needs:
+def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
     """Plan a case without MPI: every rank's tiles and pool; traffic until the first rank that has
-    any.
+    any. ``node_of`` has for each rank the lowest one on its node; by default all share one.
 
     Examples
     --------
@@ -61,16 +61,18 @@ def needs(case: Case, ranks: int) -> Needs:
     try:
         if case.algorithm in PEERS:
             present(get_peer(case.algorithm))
-        taker, problem, options = bound(case, ranks)
+        node_of = node_of or [0] * ranks
+        count = len({*node_of})
+        taker, problem, options = bound_on(case, ranks, count > 1)
         if case.algorithm not in PEERS:
-            in_place = case.get == "view" and case.transport in ("auto", "direct")
-            settled = taker.settle(problem, in_place, **options)
+            settled = taker.settle(problem, in_place_on(case, count), **options)
             settled |= of_schedule(case.model, settled, case.transport, case.dtype)
-            moves, nodes = False, on_one_node(case, ranks)
+            moves, nodes = False, nodes_sharing(case, node_of)
             for rank in range(ranks):
                 trace = taker.trace(problem, rank, nodes=nodes, **settled)
                 moves = moves or any(traffic(trace).counters.values())
-                pools[rank] = pool_bytes(trace, case.ahead(settled), lambda block: in_place)
+                views = near_by(case, node_of, rank)
+                pools[rank] = pool_bytes(trace, case.ahead(settled), views)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]
@@ -96,7 +98,7 @@ def dry_run(
     room = math.inf if request.mem_limit is None else request.mem_limit * nodes
     most, counts, able = Needs(), Counter(), []
     for number, case in enumerate(cases, 1):
-        each = needs(case, ranks)
+        each = needs(case, ranks, launcher.node_of(ranks))
         flags = {
             "refused": each.refused,
             "no communication": not each.moves,

@@ -310,12 +310,15 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
     ]
     shown = [say(*words, *more).stdout for more in ([], ["--machine", "pvc12"])]
     problem = Problem(1024, 4096, 4096, 12, "block", "block", "block")
-    for text, machine in zip(shown, (None, find_machine("pvc12"))):
-        trace = get_algorithm("universal").trace(
-            problem, 1, stationary="C", schedule="cost", machine=machine
-        )
-        assert text.endswith("\n".join(listing(trace)) + "\n")
-    assert shown[0] != shown[1]
+    universal, pvc = get_algorithm("universal"), find_machine("pvc12")
+    asked = {"stationary": "C", "schedule": "cost"}
+    near, far = (universal.settle(problem, in_place, **asked) for in_place in (True, False))
+    listed = [
+        "\n".join(listing(universal.trace(problem, 1, **settled, machine=machine))) + "\n"
+        for settled, machine in ((near, None), (far, pvc), (far, None))
+    ]
+    assert shown[0].endswith(listed[0]) and shown[1].endswith(listed[1])
+    assert listed[1] != listed[2]
     assert "no machine model 'pvc21'" in say(*words, "--machine", "pvc21").refusal()
 
 

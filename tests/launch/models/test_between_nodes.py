@@ -1,14 +1,18 @@
 """Where ranks are on several nodes, predictions are of the program that a run takes there."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from launch.cases.case import Case
+from drbench.plan.schedule import pool_bytes
+from launch.cases.case import Case, near_by
 from launch.cases.machine_models import find_machine
+from launch.models import needs as bounding
 from launch.models import tune as tuning
 from launch.models.candidates import TuneRequest
 from launch.models.predict import predict, programs_of
+from launch.sweeps.dry_run import needs
 
 LUMIC = find_machine("lumic")  # eight ranks a node
 READS = Case(512, 512, 512, "row", "row", "row", options={"stationary": "C"})
@@ -62,3 +66,37 @@ def test_what_tune_bounds_and_ranks_is_what_its_cases_run(monkeypatch):
         assert again.best_s == pytest.approx(place.record.best_s)
         assert again.options == place.record.options
         assert place.bound.seconds <= again.best_s
+
+
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_what_is_planned_on_a_machine_is_what_is_predicted_there(say, ranks):
+    words = "plan -m 512 -n 512 -k 512 --preset block --stationary B --rank all --json".split()
+    told = json.loads(say(*words, "-p", ranks, "--machine", "lumic").stdout)
+    found = predict(SUMS, LUMIC, ranks)
+    names = ("steps", "get_bytes", "put_bytes", "accumulate_bytes")
+    in_place = {"get_bytes": found.get_bytes + (found.direct_bytes or 0)}
+    assert {name: told[name] for name in names} == {
+        name: in_place.get(name, getattr(found, name)) for name in names
+    }
+    assert ("signals" in told) == (ranks == 16)
+
+
+def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
+    node_of = [rank // 8 * 8 for rank in range(16)]
+    made = programs_of(SUMS, LUMIC, 16)
+    assert made.settled["signals"] == "always"
+    pools = [
+        pool_bytes(trace, made.ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces
+    ]
+    tiles = [sum(made.problem.tile_bytes(rank).values()) for rank in range(16)]
+    assert needs(SUMS, 16, node_of).total_bytes == sum(pools) + sum(tiles)
+    assert needs(SUMS, 16).total_bytes != sum(pools) + sum(tiles)
+
+
+def test_the_fastest_grid_is_judged_by_the_program_that_runs_on_its_nodes(monkeypatch):
+    bounded, bound_of = [], bounding.bound_of
+    monkeypatch.setattr(
+        bounding, "bound_of", lambda traces, seen: bounded.append(traces) or bound_of(traces, seen)
+    )
+    bounding.fastest_grid(SUMS, 16, LUMIC)
+    assert any(step.signals for traces in bounded for trace in traces for step in trace.steps)
