@@ -60,7 +60,7 @@ from .options import (
 @json_option("Print counts as one JSON object.")
 def plan(ranks, rank, limit, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
-    memory, a drawing.
+    memory, a drawing. With --machine ranks are on its nodes, else on one.
 
     \b
       drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B
