@@ -94,9 +94,14 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
 
 
 def test_the_fastest_grid_is_judged_by_the_program_that_runs_on_its_nodes(monkeypatch):
-    bounded, bound_of = [], bounding.bound_of
-    monkeypatch.setattr(
-        bounding, "bound_of", lambda traces, seen: bounded.append(traces) or bound_of(traces, seen)
-    )
-    bounding.fastest_grid(SUMS, 16, LUMIC)
-    assert any(step.signals for traces in bounded for trace in traces for step in trace.steps)
+    judged, settled_on = [], bounding.settled_on
+
+    def spy(*asked):
+        judged.append(settled_on(*asked))
+        return judged[-1]
+
+    monkeypatch.setattr(bounding, "settled_on", spy)
+    for ranks, rows in ((8, set()), (16, {"rows"})):
+        judged.clear()
+        bounding.fastest_grid(SUMS, ranks, LUMIC)
+        assert {found["fetch"] for *_, found in judged if "fetch" in found} == rows
