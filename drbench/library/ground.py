@@ -40,6 +40,8 @@ class Ground:
         Of elements that matrices may have.
     in_place : bool
         Every rank reads every other's memory in place.
+    by_messages : bool
+        Ranks compute on cores, of several nodes.
     yields : bool
         There are more ranks than cores.
     plans : WeakSet of Plan
@@ -47,6 +49,7 @@ class Ground:
     """
 
     types = TYPES
+    _on_cores = True
 
     def __init__(self, comm: MPI.Comm, nbytes: int, blas, transport: TransportChoice):
         self.comm = comm.Dup()
@@ -61,6 +64,7 @@ class Ground:
         self.blas = load_blas() if isinstance(blas, str) and blas == "auto" else blas
         self.specs = Specs(self.size, self.rank, self.types)
         self.in_place = all(map(all, self.heap.reach))
+        self.by_messages = self._on_cores and self.topology.nodes > 1
         self.yields = self.topology.node.size > self.topology.cores
         self.plans: WeakSet = WeakSet()
         self._arena = np.empty(0, np.uint8)

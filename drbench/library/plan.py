@@ -187,12 +187,17 @@ class Multiplication(Plan):
 
     def trace(self, rank: int) -> Trace:
         universal = get_algorithm("universal")
+        how: dict[str, str] = {}
+        if self.problem.dtype == "bfloat16":  # each piece is rounded
+            how = {"chunk": "none"}
+        elif self.ground.by_messages:  # what lies side by side needs no core at the other end
+            how = {"fetch": "rows"}
         options = universal.settle(
             self.problem,
             self.ground.in_place,
             stationary=self.stationary,
-            chunk="none" if self.problem.dtype == "bfloat16" else "auto",  # each piece is rounded
             replicate_result=True,
+            **how,
         )
         return universal.trace(self.problem, rank, **options)
 

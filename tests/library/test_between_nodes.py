@@ -1,0 +1,39 @@
+"""What the library plans for ranks of several nodes: the same bytes, in whole rows of tiles."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from drbench.library.plan import Multiplication, moved_bytes
+from drbench.program.problem import Problem
+
+
+def planned(layout, stationary, several, dtype="float32"):
+    plan = Multiplication.__new__(Multiplication)
+    plan.problem = Problem(2048, 2048, 2048, 4, layout, layout, layout, dtype)
+    plan.ground = SimpleNamespace(in_place=False, by_messages=several)
+    plan.stationary = stationary
+    return plan
+
+
+def fetched(plan):
+    return [step.block for step in plan.trace(0).steps if step.moved(0) and step.block]
+
+
+@pytest.mark.parametrize("layout", ["row", "column", "block"])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_no_byte_more_is_moved_between_nodes(layout, stationary):
+    near, far = (planned(layout, stationary, several) for several in (False, True))
+    assert moved_bytes(far, 0) == moved_bytes(near, 0)
+
+
+def test_rows_of_tiles_are_fetched_whole_and_lie_side_by_side():
+    near, far = (fetched(planned("block", "C", several)) for several in (False, True))
+    assert all(block.shape[1] == block.ld for block in far)
+    assert any(block.shape[1] < block.ld for block in near) and len(far) < len(near)
+
+
+def test_sums_that_are_rounded_at_each_piece_are_not_cut():
+    assert len(fetched(planned("block", "C", True, "bfloat16"))) == len(
+        fetched(planned("block", "C", True))
+    )
