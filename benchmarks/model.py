@@ -2,7 +2,7 @@
 concordance and errors.
 
     python benchmarks/model.py --out FOLDER [--scale 1] [--transport throttled:0.25,50]
-    [--stationary CBA] [--rounds 5]
+    [--stationary CBA] [--rounds 5] [--nodes 2]
 
 Calibrates once (FOLDER/here.toml), then runs the 27 partition triples of row, column and block ×
 Stationary C, B, A on 2 ranks at 2048³ and at both MLP shapes with hidden size 1024, and predicts
@@ -10,6 +10,11 @@ each with the model. In rounds, each in an order of its own: a moment in which a
 slow then hurts one repeat of a case, not all of them. Resumable: what FOLDER/rounds.csv already
 holds is not run again, so it can be killed at any time. Wants a quiet machine; about a minute and a
 half a round at scale 1.
+
+With ``--nodes 2`` four ranks on two virtual nodes of this machine (MPICH's cliques) take the place
+of the two: tiles are read in place inside a node, and cross by RMA. The machine file is made by
+``calibrate --nodes`` on as many ranks, which share cores as those of the cases do. With
+``--each 1`` there is one rank a node: the same network, and no core that ranks share.
 
 On two ranks block and column are the same partition, so that up to eight cases are one program. How
 far apart these are measured is what the measurement cannot tell apart; a second pick is compared
@@ -37,23 +42,39 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drbench.measure.record import Record, append_csv, read_csv
+from drbench.model.fit import spread
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
 from launch.studies.accuracy import CASE, beside, concordance
+from launch.studies.ledger import dealt
 from launch.sweeps.folder import opened
 from launch.sweeps.rounds import pooled
 from launch.sweeps.store import case_id
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from plots.select.records import read_records
 
+#: On one node; on several there are two a node.
 RANKS = 2
+#: MPICH makes that many nodes of one machine, neighbours on one as machine models count them.
+_CLIQUES = ("MPIR_CVAR_NUM_CLIQUES", "MPIR_CVAR_CLIQUES_BY_BLOCK")
+
+
+def on_nodes(nodes: int) -> dict[str, str]:
+    """The environment of ranks on so many virtual nodes.
+
+    Examples
+    --------
+    >>> on_nodes(1), on_nodes(2)
+    ({}, {'MPIR_CVAR_NUM_CLIQUES': '2', 'MPIR_CVAR_CLIQUES_BY_BLOCK': '1'})
+    """
+    return dict(zip(_CLIQUES, (str(nodes), "1"))) if nodes > 1 else {}
 
 
 def cases(
-    scale: Fraction, transport: str, stationaries: str, iters: int, model: Path
+    scale: Fraction, transport: str, stationaries: str, iters: int, model: Path, **more
 ) -> list[Case]:
     """All cases: shape × partition triple × data movement. What runs is planned by the model too,
     so that it is the program that is predicted."""
@@ -67,6 +88,7 @@ def cases(
             iters=iters,
             check=False,
             model=str(model),
+            **more,
         )
         for shape in ((n, n, n), (h, 4 * h, h), (h, h, 4 * h))
         for forms in product(("row", "column", "block"), repeat=3)
@@ -126,6 +148,26 @@ def errors(pairs: DataFrame) -> Errors:
     return Errors(right, total, error.abs().median(), error.median(), error.min(), error.max())
 
 
+class Held(NamedTuple):
+    """Of so many cases the share whose time lies in the interval that the other half's residuals
+    make, and the median of half these intervals, both in percent."""
+
+    cases: int
+    share: float
+    half: float
+
+
+def held(pairs: DataFrame) -> Held:
+    """Programs are dealt to two halves by a coin that always falls the same."""
+    ratios = pairs.time_s / pairs.predicted_s
+    names = pairs[[*CASE]].astype(str).agg(" ".join, axis=1)
+    half = names.map(dealt)
+    ends = {each: spread(list(ratios[half != each])) for each in (False, True)}
+    low, high = (half.map({each: pair[at] for each, pair in ends.items()}) for at in (0, 1))
+    inside = (ratios >= low) & (ratios <= high)
+    return Held(len(pairs), 100 * inside.mean(), 100 * ((high - low) / 2).median())
+
+
 def picks(pairs: DataFrame) -> Picks:
     above = 100 * (pairs.time_s / pairs.time_s.min() - 1)
     column = above[pairs.eval("a == b == c == 'column' and stationary == 'C'")]
@@ -166,7 +208,13 @@ def report(measured: DataFrame, predicted: DataFrame) -> None:
             f"{found.pairs} pairs; error median {found.median:.1f} %, bias {found.bias:+.1f} %, "
             f"range {found.least:+.0f} to {found.most:+.0f} %"
         )
-        if shape:
+        if not shape:
+            found = held(each)
+            print(
+                f"{'':18} {found.share:.1f} % lie in intervals of the other half's residuals, half "
+                f"an interval {found.half:.1f} %"
+            )
+        if shape and not each.nodes.gt(1).any():
             told = picks(each)
             ties = "" if told.ties is None else f" (ties: up to {told.ties:.1f} %)"
             print(
@@ -191,42 +239,54 @@ def main() -> None:
     )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--scale", default="1", help="multiply all extents by this, as 1/2")
-    parser.add_argument("--transport", default="throttled:0.25,50")
+    parser.add_argument("--transport", help="default: throttled:0.25,50; on several nodes auto")
+    parser.add_argument("--nodes", type=int, default=1, help="virtual ones")
+    parser.add_argument("--each", type=int, default=RANKS, help="ranks of a node")
     parser.add_argument("--stationary", default="CBA")
     parser.add_argument("--iters", type=int, default=2, help="timed repeats of a case in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--report-only", action="store_true", help="measure nothing")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
+    several, ranks = chosen.nodes > 1, chosen.each * chosen.nodes
+    transport = chosen.transport or ("auto" if several else "throttled:0.25,50")
+    environ = without_pins() | on_nodes(chosen.nodes)
     model, rows, measured, predicted = (
         chosen.out / name for name in ("here.toml", "rounds.csv", "measured.csv", "predicted.csv")
     )
-    todo = cases(
-        scale_of(chosen.scale, "--scale"), chosen.transport, chosen.stationary, chosen.iters, model
-    )
+    scale = scale_of(chosen.scale, "--scale")
+    more = {"budget": 0.0} if several else {}  # a repeat where ranks share cores has no end
+    if chosen.each < RANKS:  # a node is taken to have all cores
+        more["threads"] = 1
+    todo = cases(scale, transport, chosen.stationary, chosen.iters, model, **more)
     if not chosen.report_only:
         if not model.exists():
-            calibrate = f"-m drbench calibrate -p {RANKS} --save".split()
-            subprocess.run([sys.executable, *calibrate, str(model)], check=True, cwd=ROOT)
+            words = f"-m drbench calibrate -p {ranks} --save {model.resolve()}".split()
+            words += ["--nodes", "--threads", "1", "--yes"] if several else []
+            subprocess.run([sys.executable, *words], check=True, cwd=ROOT, env=environ)
         done = {record.case for record in read_csv(rows)} if rows.exists() else ()
         left = {}
         for turn in range(chosen.rounds):  # the seed of the matrices tells a round
             order = [replace(case, seed=turn) for case in todo]
             random.Random(turn).shuffle(order)
-            named = {case_id(case, RANKS): case for case in order}
+            named = {case_id(case, ranks): case for case in order}
             left |= {name: case for name, case in named.items() if name not in done}
         print(f"{len(left)} of {len(todo) * chosen.rounds} runs to measure", flush=True)
         say = Console()
-        with opened(chosen.out / "runs", "model", RANKS, left, say, fresh=True) as store:
+        with opened(chosen.out / "runs", "model", ranks, left, say, fresh=True) as store:
             run_cases(
                 left.items(),
                 store,
-                Settings(RANKS, environ=without_pins()),
+                Settings(ranks, environ=environ),
                 Watch(say, lambda record: append_csv(rows, record)),
             )
         write(measured, merged(read_csv(rows)))
     machine = find_machine(str(model))
-    write(predicted, [predict(case, machine, RANKS) for case in todo])
+    told = [predict(case, machine, ranks) for case in todo]
+    if several:  # as records of runs say it
+        known = {record.transport for record in read_csv(measured) if record.status == "ok"}
+        told = [replace(record, transport=name) for record in told for name in known]
+    write(predicted, told)
     report(read_records([measured]), read_records([predicted]))
 
 

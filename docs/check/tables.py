@@ -860,6 +860,43 @@ def model_errors() -> str:
     return table(header, lines)
 
 
+_NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank a node"}
+
+
+@block
+def model_nodes() -> str:
+    """How far the model is from ranks on two virtual nodes, by what their programs move."""
+    from benchmarks.model import errors, held
+
+    lines = []
+    for folder, name in _NODES.items():
+        pairs = model_pairs(folder)
+        adds, pushes = pairs.accumulate_bytes > 0, pairs.put_bytes > 0
+        kinds = {
+            "all": pairs,
+            "gets alone": pairs[~adds & ~pushes],
+            "sums pushed": pairs[pushes & ~adds],
+            "sums by `MPI_Accumulate`": pairs[adds],
+        }
+        for kind, each in kinds.items():
+            if each.empty:
+                continue
+            found, interval = errors(each), held(each)
+            lines.append(
+                (
+                    f"{name}: {kind}",
+                    len(each),
+                    f"{found.concordance:.3f} of {found.pairs}",
+                    f"{found.median:.1f} %",
+                    f"{found.bias:+.1f} %".replace("-", "−"),
+                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
+                    f"{interval.share:.0f} % in ±{interval.half:.0f} %",
+                )
+            )
+    header = ["", "cases", "pairs in the right order", "median error", "bias", "range"]
+    return table([*header, "held by intervals"], lines)
+
+
 @block
 def model_picks() -> str:
     """What comes of going by the model: percent above the best measured."""

@@ -1,1 +1,1 @@
-"""What runs on the ranks: one case, workers, backends, calibration."""
+"""What runs on the ranks: one case, workers, backends, rates and peaks."""

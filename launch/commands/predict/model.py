@@ -464,17 +464,18 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
         return run_ranks(ranks, list(arguments), timeout, without_pins())
     from mpi4py import MPI  # noqa: F401  (initialises)
 
+    from launch.calibration.here import calibrate_here, cores
+    from launch.calibration.programs import whole_programs
     from launch.models.predict import predict
-    from launch.ranks.calibrate import calibrate_here, cores, whole_programs
 
     if nodes:
-        from launch.ranks import calibrate_nodes
+        from launch.calibration.nodes import nodes as between_nodes
 
-        measure = partial(calibrate_nodes.nodes, threads=threads)
+        measure = partial(between_nodes, threads=threads)
     elif backend == "numpy":
         measure = partial(cores, threads=threads)
     else:
-        from launch.ranks.calibrate_devices import devices
+        from launch.calibration.devices import devices
 
         measure = partial(devices, threads=threads, backend=backend)
     predicted_s = lambda *what: predict(*what).best_s

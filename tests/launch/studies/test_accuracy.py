@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.model import errors, merged, picks
+from benchmarks.model import errors, held, merged, on_nodes, picks
 from drbench.measure.record import Record
 from launch.studies.accuracy import beside
 from plots.select.records import frame
@@ -53,3 +53,20 @@ def test_rounds_of_a_case_become_one_row_of_the_rounds_that_were_ok():
     lost = replace(rounds[0], status="failed", reason="x")
     (found,) = merged([*rounds, lost])
     assert (found.status, found.median_s, found.iters, found.seed) == ("ok", 4.0, 4, None)
+
+
+def test_intervals_are_judged_by_the_residuals_of_the_other_half():
+    forms = ("row", "column", "block")
+    triples = [(a, b, c) for a in forms for b in forms for c in forms]
+    measured = [row(*each, [1.0 + 0.001 * at]) for at, each in enumerate(triples)]
+    predicted = [row(*each, [1.0], "simulated") for each in triples]
+    found = held(beside(frame(measured), frame(predicted)))
+    assert found.cases == 27 and found.share > 85 and 1 < found.half < 5
+    measured[5] = row(*triples[5], [3.0])  # one program alone is far off: that is seen
+    worse = held(beside(frame(measured), frame(predicted)))
+    assert worse.half > found.half or worse.share < found.share
+
+
+def test_virtual_nodes_hold_neighbours():
+    assert on_nodes(1) == {}
+    assert on_nodes(2) == {"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}

@@ -4,7 +4,6 @@ all ranks at once."""
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 
@@ -27,8 +26,10 @@ from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
 from launch.host.environment import processor_name
+from launch.ranks.backends import everywhere
+from launch.ranks.case import run_case
 
-from .case import run_case
+from .programs import everywhere_known, measured, residuals
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -64,29 +65,6 @@ _APART = [(rows, width) for rows in (256, 2048) for width in (64, 256, 512, 1024
 _SWEPT = 1 << 26
 #: Shards of collectives, in bytes.
 SHARDS = [1 << s for s in range(13, 23, 3)]
-#: Whole programs whose times are held against their predictions: extents in units of 512, layouts
-#: of A, B and C, stationary matrix. Each matrix moves in some of them, and each shape of piece.
-_PROGRAMS = [
-    ((2, 2, 2), "row row row", "C"),
-    ((2, 2, 2), "column column column", "C"),
-    ((2, 2, 2), "row column row", "B"),
-    ((2, 2, 2), "column row column", "A"),
-    ((2, 2, 2), "column row row", "C"),
-    ((3, 3, 3), "row row column", "A"),
-    ((3, 3, 3), "column column row", "B"),
-    ((1, 4, 2), "row row row", "C"),
-    ((1, 4, 2), "column column column", "B"),
-    ((1, 4, 2), "row column column", "A"),
-    ((1, 4, 2), "column row row", "B"),
-    ((2, 1, 4), "row row row", "A"),
-    ((2, 1, 4), "column column row", "C"),
-    ((2, 1, 4), "row row column", "B"),
-    ((2, 1, 4), "column row column", "C"),
-]
-_UNIT = 512
-#: The link of the throttled transport that they are run on: transfers take about as long as
-#: products there.
-_THROTTLED = "throttled:0.5,50"
 
 
 def calibrate_here(
@@ -143,11 +121,6 @@ def calibrate_here(
         where, tables = measure(topology, trials)
         # of all ranks
         fence_s = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
-        ran = {
-            kind: [run_case(replace(case, iters=trials), comm, topology) for case in cases]
-            for kind, cases in programs.items()
-        }
-    if comm.rank == 0:
         model = {
             "#": f"measured by drbench calibrate -p {comm.size}{' --nodes' * nodes}, {where}, "
             f"{datetime.now(UTC):%Y-%m-%d}; best of {trials}, all ranks at once. Seconds, bytes, "
@@ -164,12 +137,16 @@ def calibrate_here(
                 "processor": processor_name(),
             },
         }
-        write_model(out, model)
+        everywhere(comm, lambda: comm.rank or write_model(out, model))
+        with everywhere_known(comm, out) as path:
+            threads = model["calibrated"].get("threads")  # of cores
+            ran = measured(programs, path, topology, trials, run_case, threads)
+    if comm.rank == 0:
         machine = Machine.load(out)
         model["residuals"] = {"#": "measured over predicted times of whole programs"} | {
             kind: found
             for kind, cases in programs.items()
-            if len(found := _residuals(cases, ran[kind], machine, comm.size, predict)) > 1
+            if len(found := residuals(cases, ran[kind], machine, comm.size, predict)) > 1
         }
         print(write_model(out, model), flush=True)
     return 0
@@ -181,46 +158,6 @@ def _by_nodes(comm):
     first, place = node.bcast(comm.rank), node.rank
     node.Free()
     return comm.Split(0, key=first * comm.size + place)
-
-
-def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
-    """What is held against its prediction, by the name of its residuals: on the cores of one node
-    over every transport. Nothing is assembled in them: what would be is decided by a model, and
-    there is none yet when they run, so that other programs would be predicted than ran.
-
-    Examples
-    --------
-    >>> {kind: len(cases) for kind, cases in whole_programs("numpy").items()}
-    {'direct': 15, 'rma': 15, 'throttled': 15}
-    """
-    ways = {"any": "auto"}
-    if backend == "numpy" and not nodes:
-        ways = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
-    return {
-        kind: [
-            Case(
-                *(_UNIT * extent for extent in shape),
-                *layouts.split(),
-                options={"stationary": stationary, "assemble": "never"},
-                transport=transport,
-                backend=backend,
-                check=False,
-                budget=0.0,
-            )
-            for shape, layouts, stationary in _PROGRAMS
-        ]
-        for kind, transport in ways.items()
-    }
-
-
-def _residuals(cases, records, machine: Machine, ranks: int, predict) -> list[float]:
-    """Measured over predicted times of the cases that both have."""
-    found = []
-    for case, record in zip(cases, records):
-        predicted_s = predict(case, machine, ranks) if record.status == "ok" else None
-        if predicted_s:
-            found.append(record.time_s / predicted_s)
-    return found
 
 
 def cores(

@@ -11,10 +11,10 @@ from drbench.host.topology import Topology
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
 from drbench.program.problem import Problem
 from launch.cases.case import Case
+from launch.ranks.backends import open_backend
+from launch.ranks.transfers import Rows, trace_of
 
-from .backends import open_backend
-from .calibrate import best_of, compute_section, ranges
-from .transfers import Rows, trace_of
+from .here import best_of, compute_section, ranges
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [

@@ -1,0 +1,1 @@
+"""What ``drbench calibrate`` does on the ranks: times of this machine, as a machine file."""

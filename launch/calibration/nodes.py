@@ -1,0 +1,190 @@
+"""``drbench calibrate --nodes``: what lies between nodes. A transfer takes the network of its rank,
+as one pair of ranks alone finds it, and the uplink of its node, which all ranks of a node share."""
+
+import statistics
+from math import ceil, inf
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.common import parse_transport
+from drbench.host.blas import load_blas
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.topology import Topology
+from drbench.measure.roof import timed
+from drbench.model.fit import fit_collective, fit_line
+from drbench.program.problem import Problem
+
+from .here import (
+    SIZES,
+    about_collective,
+    add_samples,
+    best_of,
+    cores,
+    ring_samples,
+    transfers,
+)
+
+#: Less of a transfer's time than this is none: timing knows no better.
+_LEAST = 0.02
+#: Edge of the products beside a transfer, one a poll, and how many times as long they all take.
+_EDGE, _TIMES = 384, 3
+#: Elements of a row of the tiles that transfers beside products go to, those of the rows that they
+#: move, and how many are under way at once.
+_COLS, _PIECES = 2048, 4
+_WIDTHS = (_COLS, 128, 512, 1024)
+
+
+def nodes(topology: Topology, trials: int, threads: int | None) -> tuple[str, dict]:
+    """What the cores of several nodes take, all at once, and what lies between them (collective):
+    in words, and the tables."""
+    comm, size = topology.comm, topology.comm.size // topology.nodes
+    with Topology(topology.node) as near:
+        threads = threads or topology.cores_per_rank
+        about, tables = cores(near, trials, threads, comm)
+        tables["links"] = between(topology, size, trials)
+        tables["collectives"] = collectives(topology, near.comm, trials)
+    transports = tables.get("transports", {})
+    for table in transports.values():
+        table["within"] = size
+    if size > 1:  # MPI adds to all tiles of a matrix, or to none
+        mates = [rank for rank in range(comm.size) if rank // size == comm.rank // size]
+        added = _adds(_lost(topology, [each for each in mates if each != comm.rank], "add", trials))
+        transports["direct"] |= added
+        transports["rma"] |= added
+    return f"{about}, {topology.nodes} nodes", tables
+
+
+def between(topology: Topology, size: int, trials: int) -> dict:
+    """The tables of links between nodes of ``size`` ranks (collective)."""
+    comm = topology.comm
+    alone = transfers(topology, "rma", trials, hop=size, alone=True)
+    together = transfers(topology, "rma", trials, hop=size)
+    there = comm.rank // size * size + size  # the first rank of the next node
+    others = [(there + (comm.rank + x) % size) % comm.size for x in range(size)]
+    latency_s, rate, *_ = alone["get"]
+    _, core_rate, apart_rate, row_s = fit_line(_lost(topology, others, "get", trials))
+    link = _rate(1 / rate - 1 / core_rate, 1 / rate)
+    uplink = _rate((1 / together["get"][1] - 1 / core_rate) / size, 1 / rate / size)
+    network = {
+        "#": "between nodes, by MPI_Rget",
+        "shared": "device",
+        "bandwidth_bytes_per_s": (link, "one pair of ranks alone, less what the core does"),
+        "latency_s": latency_s,
+        "core_bytes_per_s": (core_rate, "what products beside it lose, of all ranks at once"),
+        "core_apart_bytes_per_s": (apart_rate, "of rows that lie apart, which the owner packs"),
+        "core_row_s": (row_s, "more, for each such row"),
+        **_adds(_lost(topology, others, "add", trials)),
+    }
+    if uplink == inf:
+        return {"network": network}
+    shared = {
+        "#": "of a node, which its ranks share",
+        "within": 1,
+        "shared": "node",
+        "node": size,
+        "bandwidth_bytes_per_s": (uplink, "all ranks at once, both ways, less what the core does"),
+    }
+    return {"network": network | {"through": ["uplink"]}, "uplink": shared}
+
+
+def _adds(samples: list[tuple[int, int, float]]) -> dict:
+    """The constants of a link that say what adds take of the core."""
+    _, rate, apart_rate, row_s = fit_line(samples)
+    return {
+        "core_add_bytes_per_s": (
+            rate,
+            "MPI_Raccumulate: what products beside it lose, at both ends",
+        ),
+        "core_add_apart_bytes_per_s": (apart_rate, "of rows that lie apart"),
+        "core_add_row_s": (row_s, "more, for each such row"),
+    }
+
+
+def collectives(topology: Topology, near, trials: int) -> dict:
+    """The tables of collectives: of ranks of one node, if there are several there, and of groups
+    over nodes (collective). ``near`` is the communicator of this rank's node."""
+    comm, size = topology.comm, near.size
+    over: dict[str, list] = {}
+    same = comm.Split(comm.rank % size, comm.rank)  # a rank of each node
+    try:
+        for group in (same, comm) if size > 1 else (comm,):
+            add_samples(over, group, trials)
+    finally:
+        same.Free()
+    inside = ring_samples(near, trials) if size > 1 else {}
+    found = {}
+    for name, samples in over.items():
+        across, about = fit_collective(samples), {"#": about_collective(max(size, 2))}
+        if name not in inside:
+            found[name] = across | about
+            continue
+        across = {f"across_{constant}": value for constant, value in across.items()}
+        found[name] = fit_collective(inside[name]) | {"node": size} | across | about
+    return found
+
+
+def _rate(per_byte: float, whole: float) -> float:
+    """Bytes a second of what takes so long a byte; inf if that is next to nothing of the whole.
+
+    Examples
+    --------
+    >>> _rate(2**-30, 2e-9), _rate(1e-12, 2e-9), _rate(-1e-9, 2e-9)
+    (1073741824.0, inf, inf)
+    """
+    return 1 / per_byte if per_byte > _LEAST * whole else inf
+
+
+def _lost(
+    topology: Topology, others: list[int], kind: str, trials: int
+) -> list[tuple[int, int, float]]:
+    """What gets or adds (``kind``) between this rank and ``others``, which take turns, keep the
+    core from products: ``(bytes, rows that lie apart, seconds)`` of products with some under way,
+    MPI being asked after each, less the same products alone (collective).
+
+    All ranks do it at once, so that it is what a transfer takes of its rank and of the one at the
+    other end: that one packs rows that lie apart, and makes what is added to its tile.
+    """
+    comm, blas = topology.comm, load_blas()
+    rows = SIZES[-1] // 4 // _COLS
+    problem = Problem(rows * comm.size, _COLS, 8, comm.size, a="row", b="row", c="row")
+    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport("rma"))
+    window = matrix.window
+    start = window.rget if kind == "get" else window.raccumulate
+    a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
+    found = []
+
+    def moved(products: int = 0):
+        requests = [start(value, block) for block, value in pieces]
+        for _ in range(products):
+            blas.gemm(a, b, c, 1.0)
+            MPI.Request.Testall(requests)
+        MPI.Request.Waitall(requests)
+        window.flush()
+
+    def multiply(products: int):
+        for _ in range(products):
+            blas.gemm(a, b, c, 1.0)
+
+    try:
+        for _, tile in matrix.own_blocks():
+            tile.fill(1)
+        one_s = best_of(comm, lambda: multiply(8), trials) / 8
+        for width in _WIDTHS:
+            pieces = []
+            for x in range(_PIECES):
+                first = rows * others[x % len(others)] + rows // _PIECES * x
+                block = problem.c.block((first, first + rows // _PIECES), (0, width))
+                pieces.append((block, np.ones(block.shape, "f4")))
+            alone_s = best_of(comm, moved, trials)
+            count = comm.bcast(ceil(_TIMES * alone_s / one_s))
+            lost_s = statistics.median(
+                timed(comm, lambda: moved(count)).seconds
+                - timed(comm, lambda: multiply(count)).seconds
+                for _ in range(trials)
+            )
+            apart = rows if width < _COLS else 0
+            found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
+    finally:
+        matrix.close()
+    return found

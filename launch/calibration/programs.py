@@ -1,0 +1,197 @@
+"""The last part of ``drbench calibrate``: whole programs beside what the new file predicts for
+them, which makes the intervals of all predictions.
+
+A shared machine is slow for seconds at a time. So programs take turns in rounds, each in an order
+of its own, and a product of fixed size is timed before and after each: by how much it takes longer
+than its median, the program is taken to have been slowed, too.
+"""
+
+import os
+import random
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.host.blas import load_blas
+from drbench.host.topology import Topology
+from drbench.measure.record import Record
+from drbench.measure.roof import timed
+from drbench.model.machine import Machine
+from launch.cases.case import Case
+
+#: Whole programs whose times are held against their predictions: extents in units of 512, layouts
+#: of A, B and C, stationary matrix. Each matrix moves in some of them, and each shape of piece.
+_PROGRAMS = [
+    ((2, 2, 2), "row row row", "C"),
+    ((2, 2, 2), "column column column", "C"),
+    ((2, 2, 2), "row column row", "B"),
+    ((2, 2, 2), "column row column", "A"),
+    ((2, 2, 2), "column row row", "C"),
+    ((3, 3, 3), "row row column", "A"),
+    ((3, 3, 3), "column column row", "B"),
+    ((1, 4, 2), "row row row", "C"),
+    ((1, 4, 2), "column column column", "B"),
+    ((1, 4, 2), "row column column", "A"),
+    ((1, 4, 2), "column row row", "B"),
+    ((2, 1, 4), "row row row", "A"),
+    ((2, 1, 4), "column column row", "C"),
+    ((2, 1, 4), "row row column", "B"),
+    ((2, 1, 4), "column row column", "C"),
+]
+_UNIT = 512
+#: The link of the throttled transport that they are run on: transfers take about as long as
+#: products there.
+_THROTTLED = "throttled:0.5,50"
+#: Edge of the product that is timed beside programs, and how often it is made.
+_EDGE, _TIMES = 512, 8
+
+
+def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
+    """What is held against its prediction, by the name of its residuals: on the cores of one node
+    over every transport. Nothing is assembled there: what would be is decided by a model, and users
+    have another. Over several nodes the programs are those that run by default.
+
+    Examples
+    --------
+    >>> {kind: len(cases) for kind, cases in whole_programs("numpy").items()}
+    {'direct': 15, 'rma': 15, 'throttled': 15}
+    >>> whole_programs("numpy", nodes=True)["any"][0].options
+    {'stationary': 'C'}
+    """
+    ways, more = {"any": "auto"}, {"assemble": "never"}
+    if backend == "numpy" and not nodes:
+        ways = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
+    elif nodes:
+        more = {}
+    return {
+        kind: [
+            Case(
+                *(_UNIT * extent for extent in shape),
+                *layouts.split(),
+                options={"stationary": stationary, **more},
+                transport=transport,
+                backend=backend,
+                check=False,
+                budget=0.0,
+            )
+            for shape, layouts, stationary in _PROGRAMS
+        ]
+        for kind, transport in ways.items()
+    }
+
+
+@contextmanager
+def everywhere_known(comm, path: str) -> Iterator[str]:
+    """A machine file of rank 0 as one that each rank can read: a copy of its own, for as long
+    (collective)."""
+    text = comm.bcast(Path(path).read_text("utf-8") if comm.rank == 0 else None)
+    handle, name = tempfile.mkstemp(prefix="drbench-model-", suffix=".toml")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        yield name
+    finally:
+        os.unlink(name)
+
+
+def measured(
+    programs: dict[str, list[Case]],
+    model: str,
+    topology: Topology,
+    rounds: int,
+    run_case: Callable[[Case, MPI.Comm, Topology], Record],
+    threads: int | None = None,
+) -> dict[str, list[float | None]]:
+    """Seconds of whole programs on so many BLAS threads a rank (collective), None of those that are
+    refused; what is planned by a model is planned by ``model``. A product of the cores says nothing
+    of GPUs."""
+    comm, blas = topology.comm, load_blas()
+    a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
+
+    def product():
+        for _ in range(_TIMES):
+            blas.gemm(a, b, c, 1.0)
+
+    def run(case: Case) -> float | None:
+        planned_by = None if case.options.get("assemble") == "never" else model
+        asked = replace(case, iters=1, model=planned_by, threads=threads)
+        record = run_case(asked, comm, topology)
+        return record.time_s if record.status == "ok" else None
+
+    def beside() -> float:
+        return timed(comm, product).seconds
+
+    product()
+    on_cores = all(case.backend != "cupy" for cases in programs.values() for case in cases)
+    return in_rounds(programs, rounds, run, beside if on_cores else lambda: 1.0)
+
+
+def in_rounds(
+    programs: dict[str, list],
+    rounds: int,
+    run: Callable[[object], float | None],
+    beside: Callable[[], float],
+) -> dict[str, list[float | None]]:
+    """The seconds of each program, the median of so many rounds, as if the machine had been as fast
+    as in the median all the time; None of programs that are refused, which are not tried again.
+
+    Parameters
+    ----------
+    programs : dict of str to list
+    rounds : int
+    run : callable
+        ``run(program)``: seconds, or None.
+    beside : callable
+        Seconds of something that takes as long every time on a machine that is always as fast.
+
+    Examples
+    --------
+    A machine that is half as fast until the third program has run:
+
+    >>> ran = []
+    >>> slow = lambda: 2.0 if len(ran) < 3 else 1.0
+    >>> run = lambda program: (slow() * program, ran.append(program))[0]
+    >>> in_rounds({"direct": [3.0, 5.0, 7.0, 9.0]}, 3, run, slow)
+    {'direct': [3.0, 5.0, 7.0, 9.0]}
+    """
+    todo = [(kind, at) for kind, each in programs.items() for at in range(len(each))]
+    took: dict[tuple[str, int], list[tuple[float, float]]] = {each: [] for each in todo}
+    paces = []
+    for turn in range(rounds):
+        random.Random(turn).shuffle(todo)
+        paces.append(beside())
+        for kind, at in list(todo):
+            seconds = run(programs[kind][at])
+            paces.append(beside())
+            if seconds is None:
+                todo.remove((kind, at))
+            else:
+                took[kind, at].append((seconds, (paces[-2] + paces[-1]) / 2))
+    usual = statistics.median(paces)
+    median = lambda found: statistics.median(time * usual / pace for time, pace in found)
+    return {
+        kind: [median(took[kind, at]) if took[kind, at] else None for at in range(len(each))]
+        for kind, each in programs.items()
+    }
+
+
+def residuals(
+    cases: list[Case],
+    seconds: list[float | None],
+    machine: Machine,
+    ranks: int,
+    predict: Callable[[Case, Machine, int], float | None],
+) -> list[float]:
+    """Measured over predicted times of the cases that both have."""
+    found = []
+    for case, took_s in zip(cases, seconds):
+        predicted_s = predict(case, machine, ranks) if took_s else None
+        if predicted_s:
+            found.append(took_s / predicted_s)
+    return found

@@ -1,0 +1,78 @@
+"""Whole programs of a calibration, on a made-up machine: what it is disturbed by for a while is no
+residual."""
+
+import pytest
+
+from launch.calibration.programs import in_rounds
+
+#: Seconds that programs take on the undisturbed machine.
+TIMES = {"direct": [0.02, 0.05, 0.01], "rma": [0.03, 0.04, 0.06]}
+
+
+class Made:
+    """A machine that is so many times as slow from one time to another; each program starts after
+    a tenth of a second of laying out."""
+
+    def __init__(self, slow: float, start: float, stop: float):
+        self.now, self.slow, self.between, self.ran = 0.0, slow, (start, stop), []
+
+    def _pass(self, seconds: float) -> float:
+        low, high = self.between
+        seconds *= self.slow if low <= self.now < high else 1.0
+        self.now += seconds
+        return seconds
+
+    def run(self, seconds: float) -> float:
+        self._pass(0.1)
+        self.ran.append(seconds)
+        return self._pass(seconds)
+
+    def beside(self) -> float:
+        return self._pass(0.01)
+
+
+def residuals(made: Made, rounds: int = 5) -> list[float]:
+    found = in_rounds(TIMES, rounds, made.run, made.beside)
+    return [took / time for kind in TIMES for took, time in zip(found[kind], TIMES[kind])]
+
+
+def test_seconds_in_which_the_machine_is_half_as_fast_make_no_residual():
+    for start, stop in ((0.0, 1.0), (1.3, 2.0), (3.0, 9.0)):
+        found = residuals(Made(2.0, start, stop))
+        assert max(abs(each - 1) for each in found) < 1e-9, (start, stop)
+
+
+def test_what_only_programs_are_slowed_by_stays():
+    made = Made(1.0, 0, 0)
+    run = lambda seconds: made.run(seconds) * (1.5 if seconds == 0.05 else 1.0)
+    found = in_rounds(TIMES, 3, run, made.beside)
+    assert found["direct"] == pytest.approx([0.02, 1.5 * 0.05, 0.01])
+
+
+def test_a_disturbance_that_the_product_beside_does_not_see_is_outvoted():
+    made, times = Made(1.0, 0, 0), iter(range(100))
+    run = lambda seconds: made.run(seconds) * (3.0 if next(times) < 10 else 1.0)
+    found = in_rounds(TIMES, 5, run, made.beside)
+    # 10 of 30 runs, two of the five of a program at most
+    assert all(found[kind] == pytest.approx(TIMES[kind]) for kind in TIMES)
+
+
+def test_programs_take_turns_in_another_order_each_round():
+    made = Made(1.0, 0, 0)
+    in_rounds(TIMES, 4, made.run, made.beside)
+    rounds = [made.ran[at : at + 6] for at in range(0, 24, 6)]
+    assert all(sorted(each) == sorted(rounds[0]) for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 1
+
+
+def test_what_is_refused_is_not_tried_again_and_has_no_time():
+    made = Made(1.0, 0, 0)
+    asked = []
+
+    def run(seconds):
+        asked.append(seconds)
+        return None if seconds == 0.01 else made.run(seconds)
+
+    found = in_rounds(TIMES, 3, run, made.beside)
+    assert found["direct"][2] is None and asked.count(0.01) == 1
+    assert found["rma"] == pytest.approx(TIMES["rma"])
