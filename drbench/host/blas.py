@@ -15,6 +15,8 @@ import threadpoolctl
 
 from drbench.errors import UsageError
 
+#: What OpenBLAS takes of k at once, and in what steps it halves what is left.
+_BLOCK_K, _UNROLLED = 384, 16
 _ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
 _SYMBOLS = [
@@ -105,6 +107,34 @@ def prepared(blas, a, b, c) -> Callable[[float, float], None]:
     ``gemm``."""
     ready = getattr(blas, "prepared", None)
     return functools.partial(blas.gemm, a, b, c) if ready is None else ready(a, b, c)
+
+
+def cuts(k: int, pieces: int) -> list[int]:
+    """Where a product is cut along k into about so many pieces: the ends of the pieces, k the last.
+
+    OpenBLAS goes through k in blocks, for each of which it packs A and B and reads and writes C. A
+    cut between two of its blocks costs nothing, one inside a block makes it one block more. So only
+    those ends are taken (``GEMM_Q`` and ``GEMM_UNROLL_M`` of driver/level3/level3.c for SkylakeX
+    and float32; other kernels have blocks of 192 to 384).
+
+    Examples
+    --------
+    >>> cuts(2048, 8), cuts(2048, 3), cuts(2048, 1), cuts(500, 9)
+    ([384, 768, 1152, 1536, 1792, 2048], [768, 1536, 2048], [2048], [256, 500])
+    """
+    ends = [0]
+    while ends[-1] < k:
+        left = k - ends[-1]
+        if left >= 2 * _BLOCK_K:
+            block = _BLOCK_K
+        elif left > _BLOCK_K:
+            block = -(-(left // 2) // _UNROLLED) * _UNROLLED
+        else:
+            block = left
+        ends.append(ends[-1] + block)
+    blocks = len(ends) - 1
+    each = max(1, round(blocks / max(1, pieces)))
+    return [*ends[each:blocks:each], k]
 
 
 def _by_numpy(a, b, c, beta: float, alpha: float) -> None:

@@ -34,7 +34,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .blas import Blas, load_blas, prepared
+from .blas import Blas, cuts, load_blas, prepared
 from .collectives import Call
 from .frame import Frame
 from .kernels.elementwise import apply, panels
@@ -45,8 +45,7 @@ from .throttle import Throttle
 #: nobody.
 PROGRESS = ("poll", "thread", "none")
 
-_CHUNK_S = 0.010  # a Gemm is cut along k into chunks of about this long ...
-_CHUNK_K = 256  # ... but never thinner than this
+_CHUNK_S = 0.020  # a Gemm is cut along k into chunks of about this long
 _FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 _NAP_S = 5e-4  # between two polls of the progress thread
@@ -959,13 +958,13 @@ class Executor(Frame):
         """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone
         needs it."""
         k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
-        chunks = max(1, min(k // _CHUNK_K, round(flops / (self._flops_per_s * _CHUNK_S))))
+        ends = cuts(k, round(flops / (self._flops_per_s * _CHUNK_S)))
         spent, k0, x = 0.0, 0, 0
         while x == 0 or k0 < k:
-            x += 1
             # nothing is under way: the rest in one go
             waiting = self._serves or self._requests or self._relaying
-            k1 = k * x // chunks if waiting else k
+            k1 = ends[x] if waiting else k
+            x += 1
             start = self.clock.now()
             with self.clock.phase("gemm"):
                 self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta, self.alpha)

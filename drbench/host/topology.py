@@ -31,7 +31,7 @@ _MPI_TYPES = {
 }
 #: What UCX is told of TCP where the environment says nothing: bytes that one call of the system,
 #: and one look at MPI, may move. Its own choice is 8 KiB out and 64 KiB in.
-_TCP = {"UCX_TCP_TX_SEG_SIZE": "256K", "UCX_TCP_RX_SEG_SIZE": "256K"}
+_TCP = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 

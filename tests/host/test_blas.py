@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.errors import UsageError
-from drbench.host.blas import Blas, BlasInfo, load_blas
+from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
 
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", "unknown", False), {})
@@ -93,10 +93,30 @@ def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-8, 9, (m, k)).astype("f4"), rng.integers(-8, 9, (k, n)).astype("f4")
     c = np.full((m, n), np.nan, "f4")
-    cuts = sorted({0, k, *(min(at, k) for at in places)})
-    for first, (low, high) in enumerate(zip(cuts, cuts[1:])):
+    ends = sorted({0, k, *(min(at, k) for at in places)})
+    for first, (low, high) in enumerate(zip(ends, ends[1:])):
         LOADED.gemm(a[:, low:high], b[low:high], c, 1.0 if first else 0.0)
     assert (c == a @ b).all()
+
+
+@given(st.integers(0, 6000), st.integers(0, 30))
+def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, pieces):
+    """The pieces go through OpenBLAS in as many blocks as the whole product: as its
+    driver/level3/level3.c takes them, done here piece by piece."""
+
+    def blocks(low, high):
+        while low < high:
+            left = high - low
+            step = 384 if left >= 768 else (left // 2 + 15) // 16 * 16 if left > 384 else left
+            yield step
+            low += step
+
+    ends = cuts(k, pieces)
+    assert ends[-1] == k and ends == sorted({*ends})
+    parts = [block for ends in zip([0, *ends], ends) for block in blocks(*ends)]
+    whole = [*blocks(0, k)]
+    assert len(parts) == len(whole)
+    assert len(ends) <= max(1, 2 * pieces) and len(ends) >= min(len(whole), pieces) / 2
 
 
 @both

@@ -32,7 +32,7 @@ def told(monkeypatch):
 
 def test_mpi_starts_with_large_pieces_for_tcp_and_all_threads(told):
     ((level, size),) = told()
-    assert level == 3 and int(size.removesuffix("K")) > 64
+    assert level == 3 and int(size.removesuffix("M")) << 20 > 64 << 10
 
 
 def test_what_the_user_says_of_tcp_stays(told):

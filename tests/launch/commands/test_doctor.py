@@ -20,7 +20,7 @@ from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
 SUBJECTS |= {"simulator"}
-OURS = {"UCX_TCP_TX_SEG_SIZE": "256K", "UCX_TCP_RX_SEG_SIZE": "256K"}
+OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 PEAKS = {"peak float32", "peak float64"}
 QUIET = CorePeak(Peak("core", 80.0, "measured", 150.0), 2, 0.01)
 FAST, SLOW = Kernels("SkylakeX", 60e9), Kernels("Haswell", 40e9)
@@ -83,8 +83,8 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench, tmp_path):
     "said, level, told",
     [
         ({}, "ok", "by drbench"),
-        ({"UCX_TCP_RX_SEG_SIZE": "1M"}, "ok", "would say UCX_TCP_RX_SEG_SIZE=256K"),
-        ({"UCX_TCP_TX_SEG_SIZE": "8K"}, "advice", "would say UCX_TCP_TX_SEG_SIZE=256K"),
+        ({"UCX_TCP_RX_SEG_SIZE": "2M"}, "ok", "would say UCX_TCP_RX_SEG_SIZE=1M"),
+        ({"UCX_TCP_TX_SEG_SIZE": "8K"}, "advice", "would say UCX_TCP_TX_SEG_SIZE=1M"),
     ],
 )
 def test_what_ucx_is_told_of_tcp_is_said_and_who_says_it(said, level, told):

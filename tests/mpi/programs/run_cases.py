@@ -16,6 +16,7 @@ from unittest import mock
 
 from harness import answer, ranks, restored, wrap_starters
 
+import drbench.host.blas
 import drbench.host.executor
 import launch.ranks.backends
 from drbench.errors import UsageError
@@ -30,7 +31,8 @@ from launch.ranks.case import Case, run_case
 
 #: What the options change.
 CHANGED = [
-    *((drbench.host.executor, name) for name in ("_CHUNK_K", "_CHUNK_S")),
+    (drbench.host.executor, "_CHUNK_S"),
+    *((drbench.host.blas, name) for name in ("_BLOCK_K", "_UNROLLED")),
     *((Executor, name) for name in ("_compute", "_arrived", "_STARTERS")),
     (RangeLocks, "release"),
 ]
@@ -155,7 +157,8 @@ def main() -> None:
         cases = json.load(file)
     with ranks() as comm, Topology(comm) as topology, restored(*CHANGED):
         if options.small_pieces:
-            drbench.host.executor._CHUNK_K, drbench.host.executor._CHUNK_S = 3, 1e-7
+            drbench.host.executor._CHUNK_S = 1e-7
+            drbench.host.blas._BLOCK_K, drbench.host.blas._UNROLLED = 3, 1
         naps = Counter() if options.delays is None else delay_everything(options.delays, comm.rank)
         answers = [run(case, comm, topology if x % 8 else None) for x, case in enumerate(cases)]
         answer(comm, {"answers": answers, "naps": comm.reduce(naps)})
