@@ -66,14 +66,17 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], 
         notes.append(f"not drawn: {names(drawn[_MOST_NAMES:])}: at most {_MOST_NAMES} names")
         drawn = drawn[:_MOST_NAMES]
     kept = kept[kept.name.isin(drawn)]
-    rounds = kept.groupby([*_SETTING], dropna=False).time_s.transform("size")
+    rounds = _turns(kept).groupby([kept[each] for each in _SETTING], dropna=False)
+    rounds = rounds.transform("nunique")
     fewer = rounds < rounds.groupby([kept.source, kept["shape"]]).transform("max")
     if fewer.any():
         notes.append(
             f"not drawn: {cases(fewer.sum())} of settings that were run in fewer rounds than the "
             "others, so not in turn with them"
         )
-    found = groups(settings(kept[~fewer]), "source")
+        kept = kept[~fewer]
+        drawn = [name for name in drawn if name in set(kept.name)]
+    found = groups(settings(kept), "source")
     if len(found) > _MOST_PANELS:
         notes.append(f"not drawn: {names([source.text for source, _ in found[_MOST_PANELS:]])}")
         found = found[:_MOST_PANELS]
@@ -88,6 +91,14 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], 
         best = every.assign(number=number).sort_values([*by, *FASTEST]).drop_duplicates(by)
         chosen.append((source, best[best["shape"].isin(shapes[:_MOST_SHAPES])]))
     return chosen, drawn, notes + absent(chosen, drawn)
+
+
+def _turns(kept: DataFrame) -> Series:
+    """The round of each case, which the names of cases in rounds begin with; any other case is one
+    of its own. Two contenders may be one setting, as a stationary matrix that is named and is the
+    one that would be chosen: both are of one round."""
+    number = kept.case.astype("string").str.extract(r"^(\d+) \| ", expand=False)
+    return number.fillna(Series(kept.index.astype(str), kept.index))
 
 
 def settings(kept: DataFrame) -> DataFrame:

@@ -211,6 +211,25 @@ def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
     ]
 
 
+def test_two_contenders_of_one_setting_are_one_round_of_it(synthetic):
+    """``row`` and ``row S-C`` are one program where S-C is the choice; who ran in the first round
+    alone is told, and no name is left without a dot."""
+    known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "median_s": 1e-5}
+    ran = [
+        ("universal", (1, 1, 2), ("row", "row S-C", "row")),
+        ("heat", (1, 2), ("heat", "heat")),
+        ("summa", (1,), ("summa",)),
+    ]
+    records = [
+        synthetic.case(algorithm=name, case=f"{turn} | square 64 | {label}", **known)
+        for name, turns, labels in ran
+        for turn, label in zip(turns, labels)
+    ]
+    ((_, dots),), drawn, notes = peers.panels(records, Options())
+    assert sorted(dots.name) == ["heat", "universal"] == sorted(drawn)
+    assert len(notes) == 1 and notes[0].startswith("not drawn: 1 case of settings")
+
+
 def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_under(synthetic):
     known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
     roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
