@@ -11,9 +11,9 @@ from plots.select.records import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-#: Where most of what is measured was measured.
+#: Where the algorithms were measured, and DTensor beside drbench.
 HERE = "measured/spr-2core"
-#: Where the core was measured (performance.md), and the model held against its machine.
+#: Where everything else was: the core (performance.md), the peers, the layers, the model's machine.
 CORE = "measured/epyc-2core"
 
 

@@ -75,7 +75,10 @@ def _interval(row, name: str = "") -> str:
     >>> _interval(next(DataFrame({"ratio": [0.98], "low": [0.97], "high": [0.99]}).itertuples()))
     '0.98 (0.97–0.99)'
     """
-    middle, low, high = (getattr(row, f"{name}{each}") for each in ("ratio", "low", "high"))
+    return _between(*(getattr(row, f"{name}{each}") for each in ("ratio", "low", "high")))
+
+
+def _between(middle: float, low: float, high: float) -> str:
     return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
@@ -271,14 +274,14 @@ def core_signals(section: str) -> str:
         found = core(section, kind=kind)
         for case, each in found.groupby("case", sort=False):
             row = max(each.itertuples(), key=lambda row: row.of_universal)
-            low, high = row.of_universal_low, row.of_universal_high
+            beside = _between(row.of_universal, row.of_universal_low, row.of_universal_high)
             near = round(row.of_universal, 2) >= 0.97
             lines.append(
                 (
                     case,
                     f"{row.tile:.0f}" if row.tile > 0 else "",
                     _interval(row),
-                    f"{row.of_universal:.2f} ({low:.2f}–{high:.2f})" if row.tile > 0 else "1",
+                    beside if row.tile > 0 else "1",
                     "" if not row.tile > 0 else "yes" if near or row.ratio >= row.bar else "no",
                 )
             )
@@ -459,7 +462,7 @@ def peer_lines(ranks: int) -> DataFrame:
     from launch.studies.peers.bench import SHAPES, shapes
     from launch.studies.peers.tables import lines
 
-    found = DataFrame(lines(records(f"{HERE}/peers-p{ranks}")))
+    found = DataFrame(lines(records(f"{CORE}/full/peers-p{ranks}")))
     flops = {
         each.label: 2 * each.m * each.n * each.k for each in shapes(",".join(SHAPES), Fraction(1))
     }
@@ -509,7 +512,10 @@ def _peer_cell(line, named: bool, roof: bool) -> str:
 @block
 def peers(ranks: int, roof: bool = True) -> str:
     """Median times of drbench's fastest, its middle and its other algorithms, and of each peer."""
+    from launch.peers import ON_DRBENCH
+
     found = contest(ranks)
+    found = found[~found.kind.isin(ON_DRBENCH)]
     names = {name: told for name, told in _PEERS.items() if name in set(found.kind)}
     lines = []
     for shape in found["shape"].drop_duplicates().sort_values(key=_shape_order):
@@ -529,7 +535,8 @@ def peers(ranks: int, roof: bool = True) -> str:
 
 
 def _setting_cell(line) -> str:
-    return f"{line.label}, {line.own_roof:.0f} %" if line.own_roof > 0 else line.label
+    of = f"{line.own_roof:.0f} %" if line.own_roof > 0 else _time(line.median_s)
+    return f"{line.label}, {of}"
 
 
 def _shape_order(labels):
@@ -539,7 +546,8 @@ def _shape_order(labels):
 
 @block
 def peers_settings(ranks: int) -> str:
-    """The fastest setting of each that moves anything, percent of its own roof."""
+    """The fastest setting of each that moves anything, percent of its own roof; its time where that
+    is not known."""
     from launch.studies.peers.tables import best_settings
 
     found = DataFrame(best_settings(list(peer_lines(ranks).itertuples())))

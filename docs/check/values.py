@@ -27,12 +27,6 @@ def value(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
 
 
 @value
-def cases(*folders: str) -> int:
-    """How many rows of measured sweeps are ok."""
-    return sum(int((records(f"{HERE}/{name}").status == "ok").sum()) for name in folders)
-
-
-@value
 def sweep_cases(name: str, ranks: int) -> int:
     """How many cases a sweep that comes with drbench has."""
     from launch.cases.sweep_file import load_sweep

@@ -249,13 +249,20 @@ def test_the_verdict_is_the_fastest_case_that_is_not_noisy_and_what_limits_it():
     assert text.index("Fastest case of each problem") < text.index("Figures</h2>")
 
 
-COMMITTED = ("algorithms-p2", "exhaustive-p4", "mlp2-h1536-p2", "peers-p4")
+COMMITTED = (
+    "spr-2core/algorithms-p2",
+    "epyc-2core/exhaustive-p4",
+    "epyc-2core/mlp2-h1536-p2",
+    "epyc-2core/full/peers-p4",
+)
 
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_the_commands_of_the_verdict_run(name):
-    found = read_records([ROOT / "results" / "measured" / "spr-2core" / name])
-    for each in verdict(found).fastest:
+    found = read_records([ROOT / "results" / "measured" / name])
+    fastest = verdict(found).fastest
+    assert len({(each.problem, each.source) for each in fastest}) == len(fastest)
+    for each in fastest:
         program, *words = shlex.split(each.command)
         assert program == "drbench"
         context = click.Context(cli, **cli.context_settings)
