@@ -3,6 +3,7 @@ as one pair of ranks alone finds it, and the uplink of its node, which all ranks
 
 import statistics
 from math import ceil, inf
+from operator import itemgetter
 
 import numpy as np
 from mpi4py import MPI
@@ -12,7 +13,7 @@ from drbench.host.blas import load_blas
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
-from drbench.model.fit import fit_collective, fit_line
+from drbench.model.fit import fit_collective, nonnegative
 from drbench.program.problem import Problem
 
 from .here import (
@@ -63,7 +64,7 @@ def between(topology: Topology, size: int, trials: int) -> dict:
     there = comm.rank // size * size + size  # the first rank of the next node
     others = [(there + (comm.rank + x) % size) % comm.size for x in range(size)]
     latency_s, rate, *_ = alone["get"]
-    _, core_rate, apart_rate, row_s = fit_line(_lost(topology, others, "get", trials))
+    core_rate, apart_rate, row_s = core_rates(_lost(topology, others, "get", trials))
     link = _rate(1 / rate - 1 / core_rate, 1 / rate)
     uplink = _rate((1 / together["get"][1] - 1 / core_rate) / size, 1 / rate / size)
     network = {
@@ -88,9 +89,27 @@ def between(topology: Topology, size: int, trials: int) -> dict:
     return {"network": network | {"through": ["uplink"]}, "uplink": shared}
 
 
+def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, float]:
+    """What cores do of transfers ``(bytes, rows that lie apart, seconds)``: bytes a second of whole
+    rows and of rows that lie apart, and seconds more for each of these. There is no latency in it:
+    cores that multiply wait for none, and a fit with one would hide in it what bytes take.
+
+    Examples
+    --------
+    >>> whole, apart = [(4096, 0, 4e-6)], [(1024, 8, 3e-6), (2048, 8, 5e-6), (512, 8, 2e-6)]
+    >>> [f"{each:.3g}" for each in core_rates(whole + apart)]
+    ['1.02e+09', '5.12e+08', '1.25e-07']
+    """
+    (nbytes, _, seconds), *others = sorted(samples, key=itemgetter(1))
+    per_byte = seconds / nbytes
+    sizes, rows, took = zip(*others)
+    apart, row_s = nonnegative([sizes, rows], took)
+    return 1 / per_byte, 1 / max(per_byte, apart), row_s
+
+
 def _adds(samples: list[tuple[int, int, float]]) -> dict:
     """The constants of a link that say what adds take of the core."""
-    _, rate, apart_rate, row_s = fit_line(samples)
+    rate, apart_rate, row_s = core_rates(samples)
     return {
         "core_add_bytes_per_s": (
             rate,

@@ -93,6 +93,8 @@ class MpiRun:
 
     def close(self) -> None:
         """End all pools; what MPI says then fails."""
+        for pool in self._pools.values():
+            pool.leave()
         ended = [pool.close() for pool in self._pools.values()]
         self._pools.clear()
         for each in ended:

@@ -55,7 +55,7 @@ class Pool:
                 stdout=out,
                 stderr=err,
             )
-        self.alive = True
+        self.alive, self._leaving = True, False
 
     def run(self, words, situation: str, timeout: float) -> Ended:
         """How a program ended, as :func:`starting.run_process` says it."""
@@ -90,12 +90,18 @@ class Pool:
         code = max(codes.values(), default=1) or int(failed)
         return Ended(code, out, err, time.monotonic() - start, left)
 
+    def leave(self) -> None:
+        """Tell all ranks to end, and wait for none; once, however often it is called."""
+        if self.alive and not self._leaving:
+            self._leaving = True
+            self._order({})
+
     def close(self) -> Ended:
         """End all ranks, and say how they ended: UCX prints then what was not freed."""
         if not self.alive:
             return Ended(0, "null", "")
         before = shared_memory_names()
-        self._order({})
+        self.leave()
         try:
             code = self.process.wait(30 + more_time(30))
         except subprocess.TimeoutExpired:
