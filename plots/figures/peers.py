@@ -53,8 +53,7 @@ Panel = tuple[Source, DataFrame]
 def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], list[str]]:
     """Choose the dots: (panels, algorithms, notes)."""
     kept, notes = usable(records, options)
-    # a peer that is a program of its own does not say on how many nodes it ran
-    source = kept.source.map(lambda source: source._replace(nodes=source.nodes or 1))
+    source = kept.source.map(Source.on_known_nodes)
     kept = kept.assign(name=kept.algorithm.fillna("unnamed"), source=source)
     still = (kept.moved_bytes == 0).fillna(False) & (kept.ranks > 1).fillna(False)
     if still.any() and not still.all():

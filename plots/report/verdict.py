@@ -10,7 +10,15 @@ from pandas import DataFrame
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
 from plots.draw.page import number, time_unit
 from plots.draw.style import ON_DRBENCH, PEERS, PHASES
-from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
+from plots.select.cases import (
+    UNIVERSAL,
+    Source,
+    by_name,
+    cases,
+    configuration,
+    rising,
+    shape_name,
+)
 from plots.select.records import rows
 from plots.select.selection import FASTEST
 
@@ -70,8 +78,7 @@ def verdict(found: DataFrame) -> Verdict:
     doubtful = {"noisy": found.hollow.sum(), "more ranks than cores": _true(found.oversubscribed)}
     counts += [(name, int(count)) for name, count in doubtful.items()]
     ok = found[(found.status == "ok") & (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
-    # a peer that is a program of its own does not say on how many nodes it ran
-    ok = ok.assign(source=ok.source.map(lambda source: source._replace(nodes=source.nodes or 1)))
+    ok = ok.assign(source=ok.source.map(Source.on_known_nodes))
     # an operand that is everywhere already makes another problem of it
     still = (ok.moved_bytes == 0).fillna(False) & (ok.ranks > 1).fillna(False)
     moving = (~still).groupby([ok.source, ok["shape"]]).transform("any")

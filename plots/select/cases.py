@@ -97,6 +97,17 @@ class Source(NamedTuple):
         """
         return re.sub("x[0-9]+$", "", self.machine) if self.machine else None
 
+    def on_known_nodes(self) -> "Source":
+        """The same, on one node where that is not said: a peer that is a program of its own does
+        not say on how many it ran.
+
+        Examples
+        --------
+        >>> Source("measured", "here", 4, None, 1, "float32").on_known_nodes().nodes
+        1
+        """
+        return self._replace(nodes=self.nodes or 1)
+
     @property
     def text(self) -> str:
         """In one line, e.g. ``4 ranks, spr-2core, float32, measured``."""

@@ -99,7 +99,7 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
 
 def _place(key: tuple) -> tuple:
     source, k = key
-    return source._replace(nodes=source.nodes or 1, threads=None), k
+    return source.on_known_nodes()._replace(threads=None), k
 
 
 def _order(key: tuple) -> tuple:
