@@ -256,13 +256,11 @@ def main() -> None:
     )
     scale = scale_of(chosen.scale, "--scale")
     more = {"budget": 0.0} if several else {}  # a repeat where ranks share cores has no end
-    if chosen.each < RANKS:  # a node is taken to have all cores
-        more["threads"] = 1
     todo = cases(scale, transport, chosen.stationary, chosen.iters, model, **more)
     if not chosen.report_only:
         if not model.exists():
             words = f"-m drbench calibrate -p {ranks} --save {model.resolve()}".split()
-            words += ["--nodes", "--threads", "1", "--yes"] if several else []
+            words += ["--nodes", "--yes"] if several else []
             subprocess.run([sys.executable, *words], check=True, cwd=ROOT, env=environ)
         done = {record.case for record in read_csv(rows)} if rows.exists() else ()
         left = {}

@@ -2,7 +2,11 @@
 give it time on."""
 
 import os
+import socket
+from collections.abc import Hashable, Sequence
+from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 _GROUPS, _MEMBER = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -16,6 +20,79 @@ def within_quota(cores: int) -> int:
     """So many cores, or as many as the control groups' quota of processor time makes whole."""
     quota = core_quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+class Share(NamedTuple):
+    """What a process may have of its machine.
+
+    Attributes
+    ----------
+    kernel : str
+        The machine: this boot of its kernel. Names of hosts do not say: containers share them.
+    container : int
+        Its pid namespace there: processes of one obey one quota.
+    cores : frozenset of int
+        Those it may run on.
+    quota : float
+        Cores' worth of time that its control groups allow.
+    """
+
+    kernel: str
+    container: int
+    cores: frozenset[int]
+    quota: float
+
+    @classmethod
+    def of_this_process(cls) -> "Share":
+        """That of the process that asks."""
+        quota, cores = core_quota(), frozenset(os.sched_getaffinity(0))
+        return cls(*kernel_and_space(), cores, inf if quota is None else quota)
+
+
+def kernel_and_space() -> tuple[str, int]:
+    """The boot of this kernel, and the pid namespace: where numbers of cores and of processes mean
+    what they mean here."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot, os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return socket.gethostname(), 0
+
+
+def crowds(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tuple[int, int]]:
+    """How many ranks a place has, and how many cores they may use together, at least 1, of all
+    places.
+
+    Parameters
+    ----------
+    places : sequence of hashable
+        Of each rank, its node or machine.
+    shares : sequence of Share
+        What each rank may have there.
+
+    Examples
+    --------
+    Two nodes that are containers on one machine of four cores, three ranks and one:
+
+    >>> one, two = (Share("boot", each, frozenset(range(4)), 2.5) for each in (1, 2))
+    >>> sorted(crowds(["one", "one", "one", "two"], [one, one, one, two]))
+    [(1, 2), (3, 2)]
+    >>> crowds(["boot"] * 4, [one, one, one, two])
+    {(4, 4)}
+    """
+    found: dict[Hashable, list[Share]] = {}
+    for place, share in zip(places, shares):
+        found.setdefault(place, []).append(share)
+    return {(len(each), _together(each)) for each in found.values()}
+
+
+def _together(shares: Sequence[Share]) -> int:
+    """The cores of ranks of one place: each container has one quota, of which the least is true."""
+    quotas: dict[int, float] = {}
+    for share in shares:
+        quotas[share.container] = min(quotas.get(share.container, inf), share.quota)
+    cores = len(frozenset().union(*(share.cores for share in shares)))
+    return max(1, int(min(cores, sum(quotas.values()))))
 
 
 def core_quota(groups: Path = _GROUPS, member: Path = _MEMBER) -> float | None:

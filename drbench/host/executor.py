@@ -212,7 +212,7 @@ class Executor(Frame):
     progress : str
         One of :data:`PROGRESS`; matters only where some rank is reached by RMA.
     yields : bool
-        Give the core away when idle (more ranks than cores).
+        Give the core away when idle, and between products (more ranks than cores).
     arena : callable, optional
         As of :class:`~drbench.host.frame.Frame`.
 
@@ -459,11 +459,13 @@ class Executor(Frame):
                 together = self._ready_with(t)
                 if together:
                     self._compute_together(together)
-                    continue
-                if self.timeline is not None:
-                    self._began[t] = self.clock.now()
-                self._compute(t)
-                self._finish(t)
+                else:
+                    if self.timeline is not None:
+                        self._began[t] = self.clock.now()
+                    self._compute(t)
+                    self._finish(t)
+                if self.yields:
+                    self._give_way()
             elif schedule.pending:
                 self._idle()
 
@@ -504,6 +506,12 @@ class Executor(Frame):
             any_moved |= moved
             if not moved:
                 return any_moved
+
+    def _give_way(self) -> None:
+        """Send off what was just made, and give the core away: who shares it may wait for no more
+        than a look at MPI, and would otherwise have its turn when the kernel's clock ticks."""
+        self._pump()
+        os.sched_yield()
 
     def _idle(self) -> None:
         """Nothing to compute: wait, and say for what."""
@@ -973,5 +981,7 @@ class Executor(Frame):
             if not self._requests:
                 self._serve()
             self._pump()
+            if self.yields and k0 < k:
+                os.sched_yield()
         if flops and spent > _TIMED_S:  # of nothing there is no speed, however long it took
             self._flops_per_s = flops / spent

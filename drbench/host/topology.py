@@ -21,7 +21,7 @@ from drbench.common import SHARED_MEMORY
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
-from .cores import within_quota
+from .cores import Share, crowds
 
 _MPI_TYPES = {
     "float32": MPI.FLOAT,
@@ -47,11 +47,9 @@ class Topology:
         The ranks that share this rank's node.
     node_of : list of int
         For each rank, the lowest rank on its node.
-    cores : int
-        Cores the ranks of this node may use together: the union of their affinities, and no more
-        than their control group's quota.
     cores_per_rank : int
-        Cores of a node // ranks on it, at least 1; the smallest over the nodes.
+        Cores of a node, or of a machine of several (virtual ones, or containers), // ranks on it,
+        at least 1; the smallest over all.
     locks : RangeLocks
         Of the tiles on this node.
     """
@@ -59,13 +57,10 @@ class Topology:
     def __init__(self, comm: MPI.Comm):
         self.comm = comm
         self.node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-        found = comm.allgather((self.node.bcast(comm.rank), os.sched_getaffinity(0)))
-        self.node_of: list[int] = [lowest for lowest, _ in found]
-        own = {
-            core for lowest, cores in found if lowest == self.node_of[comm.rank] for core in cores
-        }
-        self.cores = self.node.allreduce(within_quota(len(own)), MPI.MIN)
-        self._crowds = comm.allgather((self.node.size, self.cores))
+        lowest, found = zip(*comm.allgather((self.node.bcast(comm.rank), Share.of_this_process())))
+        self.node_of: list[int] = list(lowest)
+        kernels = [share.kernel for share in found]
+        self._crowds = crowds(lowest, found) | crowds(kernels, found)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._crowds)
         self._groups: dict[Group, MPI.Comm] = {}
         self.locks = RangeLocks(self.node)
@@ -76,7 +71,8 @@ class Topology:
         return len(set(self.node_of))
 
     def oversubscribed(self, threads: int) -> bool:
-        """Whether some node has fewer cores than threads, with so many on each of its ranks."""
+        """Whether some node, or machine of several, has fewer cores than threads, with so many on
+        each of its ranks."""
         return any(ranks * threads > cores for ranks, cores in self._crowds)
 
     def group(self, group: Group) -> MPI.Comm:

@@ -65,7 +65,7 @@ class Ground:
         self.specs = Specs(self.size, self.rank, self.types)
         self.in_place = all(map(all, self.heap.reach))
         self.by_messages = self._on_cores and self.topology.nodes > 1
-        self.yields = self.topology.node.size > self.topology.cores
+        self.yields = self.topology.oversubscribed(1)
         self.plans: WeakSet = WeakSet()
         self._arena = np.empty(0, np.uint8)
 

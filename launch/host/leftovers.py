@@ -25,7 +25,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import tempfile
 import time
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drbench.common import SHARED_MEMORY
+from drbench.host.cores import kernel_and_space
 
 #: Environment variable that marks the processes of one start of ranks, and says who started them.
 TOKEN = "DRBENCH_RANKS_OF"
@@ -117,11 +117,7 @@ def this_system() -> str:
     >>> len(this_system().split())
     2
     """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return socket.gethostname()
+    return " ".join(map(str, kernel_and_space()))
 
 
 def started_at(stat: str) -> int | None:

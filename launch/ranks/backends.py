@@ -83,7 +83,7 @@ class HostBackend:
             "blas": self._blas.info.library,
             "blas_kernel": self._blas.info.kernel,
         }
-        self._yields = topology.node.size * threads > topology.cores
+        self._yields = self.keys["oversubscribed"]
         self.nodes = nodes_sharing(case, topology.node_of)
 
     def free_bytes(self) -> None:

@@ -85,7 +85,7 @@ def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topolog
         for block, tile in matrices[name].own_blocks():
             made(block, tile)
     written = bound.written
-    yields = topology.node.size > topology.cores
+    yields = topology.oversubscribed(1)
     with Executor(
         found, matrices, blas=load_blas(), clock=clock, prefetch=order.prefetch, yields=yields
     ) as executor:

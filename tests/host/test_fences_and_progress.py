@@ -105,6 +105,39 @@ def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypat
     assert asked.count("Iprobe") > 10
 
 
+@pytest.mark.parametrize("yields", [True, False])
+def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatch, yields):
+    """Once what was made is on its way: another rank may wait for nothing else. The kernel would
+    let it have the core when its clock ticks, milliseconds later."""
+    asked = []
+    monkeypatch.setattr(drbench.host.executor.os, "sched_yield", lambda: asked.append("yields"))
+    source, target = (matrix.operand.block((row, row + 4), (0, 4)) for row in (0, 4))
+    view = matrix.view
+    monkeypatch.setattr(matrix, "view", lambda b: view(b) if b.tile == source.tile else None)
+
+    def sent(value, block):
+        asked.append("sends")
+        return MPI.COMM_SELF.Ibarrier()
+
+    monkeypatch.setattr(matrix.window, "rput", sent, raising=False)
+
+    class Noted:
+        def gemm(self, *arrays_and_factors):
+            asked.append("multiplies")
+
+    def program():
+        a = yield Get(source)
+        yield Put((yield Gemm(a, a)), target)
+        yield Gemm(a, a)
+
+    found = trace(program(), None, 0, fresh=False)
+    with Executor(found, {"C": matrix}, blas=Noted(), yields=yields) as executor:
+        executor.polls = True
+        executor.run()
+    expected = ["multiplies", "sends", "yields", "multiplies", "yields"]
+    assert asked == [each for each in expected if yields or each != "yields"]
+
+
 def test_a_product_of_nothing_that_takes_long_is_no_measure_of_speed(matrix, monkeypatch):
     """A core that others use: the next product was cut by a speed of 0."""
     a = np.ones((2, 0)), np.ones((0, 2)), np.ones((2, 2)), 0.0

@@ -282,6 +282,8 @@ def test_auto_says_what_it_came_to(drbench, mpich):
         "run", "-p", 4, *QUICK, "--preset", "column", "--json", env={"MPIR_CVAR_NUM_CLIQUES": "2"}
     ).json()
     assert (mixed["transport"], mixed["nodes"], mixed["error"]) == ("mixed", 2, 0)
+    # both nodes are this machine
+    assert (mixed["threads"], mixed["oversubscribed"]) == (max(1, CORES // 4), CORES < 4)
     assert min(mixed["get_bytes"], mixed["direct_bytes"]) > 0
     machine = find_machine("lumic")  # its program is the one that is predicted for two nodes
     for transport in ("direct", "rma"):
