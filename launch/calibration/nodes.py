@@ -41,8 +41,7 @@ def nodes(topology: Topology, trials: int, threads: int | None) -> tuple[str, di
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as near:
-        threads = threads or topology.cores_per_rank
-        about, tables = cores(near, trials, threads, comm)
+        about, tables = cores(near, trials, threads, topology)
         tables["links"] = between(topology, size, trials)
         tables["collectives"] = collectives(topology, near.comm, trials)
     transports = tables.get("transports", {})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.model import errors, held, merged, on_nodes, picks
+from benchmarks.model import at_full_pace, errors, held, merged, on_nodes, picks
 from drbench.measure.record import Record
 from launch.studies.accuracy import beside
 from plots.select.records import frame
@@ -53,6 +53,14 @@ def test_rounds_of_a_case_become_one_row_of_the_rounds_that_were_ok():
     lost = replace(rounds[0], status="failed", reason="x")
     (found,) = merged([*rounds, lost])
     assert (found.status, found.median_s, found.iters, found.seed) == ("ok", 4.0, 4, None)
+
+
+def test_what_ran_while_the_machine_was_slow_does_not_count():
+    full = [row("row", "row", "row", [1.0], local_gemm_s=1.0 + 0.01 * t) for t in range(5)]
+    slow = row("row", "row", "row", [1.0], local_gemm_s=1.2)
+    other = row("row", "row", "row", [7.0], m=8, local_gemm_s=9.0)  # there is nothing faster
+    bare = row("row", "row", "row", [9.0])
+    assert at_full_pace([slow, *full, other, bare]) == [*full, other, bare]
 
 
 def test_intervals_are_judged_by_the_residuals_of_the_other_half():
