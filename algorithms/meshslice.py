@@ -135,28 +135,40 @@ def program(
     2025)."""
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, row, column, in_row, in_column = chip.place
+    i, j, row, column, *_ = chip.place
+    across, down = _moving(chip, dataflow)  # tiles that are sliced, each the same in all slices
     for s in range(slices):
         teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
         if dataflow == "OS":
             # A' = AG_col(A_s)
-            a = yield AllGather([slice_col(a_tile(i, l), teeth) for l in in_row], row, axis=1)
+            a = yield AllGather([slice_col(tile, teeth) for tile in across], row, axis=1)
             # B' = AG_row(B_s)
-            b = yield AllGather([slice_row(b_tile(l, j), teeth) for l in in_column], column, axis=0)
+            b = yield AllGather([slice_row(tile, teeth) for tile in down], column, axis=0)
             yield Gemm(a, b, into=c_tile(i, j))  # C[i, j] += A' · B'
         elif dataflow == "LS":
             a = yield Get(a_tile(i, j))
             # B' = AG_row(B_s)
-            b = yield AllGather([slice_col(b_tile(j, l), teeth) for l in in_column], column, axis=1)
+            b = yield AllGather([slice_col(tile, teeth) for tile in down], column, axis=1)
             # C_s = RdS_col(A · B')
             yield from scattered_product(
-                a, b, [slice_col(c_tile(i, l), teeth) for l in in_row], row, axis=1
+                a, b, [slice_col(tile, teeth) for tile in across], row, axis=1
             )
         else:
             # A' = AG_col(A_s)
-            a = yield AllGather([slice_row(a_tile(l, i), teeth) for l in in_row], row, axis=0)
+            a = yield AllGather([slice_row(tile, teeth) for tile in across], row, axis=0)
             b = yield Get(b_tile(i, j))
             # C_s = RdS_row(A' · B)
             yield from scattered_product(
-                a, b, [slice_row(c_tile(l, j), teeth) for l in in_column], column, axis=0
+                a, b, [slice_row(tile, teeth) for tile in down], column, axis=0
             )
+
+
+def _moving(chip: Mesh, dataflow: str) -> tuple[list[Block], list[Block]]:
+    """The tiles that members of the chip's row, and of its column, gather or scatter."""
+    a, b, c = chip.a.tile, chip.b.tile, chip.c.tile
+    i, j, _, _, in_row, in_column = chip.place
+    if dataflow == "OS":
+        return [a(i, l) for l in in_row], [b(l, j) for l in in_column]
+    if dataflow == "LS":
+        return [c(i, l) for l in in_row], [b(j, l) for l in in_column]
+    return [a(l, i) for l in in_row], [c(l, j) for l in in_column]

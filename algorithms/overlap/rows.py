@@ -227,5 +227,5 @@ def units_of(name: str, kernel: str, units: int | None) -> dict:
 
 def owners(problem: Problem, name: str) -> list[bool]:
     """Which ranks own part of a matrix."""
-    operand = problem.operand(name)
-    return [bool(operand.own_tiles(rank)) for rank in range(problem.nprocs)]
+    partition = problem.operand(name).partition
+    return [bool(partition.tiles_of(rank)) for rank in range(problem.nprocs)]
