@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
+from drbench.model.folding.alike import Alike
 from drbench.program.direct import Lowering
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
@@ -231,6 +232,10 @@ def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
     return ()
 
 
+def _nobody(problem: Problem, **settled) -> None:
+    return None
+
+
 def _nothing(problem: Problem, in_place: bool, **options) -> list[str]:
     return []
 
@@ -274,6 +279,9 @@ class Algorithm:
         ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
         members run congruent programs (:mod:`drbench.model.folding`) if all tiles are alike, so
         that one member can stand for all in a simulation.
+    alike : callable
+        ``alike(problem, **settled)`` -> which ranks of a one-sided program run the same but for
+        whom they deal with (:class:`drbench.model.folding.alike.Alike`), None if that is not known.
     signals : bool, or callable
         Its ranks signal each other (:mod:`drbench.program.signal_steps`), or
         ``signals(**options)`` says whether they do.
@@ -295,6 +303,7 @@ class Algorithm:
     decide: Callable[..., dict]
     layout: Callable[..., tuple[str, str, str]] = _blocks
     congruent: Callable[..., tuple[str, ...]] = _unknown
+    alike: Callable[..., Alike | None] = _nobody
     signals: bool | Callable[..., bool] = False
     why: Callable[..., list[str]] = _nothing
     combines: Callable[..., bool] | None = None

@@ -13,6 +13,7 @@ from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Part, Ste
 from partitions import Grid, LayoutError, parse_grid, part, summed
 
 from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
+from .congruence import alike
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .signalled import LEAST, cuts, signalled, slots, tile_of
 from .slicing import (
@@ -442,7 +443,15 @@ def _signals(*, signals: str = "never", **options) -> bool:
     return signals == "always"
 
 
-@algorithm("universal", options=OPTIONS, settle=settle, signals=_signals, why=why, one_sided=True)
+@algorithm(
+    "universal",
+    options=OPTIONS,
+    settle=settle,
+    alike=alike,
+    signals=_signals,
+    why=why,
+    one_sided=True,
+)
 def program(
     problem: Problem,
     rank: int,

@@ -31,7 +31,8 @@ from drbench.program.steps import COUNTERS, Accumulate, Fence, Get
 from drbench.program.trace import Trace
 
 from .costs import Cost, compute_s, side_s, step_cost
-from .folding import moved_by_all
+from .folding.alike import Folding
+from .folding.rings import moved_by_all
 from .links import ARBITRATIONS, Engines, Lanes, Transfer
 from .machine import Machine
 from .native.loop import find_loop
@@ -85,6 +86,7 @@ def simulate(
     prefetch: int | str = 1,
     timeline: bool = False,
     folded: Collection[str] = (),
+    folding: Folding | None = None,
     within_s: float = inf,
 ) -> Simulated:
     """Run the traces of all ranks of a problem, in order of rank.
@@ -102,6 +104,8 @@ def simulate(
         Names of groups whose members do the same at the same time (:mod:`drbench.model.folding`):
         ``traces`` are then those of one member each, of ranks 0, 1, ...; times are as if all were
         there, counters those of all ranks.
+    folding : Folding, optional
+        ``traces`` are those of the ranks that stand for all, likewise.
     within_s : float
         Give up beyond this time.
 
@@ -129,7 +133,8 @@ def simulate(
     >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
-    return Simulator(traces, machine, folded).run(prefetch, timeline=timeline, within_s=within_s)
+    simulator = Simulator(traces, machine, folded, folding)
+    return simulator.run(prefetch, timeline=timeline, within_s=within_s)
 
 
 class Simulator:
@@ -138,12 +143,18 @@ class Simulator:
 
     Parameters
     ----------
-    traces, machine, folded
+    traces, machine, folded, folding
         As of :func:`simulate`.
     """
 
-    def __init__(self, traces: Sequence[Trace], machine: Machine, folded: Collection[str] = ()):
-        self.traces, self.machine, self.folded = traces, machine, folded
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        machine: Machine,
+        folded: Collection[str] = (),
+        folding: Folding | None = None,
+    ):
+        self.traces, self.machine, self.folded, self.folding = traces, machine, folded, folding
         self._tables: Tables | None = None
         self._checked = False
 
@@ -157,20 +168,22 @@ class Simulator:
             pairs_of(traces)
             self._checked = True
         if loop and not self._tables:  # a timeline needs none
-            self._tables = Tables(traces, machine)
+            self._tables = Tables(traces, machine, self.folding)
         found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
         if found is None:
-            return _Run(traces, machine, prefetch, timeline, self.folded).run(within_s)
+            run = _Run(traces, machine, prefetch, timeline, self.folded, self.folding)
+            return run.run(within_s)
         if found.beyond:
             raise Beyond(self._tables.steps)
-        mean = {name: seconds / len(traces) for name, seconds in found.phases.items()}
+        ranks = sum(self._tables.stands)
+        mean = {name: seconds / ranks for name, seconds in found.phases.items()}
         return Simulated(found.time_s, dict(self._tables.counters), mean, [])
 
 
 class _Run:
     """The state of one simulation."""
 
-    def __init__(self, traces, machine, prefetch, timeline, folded):
+    def __init__(self, traces, machine, prefetch, timeline, folded, folding=None):
         problem = traces[0].problem
         self.machine, self.itemsize, self.folded = (
             machine,
@@ -178,13 +191,16 @@ class _Run:
             folded,
         )
         self.fence_s = machine.fence_of(problem.nprocs if problem else len(traces))
-        self.stands_for = problem.nprocs // len(traces) if folded else 1
+        stands_for = problem.nprocs // len(traces) if folded else 1
+        counts = folding.counts if folding else [stands_for] * len(traces)
+        self.folding = folding
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
             Rank(trace, prefetch, machine, self.itemsize, self.at, self._computed)
             for trace in traces
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
+        self.stands_for = {rank.number: count for rank, count in zip(self.ranks, counts)}
         self.links = ARBITRATIONS[machine.arbitration](self.at, self._begin, self._gone)
         self.engines = Engines(self.links.ask, machine.copy_engines)
         self.lanes = Lanes(self.engines.ask)
@@ -214,14 +230,16 @@ class _Run:
             )
         end = max(self.end, *(rank.idle_since for rank in ranks))
         for rank in ranks:
-            self.phases[rank.last] += end - rank.idle_since
-        mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
+            self._spent(rank, rank.last, end - rank.idle_since)
+        everyone = sum(self.stands_for.values())
+        mean = {name: seconds / everyone for name, seconds in self.phases.items()}
         return Simulated(end, self._counters(), mean, self.bars or [])
 
     def _counters(self) -> dict[str, int]:
         """Bytes moved, by kind, of all ranks, those included that others stand for."""
-        counters, each = dict.fromkeys(COUNTERS, 0), self.itemsize * self.stands_for
+        counters = dict.fromkeys(COUNTERS, 0)
         for rank in self.ranks:
+            each = self.itemsize * self.stands_for[rank.number]
             for step in rank.steps:
                 if step.grouped and step.group.name in self.folded:
                     counters[step.counter] += each * moved_by_all(step) // len(step.group)
@@ -237,6 +255,9 @@ class _Run:
         """``act(time, one, two)`` is called at that time, after all that was to be called then."""
         self.order += 1
         heappush(self.heap, (time, self.order, act, one, two))
+
+    def _spent(self, rank: Rank, phase: str, seconds: float) -> None:
+        self.phases[phase] += self.stands_for[rank.number] * seconds
 
     def _bar(self, rank: Rank, step, start: float, stop: float) -> None:
         self.bars.append(StepTime(rank.number, track_of(step), step.index, repr(step), start, stop))
@@ -294,7 +315,7 @@ class _Run:
         started_s = machine.step_s * (1 + rank.started)
         rank.started = 0
         if not rank.computing:
-            self.phases[rank.last] += now - rank.idle_since
+            self._spent(rank, rank.last, now - rank.idle_since)
         if self.bars is not None:
             rank.began[t] = now
         if t in rank.kernels:
@@ -310,7 +331,7 @@ class _Run:
         if t is not None:
             step = rank.steps[t]
             if not rank.computing:
-                self.phases[work_of(step)] += now - rank.busy_since
+                self._spent(rank, work_of(step), now - rank.busy_since)
             if self.bars is not None:  # parts of a kernel are under way together; bars are not
                 self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
                 rank.shown_until = now
@@ -346,6 +367,8 @@ class _Run:
 
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
         cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
+        if self.folding:
+            cost = self._of_kinds(cost, rank, step)
         moved, reads = step.moved(rank.number), isinstance(step, (Get, Gather))
         owner = step.block.owner if step.block is not None else moved[0][0] if moved else None
         if owner in (rank.number, None):
@@ -356,6 +379,18 @@ class _Run:
             self.at(now + cost.link_s, self._own_done, rank, t)
         else:
             self._transfer(rank, t, cost, owner, reads, now)
+
+    def _of_kinds(self, cost: Cost, rank: Rank, step) -> Cost:
+        """What a step takes of the kinds of links."""
+        cost = self.folding.cost(cost, rank.number, step)
+        return cost._replace(links=tuple(map(self._numbered, cost.links)))
+
+    def _numbered(self, link):
+        return link if type(link) in (int, str) else self.number(link)
+
+    def _stand_in(self, rank: int) -> int:
+        """A rank, or the one that stands for it."""
+        return self.folding.stand_in[rank] if self.folding else rank
 
     def _on_core(self, rank: Rank, cost: Cost, now: float) -> float:
         """When the core itself has copied or added what a step takes of it, computing nothing
@@ -383,7 +418,7 @@ class _Run:
         if streams:
             lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
         links = cost.links
-        if self.machine.memory_shared:
+        if self.machine.memory_shared and not self.folding:
             links = tuple(each if type(each) is int else self.number(each) for each in links)
         self.lanes.add(
             Transfer(
@@ -395,7 +430,7 @@ class _Run:
                 lane=lane,
                 engine=rank.number if cost.engine else None,
                 bytes_per_s=cost.bytes_per_s,
-                onto=other if type(rank.steps[t]) is Accumulate else None,
+                onto=self._stand_in(other) if type(rank.steps[t]) is Accumulate else None,
             ),
             now,
         )

@@ -1,6 +1,7 @@
 """Predict one case: trace all its ranks, run them in virtual time, make the record a run would
 make."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -10,7 +11,8 @@ from algorithms.registry import goes_by_model
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
-from drbench.model.folding import even, fits_torus
+from drbench.model.folding.alike import Alike, Folding, fold
+from drbench.model.folding.rings import even, fits_torus
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, Simulator
 from drbench.plan.loads import balance
@@ -245,8 +247,9 @@ def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
 
 class Programs(NamedTuple):
     """What a case is on a machine: the machine as it sees it, its problem, settled options and
-    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, whether
-    collectives may go through shared memory, and what simulates the traces."""
+    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups or by a
+    ``folding``, whether collectives may go through shared memory, what simulates the traces, and
+    of one-sided programs which ranks are alike and what traces a rank."""
 
     machine: Machine
     problem: Problem
@@ -256,6 +259,16 @@ class Programs(NamedTuple):
     traces: list
     direct: bool
     simulator: Simulator
+    folding: Folding | None = None
+    alike: Alike | None = None
+    traced: Callable[[int], Trace] | None = None
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many ranks each trace stands for."""
+        if self.folding:
+            return self.folding.counts
+        return (self.problem.nprocs // len(self.traces),) * len(self.traces)
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
         """The same on a machine that differs in constants alone; None if the programs go by what
@@ -266,8 +279,15 @@ class Programs(NamedTuple):
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
         if not same and (goes_by_model(self.settled) or not in_place):
             return None
-        simulator = Simulator(self.traces, seen, self.folded)
-        return self._replace(machine=seen, simulator=simulator)
+        folding, traces = None, self.traces
+        if self.folding:  # links that stand for others may differ
+            known = dict(zip(self.folding.ranks, traces))
+            found = fold(self.alike, lambda rank: known.get(rank) or self.traced(rank), seen)
+            if found is None:
+                return None
+            folding, traces = found
+        simulator = Simulator(traces, seen, self.folded, folding)
+        return self._replace(machine=seen, traces=traces, simulator=simulator, folding=folding)
 
 
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
@@ -287,9 +307,17 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     ahead = case.ahead(settled)
     nodes = sharing_nodes(case, machine, ranks)
     by = by_times_of(machine, settled)
-    folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
-    simulator = Simulator(traces, machine, folded)
-    return Programs(machine, problem, settled, ahead, folded, traces, bool(nodes), simulator)
+    alike = None if nodes or everyone else algorithm.alike(problem, **by)
+    traced = lambda rank: algorithm.trace(problem, rank, **by)
+    found, folded = fold(alike, traced, machine) if alike else None, ()
+    if found:
+        folding, traces = found
+    else:
+        folding = None
+        folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
+    simulator = Simulator(traces, machine, folded, folding)
+    made = machine, problem, settled, ahead, folded, traces, bool(nodes), simulator
+    return Programs(*made, folding, alike, traced)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -307,7 +335,7 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, settled, _, _, traces, direct, simulator = made
+    machine, problem, settled, _, _, traces, direct, simulator, *_ = made
     ahead = case.ahead(settled)
     keys.update(problem.texts)
     keys.update(settled_keys(case, settled))
@@ -338,10 +366,12 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
         local_gemm_s=local_s,
         effective_communication_s=found.time_s - local_s,
         plan_s=plan_s,
-        steps=sum(len(trace.steps) for trace in traces) * ranks // len(traces),
+        steps=sum(len(trace.steps) * count for trace, count in zip(traces, made.counts)),
         pool_bytes=pool_bytes,
-        panel_bytes=sum(trace.panel_bytes for trace in traces) * ranks // len(traces),
-        balance_limit=balance([trace.flops for trace in traces]),
+        panel_bytes=sum(trace.panel_bytes * count for trace, count in zip(traces, made.counts)),
+        balance_limit=balance(
+            [trace.flops for trace, count in zip(traces, made.counts) for _ in range(count)]
+        ),
         beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
         **found.counters,
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},

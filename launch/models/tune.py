@@ -235,9 +235,9 @@ class _ByModel:
 
     def bound(self, case: Case) -> Bound:
         """Of the traces of all ranks."""
-        made = self._programs(case)
-        traces = made.traces if made else programs(case, self.seen, self.request.ranks)
-        return bound_of(traces, self.seen)
+        if made := self._programs(case):
+            return bound_of(made.traces, self.seen, made.folding and made.folding.cost)
+        return bound_of(programs(case, self.seen, self.request.ranks), self.seen)
 
     def told(self, case: Case, record: Record) -> Record:
         """With the interval of its time."""

@@ -8,7 +8,7 @@ import pytest
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import PHASES
-from drbench.model.folding import even, fits_torus, packed_by_any
+from drbench.model.folding.rings import even, fits_torus, packed_by_any
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate

@@ -234,7 +234,7 @@ def test_a_library_that_is_none_or_another_version_is_not_loaded(compiled, tmp_p
     with pytest.raises(MissingError, match="cannot be loaded"):
         Loop(none)
     monkeypatch.setattr(loop, "_ABI", 1)
-    with pytest.raises(MissingError, match="version 3, wanted is 1"):
+    with pytest.raises(MissingError, match="version 4, wanted is 1"):
         Loop(compiled.path)
 
 
