@@ -322,8 +322,12 @@ class Algorithm:
         ([{'stationary': 'B', 'assemble': 'never'}], [])
         """
         open_ = {
-            name: "never"
-            for name, default in (("signals", "never"), ("assemble", "auto"))
+            name: least
+            for name, default, least in (
+                ("signals", "never", "never"),
+                ("assemble", "auto", "never"),
+                ("widen", 1, 1),
+            )
             if name in self.options and options.get(name, default) == "auto"
         }
         return [options | open_] if open_ else []

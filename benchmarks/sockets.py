@@ -117,9 +117,10 @@ def bytes_out(comm: MPI.Comm, executor: Executor) -> list[int]:
 def executor_of(here: Ground, stationary: str) -> Executor:
     """The universal algorithm as ``drbench run`` has it, after a first run."""
     algorithm = get_algorithm("universal")
-    options = by_messages(algorithm, {"stationary": stationary})
-    settled = algorithm.settle(here.problem, False, **options)
-    found = algorithm.trace(here.problem, here.comm.rank, **settled)
+    where = [*range(here.comm.size)], True
+    problem, options = by_messages(algorithm, here.problem, {"stationary": stationary}, *where)
+    settled = algorithm.settle(problem, False, **options)
+    found = algorithm.trace(problem, here.comm.rank, **settled)
     how = {"prefetch": algorithm.prefetch(**settled), "blas": here.blas, "yields": False}
     executor = Executor(found, here.matrices, **how)
     here.time(executor)

@@ -9,7 +9,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.replicas import REDUCTIONS, broadcast_replica, reduce_replicas
-from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Part, Step, Zero
+from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Step, Zero
 from partitions import Grid, LayoutError, parse_grid, part, summed
 
 from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
@@ -19,6 +19,7 @@ from .signalled import LEAST, cuts, signalled, slots, tile_of
 from .slicing import (
     ORDERS,
     Product,
+    cut_out,
     cuts_rows,
     free_axis,
     grid_of,
@@ -28,7 +29,9 @@ from .slicing import (
     on_grid,
     own_first_balances,
     result_stays,
+    rows_of,
     slices,
+    widened,
 )
 
 #: Where tiles are not read in place the free axis is cut, so that transfers overlap with products:
@@ -41,6 +44,11 @@ FETCH = ("slice", "tile", "rows")
 
 #: With ``--signals auto`` slots may take as much memory as a rank's tiles, this many times.
 _SLOTS = 1
+
+#: With ``--widen auto`` whole rows are at most so many times what is needed of them. Twice and four
+#: times the bytes took less time than packed ones between virtual nodes of 2 and 4 ranks, eight
+#: times of 8 ranks less or more, by the size of the problem (docs/performance.md).
+_WIDEST = 4
 
 
 def settle(
@@ -58,6 +66,7 @@ def settle(
     tile: int | None = None,
     assemble: str = "auto",
     fetch: str = "slice",
+    widen: int | str = 1,
     reduce: str = "pull",
     order: str = "offset",
     steal: bool = False,
@@ -95,6 +104,12 @@ def settle(
             f"--steal moves products away from who holds most, --grid {found} deals them anew. "
             "Leave one of them out."
         )
+    widest = _WIDEST if widen == "auto" else int(widen)
+    if widest > 1 and fetch != "rows" and signals == "never":
+        raise UsageError(
+            f"--widen {widen} is of whole rows, and --fetch is {fetch}. Use --fetch rows, or leave "
+            "it out."
+        )
     given = chunk if type(chunk) is int else None
     if signals == "always" and given:
         raise UsageError(
@@ -120,7 +135,8 @@ def settle(
         "schedule": schedule,
         **bounds,
     }
-    named = {"fetch": (fetch, "slice"), "reduce": (reduce, "pull"), "order": (order, "offset")}
+    named = {"fetch": (fetch, "slice"), "widen": (widest, 1)}
+    named |= {"reduce": (reduce, "pull"), "order": (order, "offset")}
     settled |= {name: value for name, (value, usual) in named.items() if value != usual}
     if assemble == "always":
         others = {
@@ -199,12 +215,34 @@ def why(
     """
     settled = settle(problem, in_place, **options)
     told = _why_signals(problem, in_place, settled, **options)
+    if "widen" in settled:
+        told += [_why_widened(problem, rank, settled) for rank in ranks]
     if "steal" in settled:
         told.append(_stolen(problem, settled))
     for rank in ranks:
         if found := _assembly(problem, rank, settled, machine):
             told.append(f"assembled, rank {rank}: {found.about}")
     return told
+
+
+def _why_widened(problem: Problem, rank: int, settled: dict) -> str:
+    """What ``--widen`` comes to for one rank, in words."""
+    most, work = settled["widen"], _work(problem, settled)
+    needed: dict[tuple, int] = {}  # bytes of what lies apart, and of the rows that it is in
+    whole: dict[tuple, int] = {}
+    for group in slices(problem, rank, settled["stationary"], None, work):
+        for block in (block for one in group for block in (one.a, one.b)):
+            wide = widened(problem, rank, block, most)
+            if wide is not block:
+                needed[block.key] = block.size * problem.itemsize
+                whole[wide.key] = wide.size * problem.itemsize
+    if not whole:
+        return f"fetched, rank {rank}: nothing that lies apart comes in whole rows"
+    return (
+        f"fetched, rank {rank}: {sum(whole.values())} bytes in whole rows for "
+        f"{sum(needed.values())} that lie apart, at most {most} times as many: those their owners' "
+        "cores would pack"
+    )
 
 
 def _stolen(problem: Problem, settled: dict) -> str:
@@ -420,6 +458,17 @@ OPTIONS = (
         says="slice; rows for runs on several nodes",
     ),
     Option(
+        "widen",
+        int,
+        least=1,
+        words=("auto",),
+        metavar="TIMES|auto",
+        help="with --fetch rows: whole rows of tiles on other nodes also where the rank needs a "
+        "part of each, if that is at most so many times what it needs: those are moved without "
+        f"the core of their owner, which packs parts. auto: {_WIDEST} times; 1: never.",
+        says="1; auto for runs on several nodes, unless sockets join them",
+    ),
+    Option(
         "reduce",
         REDUCTIONS,
         help="how the replicas of C become one. pull: the ranks of replica 0 read the others' "
@@ -492,6 +541,9 @@ def program(
         ``"slice"``: of another rank's tile what a product takes is fetched; ``"tile"``: all of it,
         once, and kept for all products that take slices of it (paper, §4.2); ``"rows"``: whole rows
         of it where the rank needs all of them.
+    widen : int
+        With ``"rows"``: also where they are at most so many times what the rank needs
+        (:func:`~algorithms.universal.slicing.widened`).
     reduce : str
         ``"pull"`` or ``"push"``, as of :func:`~drbench.program.replicas.reduce_replicas`.
     order : str
@@ -506,8 +558,8 @@ def program(
     stationary = settled["stationary"]
     grid = _grid(problem, stationary, settled.get("grid"))
     if _signals(**settled):
-        tile = settled.get("tile")
-        stays, steps = True, signalled(problem, rank, stationary, tile, machine, grid)
+        how = settled.get("tile"), machine, grid, settled.get("widen", 1)
+        stays, steps = True, signalled(problem, rank, stationary, *how)
     else:
         work = _work(problem, settled)
         stays = result_stays(problem, stationary, work)
@@ -553,7 +605,8 @@ def _direct(problem: Problem, rank: int, settled: dict, work: Operand | None) ->
     """The steps in the order of the slicing."""
     c, stationary, order = problem.c, settled["stationary"], settled.get("order", "offset")
     groups = slices(problem, rank, stationary, settled["chunk"], work, order)
-    fetched = _Fetched(problem, rank, settled.get("fetch", "slice"), stationary, work)
+    how = settled.get("fetch", "slice"), settled.get("widen", 1)
+    fetched = _Fetched(problem, rank, *how, stationary, work)
     if result_stays(problem, stationary, work):
         for group in groups:
             yield from _multiplied(group, fetched, True)  # C[m, n] += A[m, k] · B[k, n]
@@ -609,15 +662,24 @@ class _Fetched:
     how : str
         One of :data:`FETCH`. A tile is kept for all products; rows of it for those with the same
         tile of the stationary matrix.
+    widen : int
+        With ``"rows"``: what is more than a product needs, as of
+        :func:`~algorithms.universal.slicing.widened`.
     stationary : str
     work : Operand, optional
         As of :func:`~algorithms.universal.slicing.slices`.
     """
 
     def __init__(
-        self, problem: Problem, rank: int, how: str, stationary: str, work: Operand | None = None
+        self,
+        problem: Problem,
+        rank: int,
+        how: str,
+        widen: int,
+        stationary: str,
+        work: Operand | None = None,
     ):
-        self.problem, self.rank, self.how = problem, rank, how
+        self.problem, self.rank, self.how, self.widen = problem, rank, how, widen
         self._free = free_axis(stationary)
         self._still, self._tile = "ABC".index(stationary), None
         layout = (work or problem.operand(stationary)).partition
@@ -657,26 +719,17 @@ class _Fetched:
             tile = self._rows(block, tile)
         if (token := self._tiles.get(tile.key)) is None:
             token = self._tiles[tile.key] = yield Get(tile)
-        for axis, start, stop, first in (
-            (0, block.row0, block.row1, tile.row0),
-            (1, block.col0, block.col1, tile.col0),
-        ):
-            if stop - start < tile.shape[axis]:
-                token = yield Part(token, axis, start - first, stop - first)
-        return token
+        return (yield from cut_out(token, tile, block))
 
     def _rows(self, block: Block, tile: Block) -> Block:
-        """The rows of a tile, as it is stored, that a block is part of; the block itself if this
-        rank does not need all of them."""
+        """The rows of a tile, as it is stored, that a block is part of, if this rank needs all of
+        them; else what :func:`widened` makes of it."""
         operand = self.problem.operand(block.matrix)
         along = operand.axes[not block.transposed]
         low, high = (tile.row0, tile.row1) if block.transposed else (tile.col0, tile.col1)
         if along != self._free or low < self._share.start or high > self._share.stop:
-            return block
-        rows, cols = (block.row0, block.row1), (block.col0, block.col1)
-        if block.transposed:
-            return operand.block((low, high), cols, block.replica)
-        return operand.block(rows, (low, high), block.replica)
+            return widened(self.problem, self.rank, block, self.widen)
+        return rows_of(operand, block, tile)
 
 
 def _multiplied(

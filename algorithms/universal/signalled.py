@@ -24,7 +24,7 @@ and what it waits for, it adds up at the end of its program.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from math import ceil
 from operator import itemgetter
@@ -37,7 +37,15 @@ from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Add, Block, Gemm, Get, Join, Kernel, Step
 from partitions import Grid, Partition, part
 
-from .slicing import Product, free_axis, on_grid, result_stays, slices
+from .slicing import (
+    Product,
+    cut_out,
+    free_axis,
+    on_grid,
+    result_stays,
+    slices,
+    widened,
+)
 
 #: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
 #: smaller than this.
@@ -96,6 +104,7 @@ def signalled(
     tile: int | None,
     machine: Machine | None = None,
     grid: Grid | None = None,
+    widen: int = 1,
 ) -> Iterator[Step]:
     """The steps of one rank, but for what replicas do with each other.
 
@@ -112,6 +121,8 @@ def signalled(
         products.
     grid : Grid, optional
         Who multiplies what, where that does not go by the tiles of the stationary matrix.
+    widen : int
+        As of :func:`~algorithms.universal.slicing.widened`.
 
     Examples
     --------
@@ -125,7 +136,7 @@ def signalled(
     >>> " ".join(steps)
     'Get Get Gemm Get Gemm Push Get Gemm Push Get Gemm Await Add'
     """
-    everyone = _everyone(problem, stationary, tile, _Model(machine), grid)
+    everyone = _everyone(problem, stationary, tile, _Model(machine), grid, widen)
     products, kernels = everyone.products(rank), everyone.kernels(rank)
     left = Counter(product.c.key for product in products if product.c.owner != rank)
     held: dict[tuple, Step] = {}
@@ -134,8 +145,13 @@ def signalled(
         operands = []
         for axis, blocks in ((1, product.a), (0, product.b)):
             for block in blocks:
-                if block.key not in held:
-                    held[block.key] = yield Get(block)
+                if block.key in held:
+                    continue
+                whole = widened(problem, rank, block, widen)
+                if whole.key not in held:
+                    held[whole.key] = yield Get(whole)
+                if whole is not block:
+                    held[block.key] = yield from cut_out(held[whole.key], whole, block)
             tokens = [held[block.key] for block in blocks]
             operands.append((yield Join(tokens, axis)) if len(tokens) > 1 else tokens[0])
         a, b = operands
@@ -234,9 +250,9 @@ class Work(NamedTuple):
         """Elements of k."""
         return sum(block.col1 - block.col0 for block in self.a)
 
-    def far(self, rank: int) -> list[Block]:
-        """The operands that come from other ranks."""
-        return [block for block in (*self.a, *self.b) if block.owner != rank]
+    def beyond(self, near: Collection[int]) -> list[Block]:
+        """The operands of other ranks than those near by."""
+        return [block for block in (*self.a, *self.b) if block.owner not in near]
 
 
 class _Everyone:
@@ -250,8 +266,10 @@ class _Everyone:
         tile: int | None,
         machine: Machine | None,
         grid: Grid | None,
+        widen: int,
     ):
         self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
+        self.widen = widen
         self.work = _work(problem, stationary, grid)
         self._products: dict[int, list[Work]] = {}
         self._pushed: dict[int, dict[int, list]] = {}
@@ -266,7 +284,8 @@ class _Everyone:
             if axis != "k" and self.machine is not None and not self.machine.adds_on_core:
                 found = joined(self.problem, found)
             launch = lambda product: _launch(product, axis)
-            self._products[rank] = arranged(found, rank, self.problem, launch, self.machine)
+            how = launch, self.machine, self.widen
+            self._products[rank] = arranged(found, rank, self.problem, *how)
         return self._products[rank]
 
     def launch(self, product: Work, rank: int) -> tuple | None:
@@ -336,9 +355,14 @@ class _Model(NamedTuple):
 
 @lru_cache(maxsize=2)
 def _everyone(
-    problem: Problem, stationary: str, tile: int | None, model: _Model, grid: Grid | None
+    problem: Problem,
+    stationary: str,
+    tile: int | None,
+    model: _Model,
+    grid: Grid | None,
+    widen: int,
 ) -> _Everyone:
-    return _Everyone(problem, stationary, tile, model.machine, grid)
+    return _Everyone(problem, stationary, tile, model.machine, grid, widen)
 
 
 def contributors(
@@ -526,30 +550,39 @@ def arranged(
     problem: Problem,
     launch: Callable[[Work], tuple | None],
     machine: Machine | None = None,
+    widen: int = 1,
 ) -> list[Work]:
     """The products of a rank in the order of simulated arrival.
 
-    What others wait for comes first, as soon as all its tiles are here, each sum whole; then what
-    is its own. While nothing of that is here, products are made whose operands are at hand: of sums
-    for others first. Tiles come one after another, in the order in which they are needed.
+    What others wait for comes first, as soon as all its tiles are here, each sum whole, those that
+    go to other nodes before those that stay on this one; then what is its own, behind which the
+    last of them are on their way. While nothing of that is here, products are made whose operands
+    are at hand: sums for others from tiles of ranks near by, then what needs this rank's alone.
+    Tiles come one after another, in the order in which they are needed.
     """
+    near = problem.near(rank)
+    far = lambda product: product.beyond(near)
     sums: dict[tuple, list[Work]] = {}
     for product in products:
         sums.setdefault(product.c.key, []).append(product)
     leave = [each for each in sums.values() if each[0].c.owner != rank]
+    leave.sort(key=lambda each: each[0].c.owner in near)
     turns: dict[tuple | None, int] = {}
     for product in products:
         turns.setdefault(launch(product), len(turns))
     stay = [product for product in products if product.c.owner == rank]
     stay.sort(key=lambda product: turns[launch(product)])  # parts of a kernel follow each other
-    due = [*leave, *([product] for product in stay if product.far(rank))]
-    product_s, get_s = _seconds(products, rank, problem, machine)
+    due = [*leave, *([product] for product in stay if product.beyond({rank}))]
+    product_s, get_s = _seconds(products, rank, problem, machine, widen)
     here, clock = {}, 0.0
-    for block in (block for each in due for product in each for block in product.far(rank)):
-        if block.key not in here:
-            clock += get_s(block)
-            here[block.key] = clock
-    at_hand = [product for each in (*leave, stay) for product in each if not product.far(rank)]
+    for block in (block for each in due for product in each for block in far(product)):
+        whole = widened(problem, rank, block, widen)
+        if whole.key not in here:
+            clock += get_s(whole)
+            here[whole.key] = clock
+        here[block.key] = here[whole.key]
+    at_hand = [product for each in leave for product in each if not far(product)]
+    at_hand += [product for product in stay if not product.beyond({rank})]
     order: dict[int, Work] = {}
     now, beside = 0.0, 0  # of those at hand, how many are made
 
@@ -560,9 +593,7 @@ def arranged(
         return product_s(product)
 
     for each in due:
-        arrival = max(
-            (here[block.key] for product in each for block in product.far(rank)), default=0.0
-        )
+        arrival = max((here[block.key] for product in each for block in far(product)), default=0.0)
         while now < arrival and beside < len(at_hand):
             now += make(at_hand[beside])
             beside += 1
@@ -575,7 +606,7 @@ def arranged(
 
 
 def _seconds(
-    products: list[Work], rank: int, problem: Problem, machine: Machine | None
+    products: list[Work], rank: int, problem: Problem, machine: Machine | None, widen: int
 ) -> tuple[Callable[[Work], float], Callable[[Block], float]]:
     """What a product, and the way of a block to this rank, take on a machine; without one in
     multiply-adds, all that the rank moves as long as all its products."""
@@ -587,12 +618,14 @@ def _seconds(
             lambda product: gemm_s(*product.c.shape, product.k, itemsize),
             lambda block: step_s(step_cost(machine, Get(block), rank, itemsize)),
         )
-    moved = {
-        block.key: block.size
-        for product in products
-        for block in (*product.a, *product.b, product.c)
-        if block.owner != rank
-    }
+    near = problem.near(rank)
+    moved = {}
+    for product in products:
+        if product.c.owner not in near:
+            moved[product.c.key] = product.c.size
+        for block in product.beyond(near):
+            whole = widened(problem, rank, block, widen)
+            moved[whole.key] = whole.size
     size = lambda product: product.c.size * product.k
     each = sum(map(size, products)) / max(1, sum(moved.values()))
     return size, lambda block: block.size * each

@@ -18,14 +18,14 @@ X and Y, the tile's p range at those of X, its q range at those of Y; every comb
 product whose three blocks lie in one tile each.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
 from drbench.program.problem import AXES, Operand, Problem
-from drbench.program.steps import Block
+from drbench.program.steps import Block, Part, Step
 from partitions import (
     Axis,
     Grid,
@@ -158,6 +158,51 @@ def keeps_rows(problem: Problem, stationary: str) -> bool:
     return all(
         (each.stored.cols.parts == 1) or each.name == stationary for each in (problem.a, problem.b)
     )
+
+
+def widened(problem: Problem, rank: int, block: Block, most: int) -> Block:
+    """What a rank fetches for a block: the whole rows of its tile, as it is stored, where those are
+    at most so many times as large, rounded down, and a message brings them; else the block.
+
+    Between nodes MPI moves what lies side by side without the core at the other end; rows that lie
+    apart that core packs, once it looks at MPI, and this rank unpacks them.
+
+    Examples
+    --------
+    >>> problem = Problem(8, 8, 8, 2, a="row")
+    >>> block = problem.a.block((4, 8), (0, 4))
+    >>> [widened(problem, 0, block, most) for most in (1, 2)]
+    [A[4:8, 0:4]@1, A[4:8, 0:8]@1]
+    >>> widened(problem.on_nodes([0, 0]), 0, block, 2)
+    A[4:8, 0:4]@1
+    """
+    if most < 2 or block.stored_shape[0] < 2 or problem.is_near(rank, block.owner):
+        return block
+    operand = problem.operand(block.matrix)
+    tile = operand.tile_block(block.tile, block.replica)
+    wide = rows_of(operand, block, tile)
+    return wide if block.size < wide.size < (most + 1) * block.size else block
+
+
+def rows_of(operand: Operand, block: Block, tile: Block) -> Block:
+    """The whole rows of a tile, as it is stored, that a block of it is part of."""
+    rows, cols = (block.row0, block.row1), (block.col0, block.col1)
+    if block.transposed:
+        rows = tile.row0, tile.row1
+    else:
+        cols = tile.col0, tile.col1
+    return operand.block(rows, cols, block.replica)
+
+
+def cut_out(token: Step, whole: Block, block: Block) -> Generator[Step, Step, Step]:
+    """The part of the copy of a block that a smaller one is."""
+    for axis, start, stop, first in (
+        (0, block.row0, block.row1, whole.row0),
+        (1, block.col0, block.col1, whole.col0),
+    ):
+        if stop - start < whole.shape[axis]:
+            token = yield Part(token, axis, start - first, stop - first)
+    return token
 
 
 def own_first_balances(problem: Problem, stationary: str) -> bool:

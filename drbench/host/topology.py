@@ -17,7 +17,7 @@ import threading
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import SHARED_MEMORY
+from drbench.common import SHARED_MEMORY, by_sockets
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
@@ -32,6 +32,9 @@ _MPI_TYPES = {
 #: What UCX is told of TCP where the environment says nothing: bytes that one call of the system,
 #: and one look at MPI, may move. Its own choice is 8 KiB out and 64 KiB in.
 _TCP = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
+#: Where Linux lists adapters that reach the memory of other hosts (InfiniBand, RoCE, Omni-Path;
+#: Slingshot).
+_ADAPTERS = ("/sys/class/infiniband", "/sys/class/cxi")
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 
@@ -52,6 +55,9 @@ class Topology:
         at least 1; the smallest over all.
     locks : RangeLocks
         Of the tiles on this node.
+    sockets : bool
+        Messages between nodes go through sockets (:func:`drbench.common.by_sockets`), by what any
+        of the ranks knows.
     """
 
     def __init__(self, comm: MPI.Comm):
@@ -62,6 +68,10 @@ class Topology:
         kernels = [share.kernel for share in found]
         self._crowds = crowds(lowest, found) | crowds(kernels, found)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._crowds)
+        hosts = comm.allgather((os.uname().nodename, any(map(os.path.exists, _ADAPTERS))))
+        self.sockets = comm.allreduce(
+            by_sockets(os.environ, len(dict(hosts)), all(has for _, has in hosts)), MPI.LOR
+        )
         self._groups: dict[Group, MPI.Comm] = {}
         self.locks = RangeLocks(self.node)
 

@@ -1,6 +1,7 @@
 """The problem: C = α·op(A)·op(B) + β·C with a partition for each matrix, bound to a number of
 ranks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from drbench.errors import UsageError
@@ -209,6 +210,9 @@ class Problem:
     mixture : Mixture, optional
         Each row is multiplied by the matrices of the experts it is routed to. Then m counts tokens;
         :mod:`partitions.mixture` has the shapes of A, B and C.
+    nodes : tuple of int
+        For each rank the node that it is on, where ranks are on several; empty where they are not,
+        or nobody knows.
 
     Raises
     ------
@@ -235,6 +239,7 @@ class Problem:
     updates: bool = False
     mixture: Mixture | None = None
     gaps: str = ""
+    nodes: tuple[int, ...] = ()
 
     def __post_init__(self):
         for name in ("m", "n", "k", "nprocs"):
@@ -265,6 +270,27 @@ class Problem:
     def with_gaps(self, names: str = "ABC") -> "Problem":
         """The same problem, with ``gaps`` in these matrices."""
         return replace(self, gaps=names)
+
+    def on_nodes(self, nodes: Sequence[int]) -> "Problem":
+        """The same problem on ranks of these nodes.
+
+        Examples
+        --------
+        >>> problem = Problem(8, 8, 8, 4)
+        >>> [sorted(each.near(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
+        [[2], [0, 2]]
+        """
+        return replace(self, nodes=tuple(nodes))
+
+    def near(self, rank: int) -> set[int]:
+        """The ranks of the node of a rank, as far as ``nodes`` tells: itself at least."""
+        if not self.nodes:
+            return {rank}
+        return {other for other, node in enumerate(self.nodes) if node == self.nodes[rank]}
+
+    def is_near(self, one: int, two: int) -> bool:
+        """Whether two ranks are one, or known to be on one node."""
+        return one == two or bool(self.nodes) and self.nodes[one] == self.nodes[two]
 
     def operand(self, name: str) -> Operand:
         """A, B or C by name."""

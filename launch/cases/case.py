@@ -7,7 +7,7 @@ fields that it names alike.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -652,41 +652,53 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     return taker, problem, options
 
 
-def bound_on(case: Case, ranks: int, several: bool) -> tuple[Any, Problem, dict]:
-    """The same where the ranks' nodes are known: one, or ``several``. Every plan, prediction and
-    run of ranks on known nodes asks this, so that all mean the same program.
+def bound_on(case: Case, node_of: Sequence[int], sockets: bool) -> tuple[Any, Problem, dict]:
+    """The same where the node of each rank is known, and whether ``sockets`` join nodes. Every
+    plan, prediction and run of ranks on known nodes asks this, so that all mean the same program.
 
     Examples
     --------
     >>> case = Case(8, 8, 8, options={"stationary": "B"})
-    >>> [bound_on(case, 4, several)[2] for several in (False, True)]
-    [{'stationary': 'B'}, {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}]
+    >>> for node_of in [0, 0, 0, 0], [0, 0, 2, 2]:
+    ...     _, problem, options = bound_on(case, node_of, False)
+    ...     print(options, problem.nodes)
+    {'stationary': 'B'} ()
+    {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto', 'widen': 'auto'} (0, 0, 2, 2)
     """
-    algorithm, problem, options = bound(case, ranks)
-    if several and case.backend == "numpy" and case.algorithm not in PEERS:
-        options = by_messages(algorithm, options)
+    algorithm, problem, options = bound(case, len(node_of))
+    if len({*node_of}) > 1 and case.backend == "numpy" and case.algorithm not in PEERS:
+        return algorithm, *by_messages(algorithm, problem, options, node_of, sockets)
     return algorithm, problem, options
 
 
-def by_messages(algorithm, options: dict) -> dict:
-    """The options, with what suits ranks of several nodes where nothing like it is asked for.
+def by_messages(
+    algorithm, problem: Problem, options: dict, node_of: Sequence[int], sockets: bool
+) -> tuple[Problem, dict]:
+    """A problem on ranks of several nodes, and the options with what suits them where nothing like
+    it is asked for.
 
     Whole rows of tiles are fetched, which lie side by side, and sums are pushed: MPI moves both
     without the core of the rank at the other end. What is packed by a datatype, and what is
-    accumulated, it does not.
+    accumulated, it does not. So rows are fetched whole even where a rank needs a part of each,
+    unless it is ``sockets`` that join nodes: there each byte costs both cores as much as packing.
 
     Examples
     --------
-    >>> by_messages(get_algorithm("universal"), {"stationary": "B"})
+    >>> universal, problem = get_algorithm("universal"), Problem(8, 8, 8, 2)
+    >>> by_messages(universal, problem, {"stationary": "B"}, [0, 1], True)[1]
     {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}
-    >>> by_messages(get_algorithm("universal"), {"chunk": 256})
+    >>> by_messages(universal, problem, {"chunk": 256}, [0, 1], False)[1]
     {'chunk': 256}
     """
+    if not algorithm.one_sided:
+        return problem, options
+    problem = problem.on_nodes(node_of)
     kinds = {"fetch", "signals", "order", "schedule", "chunk", "tile", "assemble", "steal"}
     asked = {name for name in kinds & {*options} if options[name] not in (None, False, "auto")}
     if "fetch" not in algorithm.options or asked:
-        return options
-    return options | {"fetch": "rows", "signals": "auto"}
+        return problem, options
+    found = options | {"fetch": "rows", "signals": "auto"}
+    return problem, found if sockets else found | {"widen": options.get("widen", "auto")}
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:

@@ -212,23 +212,32 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
     )
 
 
-def on_several_nodes(machine: Machine, ranks: int) -> bool:
-    """Whether ranks that compute on cores have links between nodes, too, by the machine as a case
-    sees it.
+def nodes_on(machine: Machine, ranks: int) -> tuple[list[int], bool]:
+    """For each rank that computes on cores the first one on its node, by the machine as a case sees
+    it, and whether sockets join nodes; of ranks that do not, all are on one.
 
     Examples
     --------
     >>> from launch.cases.machine_models import find_machine
-    >>> seen = find_machine("lumic").for_transport(parse_transport("rma"))
-    >>> on_several_nodes(seen, 8), on_several_nodes(seen, 16)
-    (False, True)
-    >>> on_several_nodes(find_machine("h100x8"), 16)
-    False
+    >>> nodes_on(find_machine("lumic").for_transport(parse_transport("auto")), 16)
+    ([0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8], False)
+    >>> nodes_on(find_machine("h100x8"), 16) == ([0] * 16, False)
+    True
     """
-    near = {"throttled", *machine.sources.get("transports", ())}
-    return machine.adds_on_core and any(
-        machine.link(0, rank).name not in near for rank in range(1, ranks)
-    )
+    if not machine.adds_on_core or ranks == 1:
+        return [0] * ranks, False
+    inside = {"throttled", *machine.sources.get("transports", ())}
+    found, first, sockets = [0], [0], False
+    for rank in range(1, ranks):
+        for other in first:
+            if (link := machine.link(other, rank)).name in inside:
+                found.append(other)
+                break
+            sockets |= link.sockets
+        else:
+            found.append(rank)
+            first.append(rank)
+    return found, sockets
 
 
 def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
@@ -241,8 +250,7 @@ def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
     """The algorithm of a case, its problem, the options that are settled on where the machine is
     what the case sees, and whether all is read in place there."""
-    several = on_several_nodes(machine, ranks)
-    return *bound_on(case, ranks, several), reads_in_place(machine, ranks)
+    return *bound_on(case, *nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 class Programs(NamedTuple):

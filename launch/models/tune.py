@@ -54,7 +54,7 @@ from .counts import counted, share_of
 from .predict import (
     Programs,
     by_times_of,
-    on_several_nodes,
+    nodes_on,
     predict_with,
     programs,
     programs_of,
@@ -192,7 +192,7 @@ class _ByModel:
         self.seen = seen_by(request.case, machine)
         self.memory_bytes = self.seen.memory_bytes
         self.in_place = reads_in_place(self.seen, request.ranks)
-        self.by_messages = on_several_nodes(self.seen, request.ranks)
+        self.nodes, self.sockets = nodes_on(self.seen, request.ranks)
         self.cuts = ("auto",) if self.in_place else ("auto", "none")
         self._made: tuple[str, Programs | None] = "", None
         self._numbers = {link.name: number for number, link in enumerate(self.seen.links)}
@@ -264,7 +264,7 @@ class _ByBytes:
     all, then of how many transfers they are."""
 
     machine, in_place, cuts, timed, classes = None, False, ("auto",), False, None
-    by_messages = False
+    nodes, sockets = (0,), False
 
     def __init__(self, request: TuneRequest):
         self.request = request
@@ -562,8 +562,9 @@ class _Search:
         request, ruler, found = self.request, self.ruler, self.found
         try:
             case, algorithm, problem, options = everywhere(case, request.ranks)
-            if ruler.by_messages:
-                options = by_messages(algorithm, options)
+            if len({*ruler.nodes}) > 1:
+                where = ruler.nodes, ruler.sockets
+                problem, options = by_messages(algorithm, problem, options, *where)
             settled = algorithm.settle(problem, ruler.in_place, **options)
             name = _name(algorithm, problem, settled)
             if name in self.programs:  # open options may come to the same

@@ -211,7 +211,7 @@ def _run(
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
-    algorithm, problem, options = bound_on(case, comm.size, topology.nodes > 1)
+    algorithm, problem, options = bound_on(case, topology.node_of, topology.sockets)
     problem = problem.with_gaps(_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)

@@ -112,6 +112,35 @@ def test_whole_rows_come_once_a_stationary_tile_where_all_of_them_are_needed(
                 assert ends[not block.transposed] == sides[not block.transposed]
 
 
+@settings(max_examples=80, deadline=None)
+@given(problems(), st.sampled_from("ABC"), st.integers(2, 5), st.integers(1, 4))
+def test_rows_of_other_nodes_come_whole_as_far_as_they_are_not_too_many(
+    problem, stationary, widen, each
+):
+    """What is more than is needed lies side by side with it, on another node, and is bounded."""
+    problem = problem.on_nodes([rank // each for rank in range(problem.nprocs)])
+    prove(problem, 1, stationary=stationary, fetch="rows", widen=widen)
+    for slices, wide in zip(
+        traces_of(problem, stationary=stationary, fetch="slice"),
+        traces_of(problem, stationary=stationary, fetch="rows", widen=widen),
+    ):
+        needed = {place for block in fetched(slices) for place in elements(block)}
+        for block in fetched(wide):
+            wanted = needed & {*elements(block)}
+            near = problem.is_near(block.owner, wide.rank)
+            assert wanted and (len(wanted) == block.size if near else True)
+            assert block.size < (widen + 1) * len(wanted)
+            low, high = problem.operand(block.matrix).partition.tile_bounds(block.tile)[
+                not block.transposed
+            ]
+            length = block.stored_shape[1]
+            assert len(wanted) == block.size or length == high - low
+
+
+def fetched(trace):
+    return [s.block for s in trace.steps if type(s) is Get and s.block.owner != trace.rank]
+
+
 def elements(block):
     for row in range(block.row0, block.row1):
         for col in range(block.col0, block.col1):
@@ -211,6 +240,8 @@ def test_products_take_parts_of_the_copy():
         ({"order": "cheapest", "signals": "always"}, "moves parts of tiles"),
         ({"fetch": "half"}, "fetch must be one of slice, tile"),
         ({"reduce": "both"}, "reduce must be one of pull, push"),
+        ({"widen": 2}, "--widen 2 is of whole rows, and --fetch is slice"),
+        ({"widen": 0, "fetch": "rows"}, "widen must be a whole number of at least 1"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options, words):

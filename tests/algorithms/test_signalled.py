@@ -189,6 +189,37 @@ def kinds_of(steps):
     return "".join(letter(step) for step in steps if type(step) in (Push, Gemm))
 
 
+def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hide_their_way():
+    """Ranks 0 and 2 are on one node: what needs the tiles of the other fills the wait for those of
+    ranks 1 and 3, which come in whole rows."""
+    problem = Problem(2048, 2048, 2048, 4, "row", "row", "row").on_nodes([0, 1, 0, 1])
+    settled = universal.settle(
+        problem, False, stationary="B", fetch="rows", signals="auto", widen="auto"
+    )
+    assert settled["signals"] == "always" and settled["widen"] == 4
+    for rank in range(4):
+        steps = universal.trace(problem, rank, **settled).steps
+        owners = [s.block.owner for s in steps if type(s) is Get and s.block.matrix == "A"]
+        assert owners == [(rank + 2) % 4, (rank + 1) % 4, (rank + 3) % 4, rank]
+        widths = [s.block.shape[1] for s in steps if type(s) is Get and s.block.matrix == "A"]
+        assert widths == [512, 2048, 2048, 512]
+        assert kinds_of(steps) == "gpgpgpG"
+
+
+@pytest.mark.parametrize("p, stationary", [*product((3, 4, 6), "AB"), (6, "C")])
+def test_ranks_of_several_nodes_that_fetch_whole_rows_are_exact(p, stationary):
+    chance = random.Random(f"{p} {stationary} nodes")
+    triples = [*product(KINDS[:4], repeat=3)]
+    for seed, texts in enumerate(chance.sample(triples, 6)):
+        texts = [f"{text}/c{chance.choice(divisors(p))}" for text in texts]
+        nodes = [chance.randrange(2) for _ in range(p)]
+        problem = Problem(9, 7, 8, p, *texts).on_nodes(nodes)
+        how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
+        traces = traces_of(problem, stationary, *how, widen=chance.choice((2, 4, 9)))
+        pairs_of(traces)
+        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
+
+
 def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():
     problem = Problem(4096, 4096, 4096, 2, "row", "row", "row")
     for each in traces_of(problem, "B", 512):

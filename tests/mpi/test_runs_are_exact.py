@@ -264,16 +264,21 @@ def test_with_row_blocks_everywhere_b_moves_once_to_every_other_rank(mpirun):
 
 
 def test_ranks_of_several_nodes_fetch_whole_rows_and_push_sums_unless_told_otherwise(mpirun):
-    sizes = {"m": 90, "n": 100, "k": 110, "iters": 2}
+    sizes = {"m": 92, "n": 100, "k": 112, "iters": 2}
     cases = [
         {**sizes, "a": "column", "b": "column", "c": "column", "stationary": "C"},
         {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B"},
         {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B", "signals": "never"},
     ]
     far = mpirun.cases(4, cases, situation="mixed")
+    tcp = mpirun.cases(4, cases, situation="remote")
     near = mpirun.cases(4, cases, situation="rma")
-    assert {out["status"] for out in far + near} == {"ok"}
-    assert [out["options"] for out in far] == ["fetch=rows", "signals=always;tile=23", None]
+    assert {out["status"] for out in far + near + tcp} == {"ok"}
+    signals = "signals=always;tile=23"
+    assert [out["options"] for out in far] == ["fetch=rows;widen=4", f"widen=4;{signals}", None]
+    assert [out["options"] for out in tcp] == ["fetch=rows", signals, None]
+    # all of A, twice to each node, and over TCP what is needed of it alone
+    assert (far[1]["get_bytes"], tcp[1]["get_bytes"]) == (4 * 2 * 92 * 112, 3 * 92 * 112)
     assert [out["options"] for out in near] == [None] * 3
     assert [bool(out["accumulate_bytes"]) for out in far] == [False, False, True]
 

@@ -28,9 +28,17 @@ def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
     reads, sums = (replace(case, transport=transport) for case in (READS, SUMS))
     assert settled(reads, 16)["fetch"] == "rows" and settled(sums, 16)["signals"] == "always"
     assert "fetch" not in settled(reads, 8) and "signals" not in settled(sums, 8)
+    assert {settled(each, 16)["widen"] for each in (reads, sums)} == {4}
     far, near = (predict(sums, LUMIC, ranks) for ranks in (16, 8))
     assert far.put_bytes > 0 == far.accumulate_bytes
     assert near.accumulate_bytes > 0 == near.put_bytes
+
+
+def test_no_more_is_fetched_than_is_needed_where_sockets_join_the_nodes():
+    slow = LUMIC.with_value("links.nic.sockets", True)
+    found = programs_of(READS, slow, 16)
+    assert found.settled["fetch"] == "rows" and "widen" not in found.settled
+    assert found.problem.nodes == (*[0] * 8, *[8] * 8)
 
 
 @pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"signals": "auto"}, {"assemble": "auto"}])
