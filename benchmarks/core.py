@@ -9,7 +9,7 @@ results/measured/NAME/performance. Every ratio is the median of interleaved pair
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
 8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, mixed 4, gather, reduce, sums,
-signals and signals_remote 2 each, sockets and pieces 1, planning and executor less than one.
+signals, signals_remote and widen 2 each, sockets and pieces 1, planning and executor less than one.
 """
 
 import argparse
@@ -21,8 +21,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -366,6 +367,55 @@ def sockets(size: int, repeats: str) -> Iterator[dict]:
         yield {"bar": 0.95, **row}
 
 
+def in_rounds(ways: dict[str, Callable[[], dict]]) -> Iterator[tuple[dict, ...]]:
+    """The records of two ways or more, which take turns, each round in another order."""
+    for turn in range(ROUNDS):
+        found = {how: ways[how]() for how in [*ways][:: 1 if turn % 2 else -1]}
+        yield tuple(found[how] for how in ways)
+
+
+def over(pairs: list[tuple[dict, ...]]) -> dict:
+    """The first of two over the second, each as a share of the roof beside it: median and range."""
+    ratios = [one["percent_of_roof"] / base["percent_of_roof"] for one, base in pairs]
+    return {
+        "ratio": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+        "rounds": len(ratios),
+        "status": max(each["status"] for pair in pairs for each in pair),
+    }
+
+
+def widen(size: int, repeats: str) -> Iterator[dict]:
+    """Rows of A of which each rank needs a part, fetched whole against packed by their owners: on
+    two virtual nodes, and over TCP. Of p ranks a row is p times what one needs of it."""
+    half = size // 2
+    for ranks, edge, where, env in (
+        (2, half, "virtual nodes", CLIQUES),
+        (4, half, "virtual nodes", CLIQUES),
+        (8, half, "virtual nodes", CLIQUES),
+        (8, size, "virtual nodes", CLIQUES),
+        (2, size, "TCP", REMOTE),
+    ):
+        words = "--preset row --stationary B --fetch rows --signals auto --threads 1 --roof"
+        words += f" --iters 6 --budget 0 -m {edge} -n {edge} -k {edge} --widen"
+        asked = ranks, *words.split()
+        pairs = list(
+            in_rounds({how: partial(run, *asked, how, env=env) for how in (str(ranks), "1")})
+        )
+        whole, packed = pairs[-1]
+        yield {
+            "case": f"row, S-B, {ranks} ranks, {where}",
+            "ranks": ranks,
+            "edge": edge,
+            "where": where,
+            **over(pairs),
+            "get_bytes": whole["get_bytes"],
+            "packed_get_bytes": packed["get_bytes"],
+            "command": whole["command"],
+        }
+
+
 def mixed(size: int, repeats: str) -> Iterator[dict]:
     """Four ranks on two virtual nodes of this machine, against the same ranks on one that reach
     each other by RMA: both in turn, each as a share of the roof measured beside it."""
@@ -378,14 +428,9 @@ def mixed(size: int, repeats: str) -> Iterator[dict]:
             presets = MIXED_TILES if layout == "misaligned" else PRESETS[layout]
             words = f"--stationary {stationary} --threads 1 --roof --iters 6 --budget 0"
             words += f" -m {m} -n {n} -k {k} --a {presets[0]} --b {presets[1]} --c {presets[2]}"
-            took: dict[str, list[dict]] = {"mixed": [], "one": []}
-            for turn in range(ROUNDS):
-                for how in [*took][:: 1 if turn % 2 else -1]:
-                    more = () if how == "mixed" else ("--transport", "rma")
-                    env = CLIQUES if how == "mixed" else None
-                    took[how].append(run(4, *words.split(), *more, env=env))
-            pairs = list(zip(took["mixed"], took["one"]))
-            ratios = [one["percent_of_roof"] / base["percent_of_roof"] for one, base in pairs]
+            one_node = partial(run, 4, *words.split(), "--transport", "rma")
+            ways = {"mixed": partial(run, 4, *words.split(), env=CLIQUES), "one": one_node}
+            pairs = list(in_rounds(ways))
             (far, near), moved = pairs[-1], ("direct_bytes", "get_bytes", "put_bytes")
             yield {
                 "case": f"{layout}, S-{stationary}",
@@ -393,12 +438,8 @@ def mixed(size: int, repeats: str) -> Iterator[dict]:
                 "n": n,
                 "k": k,
                 "bar": 0.93,
-                "ratio": statistics.median(ratios),
-                "low": min(ratios),
-                "high": max(ratios),
-                "rounds": len(ratios),
-                "status": max(each["status"] for pair in pairs for each in pair),
-                **{f"{how}_median_s": each[-1]["median_s"] for how, each in took.items()},
+                **over(pairs),
+                **{f"{how}_median_s": each["median_s"] for how, each in zip(ways, pairs[-1])},
                 **{name: far[name] for name in (*moved, "accumulate_bytes")},
                 **{f"one_{name}": near[name] for name in (*moved, "accumulate_bytes")},
                 "command": far["command"],
@@ -443,6 +484,7 @@ SECTIONS = {
         small,
         sockets,
         mixed,
+        widen,
         pieces,
         planning,
         executor,
