@@ -15,7 +15,7 @@ from partitions import Grid, LayoutError, parse_grid, part, summed
 from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
 from .congruence import alike
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
-from .signalled import LEAST, cuts, signalled, slots, tile_of
+from .signalled import LEAST, cuts, sent, signalled, slots, tile_of
 from .slicing import (
     ORDERS,
     Product,
@@ -40,7 +40,10 @@ from .slicing import (
 _CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
 
 #: What is fetched of another rank's tile.
-FETCH = ("slice", "tile", "rows")
+FETCH = ("slice", "tile", "rows", "sent")
+
+#: What others need is sent on so many ranks at most: each plans the products of all.
+_SENDERS = 64
 
 #: With ``--signals auto`` slots may take as much memory as a rank's tiles, this many times.
 _SLOTS = 1
@@ -104,13 +107,18 @@ def settle(
             f"--steal moves products away from who holds most, --grid {found} deals them anew. "
             "Leave one of them out."
         )
+    given = chunk if type(chunk) is int else None
+    if fetch == "sent":  # as far as there are signals, and slots go
+        plain = order == "offset" and not steal
+        how = signals, schedule, str(found) if found else None, given, plain
+        if why_no_signals(problem, stationary, in_place, *how, sends=True):
+            fetch = "rows"
     widest = _WIDEST if widen == "auto" else int(widen)
     if widest > 1 and fetch != "rows" and signals == "never":
         raise UsageError(
             f"--widen {widen} is of whole rows, and --fetch is {fetch}. Use --fetch rows, or leave "
             "it out."
         )
-    given = chunk if type(chunk) is int else None
     if signals == "always" and given:
         raise UsageError(
             "--chunk cuts what is moved without signals, with signals it is cut by --tile. Use "
@@ -175,16 +183,17 @@ def settle(
             "operations. Leave one of them out."
         )
     how = signals, schedule, settled.get("grid"), given, plain and not steal
-    if why_no_signals(problem, stationary, in_place, *how):
+    if why_no_signals(problem, stationary, in_place, *how, fetch == "sent"):
         return settled
     if tile or not in_place:
-        if fetch == "rows" and not tile:  # every message costs its core some time
+        if fetch in ("rows", "sent") and not tile:  # every message costs its core some time
             tile = max(4 * LEAST, 2 * tile_of(problem, stationary, None, found))
             if cuts_rows(problem, stationary):
                 tile = max(problem.m, problem.n, problem.k)
         tile = tile_of(problem, stationary, tile, found)
-    for name in ("assemble", "fetch"):
-        settled.pop(name, None)
+    settled.pop("assemble", None)
+    if fetch != "sent":
+        settled.pop("fetch", None)
     return settled | {"chunk": None, "signals": "always"} | ({"tile": tile} if tile else {})
 
 
@@ -272,8 +281,9 @@ def _why_signals(problem: Problem, in_place: bool, settled: dict, **options) -> 
     if not _signals(**settled):
         chunk = options.get("chunk")
         given = chunk if type(chunk) is int else None
-        plain = not {"fetch", "order", "steal"} & {*settled}
-        how = asked, settled["schedule"], settled.get("grid"), given, plain
+        sends = options.get("fetch") == "sent"
+        plain = not {"order", "steal"} & {*settled} and (sends or "fetch" not in settled)
+        how = asked, settled["schedule"], settled.get("grid"), given, plain, sends
         return [f"no signals: {why_no_signals(problem, stationary, in_place, *how)}"]
     grid = _grid(problem, stationary, settled.get("grid"))
     everyone = range(problem.nprocs)
@@ -287,6 +297,9 @@ def _why_signals(problem: Problem, in_place: bool, settled: dict, **options) -> 
         if most
         else "no slots, for no rank adds to the tiles of another"
     )
+    if settled.get("fetch") == "sent":
+        most = max(sent(problem, stationary, grid)) * problem.itemsize
+        held += f"; {most} bytes of A and B are sent to a rank at most, for sockets join the nodes"
     return [f"signalled: {cut}; {held}"]
 
 
@@ -299,9 +312,10 @@ def why_no_signals(
     grid: str | None = None,
     chunk: int | None = None,
     plain: bool = True,
+    sends: bool = False,
 ) -> str | None:
     """Why ``--signals`` has none, in words; None if it has. ``plain``: slices are fetched, in the
-    usual order.
+    usual order; ``sends``: or sent, so that operands have slots, too.
 
     Examples
     --------
@@ -322,17 +336,23 @@ def why_no_signals(
     if not plain:
         return "--fetch tile, --order and --steal are of products without them"
     by = _grid(problem, stationary, grid)
-    if result_stays(problem, stationary, on_grid(problem, stationary, by) if by else None):
+    if not sends and result_stays(
+        problem, stationary, on_grid(problem, stationary, by) if by else None
+    ):
         return "no rank adds to the tiles of another"
     if in_place:
         return "every tile is read and added to in place"
-    sizes = problem.itemsizes["C"]
-    elements = slots(problem, stationary, by)
-    needed, rank = max((each, rank) for rank, each in enumerate(elements))
+    if sends and problem.nprocs > _SENDERS:
+        return f"{problem.nprocs} ranks are more than {_SENDERS}, which send each other operands"
+    sizes = problem.itemsizes
+    operands = sent(problem, stationary, by) if sends else [0] * problem.nprocs
+    sums = slots(problem, stationary, by)
+    held = [x * sizes["A"] + y * sizes["C"] for x, y in zip(operands, sums)]
+    needed, rank = max((each, rank) for rank, each in enumerate(held))
     tiles = sum(problem.tile_bytes(rank).values())
-    if needed * sizes > _SLOTS * tiles:
+    if needed > _SLOTS * tiles:
         return (
-            f"the slots of rank {rank} would take {needed * sizes} bytes, more than {_SLOTS} times "
+            f"the slots of rank {rank} would take {needed} bytes, more than {_SLOTS} times "
             f"the {tiles} of its tiles"
         )
     return None
@@ -454,8 +474,9 @@ OPTIONS = (
         help="what is fetched of another rank's tile. slice: the part that a product takes; tile: "
         "all of it, once, and products take slices of the copy (as in the paper, §4.2); rows: "
         "whole rows of it where the rank needs all of them, which lie side by side, so that no "
-        "rank packs them.",
-        says="slice; rows for runs on several nodes",
+        "rank packs them; sent: its owner sends the part at once, where there are signals and "
+        "slots take no more than a rank's tiles, else rows.",
+        says="slice; for runs on several nodes rows, or sent if sockets join them",
     ),
     Option(
         "widen",
@@ -540,7 +561,7 @@ def program(
     fetch : str
         ``"slice"``: of another rank's tile what a product takes is fetched; ``"tile"``: all of it,
         once, and kept for all products that take slices of it (paper, §4.2); ``"rows"``: whole rows
-        of it where the rank needs all of them.
+        of it where the rank needs all of them; ``"sent"``: owners send it, with signals.
     widen : int
         With ``"rows"``: also where they are at most so many times what the rank needs
         (:func:`~algorithms.universal.slicing.widened`).
@@ -558,7 +579,8 @@ def program(
     stationary = settled["stationary"]
     grid = _grid(problem, stationary, settled.get("grid"))
     if _signals(**settled):
-        how = settled.get("tile"), machine, grid, settled.get("widen", 1)
+        sends = settled.get("fetch") == "sent"
+        how = settled.get("tile"), machine, grid, settled.get("widen", 1), sends
         stays, steps = True, signalled(problem, rank, stationary, *how)
     else:
         work = _work(problem, settled)

@@ -105,6 +105,7 @@ def signalled(
     machine: Machine | None = None,
     grid: Grid | None = None,
     widen: int = 1,
+    sent: bool = False,
 ) -> Iterator[Step]:
     """The steps of one rank, but for what replicas do with each other.
 
@@ -123,6 +124,9 @@ def signalled(
         Who multiplies what, where that does not go by the tiles of the stationary matrix.
     widen : int
         As of :func:`~algorithms.universal.slicing.widened`.
+    sent : bool
+        What ranks of other nodes need of this rank's tiles it sends them before all else, in the
+        order in which they need it, and nobody fetches.
 
     Examples
     --------
@@ -141,11 +145,19 @@ def signalled(
     left = Counter(product.c.key for product in products if product.c.owner != rank)
     held: dict[tuple, Step] = {}
     sums: dict[tuple, Step] = {}
+    if sent:
+        for other, block in everyone.wanted(rank):
+            own = yield Get(block)
+            yield Push(own, other, block.key)
+    near = problem.near(rank)
     for product in products:
         operands = []
         for axis, blocks in ((1, product.a), (0, product.b)):
             for block in blocks:
                 if block.key in held:
+                    continue
+                if sent and block.owner not in near:
+                    held[block.key] = yield Await(block.owner, block.key, block)
                     continue
                 whole = widened(problem, rank, block, widen)
                 if whole.key not in held:
@@ -187,6 +199,23 @@ def slots(problem: Problem, stationary: str, grid: Grid | None = None) -> list[i
             for owner, elements in held[region].items():
                 if owner != rank:
                     found[owner] += elements
+    return found
+
+
+def sent(problem: Problem, stationary: str, grid: Grid | None = None) -> list[int]:
+    """Elements of A and B that ranks of other nodes send each rank, if they are sent.
+
+    Examples
+    --------
+    >>> sent(Problem(8, 8, 8, 2, a="row", b="row", c="row"), "C")
+    [32, 32]
+    """
+    found = []
+    for rank in range(problem.nprocs):
+        products = _sliced(problem, rank, stationary, _work(problem, stationary, grid))
+        blocks = {each.key: each for one in products for each in (one.a, one.b)}
+        near = problem.near(rank)
+        found.append(sum(each.size for each in blocks.values() if each.owner not in near))
     return found
 
 
@@ -323,6 +352,16 @@ class _Everyone:
                 found.setdefault(c.owner, []).append((turn, c))
             self._pushed[rank] = found
         return self._pushed[rank]
+
+    def wanted(self, rank: int) -> list[tuple[int, Block]]:
+        """What ranks of other nodes need of a rank's tiles, as (rank, block), in the order in which
+        they do."""
+        p, found = self.problem.nprocs, []
+        for other in {*range(p)} - self.problem.near(rank):
+            blocks = (each for one in self.products(other) for each in (*one.a, *one.b))
+            mine = {each.key: each for each in blocks if each.owner == rank}
+            found += [(x, (other - rank) % p, other, each) for x, each in enumerate(mine.values())]
+        return [(other, each) for *_, other, each in sorted(found, key=itemgetter(0, 1))]
 
     def coming(self, rank: int) -> list[tuple[int, Block]]:
         """What others push into a rank's tiles of C, as (source, block), in the order in which it

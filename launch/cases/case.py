@@ -679,14 +679,16 @@ def by_messages(
 
     Whole rows of tiles are fetched, which lie side by side, and sums are pushed: MPI moves both
     without the core of the rank at the other end. What is packed by a datatype, and what is
-    accumulated, it does not. So rows are fetched whole even where a rank needs a part of each,
-    unless it is ``sockets`` that join nodes: there each byte costs both cores as much as packing.
+    accumulated, it does not. So rows are fetched whole even where a rank needs a part of each.
+    Where ``sockets`` join nodes the cores of both ends move each byte; there a message goes from
+    its array into the socket and from there into its place, but a get is copied once more at each
+    end, so operands are sent instead of fetched.
 
     Examples
     --------
     >>> universal, problem = get_algorithm("universal"), Problem(8, 8, 8, 2)
     >>> by_messages(universal, problem, {"stationary": "B"}, [0, 1], True)[1]
-    {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto'}
+    {'stationary': 'B', 'fetch': 'sent', 'signals': 'auto'}
     >>> by_messages(universal, problem, {"chunk": 256}, [0, 1], False)[1]
     {'chunk': 256}
     """
@@ -697,7 +699,7 @@ def by_messages(
     asked = {name for name in kinds & {*options} if options[name] not in (None, False, "auto")}
     if "fetch" not in algorithm.options or asked:
         return problem, options
-    found = options | {"fetch": "rows", "signals": "auto"}
+    found = options | {"fetch": "sent" if sockets else "rows", "signals": "auto"}
     return problem, found if sockets else found | {"widen": options.get("widen", "auto")}
 
 
