@@ -394,7 +394,6 @@ def widen(size: int, repeats: str) -> Iterator[dict]:
         (2, half, "virtual nodes", CLIQUES),
         (4, half, "virtual nodes", CLIQUES),
         (8, half, "virtual nodes", CLIQUES),
-        (8, size, "virtual nodes", CLIQUES),
         (2, size, "TCP", REMOTE),
     ):
         words = "--preset row --stationary B --fetch rows --signals auto --threads 1 --roof"

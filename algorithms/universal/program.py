@@ -45,12 +45,13 @@ FETCH = ("slice", "tile", "rows", "sent")
 #: What others need is sent on so many ranks at most: each plans the products of all.
 _SENDERS = 64
 
-#: With ``--signals auto`` slots may take as much memory as a rank's tiles, this many times.
+#: With ``--signals auto`` slots may take as much memory as a rank's tiles, this many times: those
+#: of sums, and with ``--fetch sent`` those of operands.
 _SLOTS = 1
 
 #: With ``--widen auto`` whole rows are at most so many times what is needed of them. Twice and four
-#: times the bytes took less time than packed ones between virtual nodes of 2 and 4 ranks, eight
-#: times of 8 ranks less or more, by the size of the problem (docs/performance.md).
+#: times the bytes took less time than packed ones between virtual nodes of 2 and 4 ranks; eight
+#: times, of 8 ranks, are not told apart from packed ones (docs/performance.md).
 _WIDEST = 4
 
 
@@ -347,7 +348,7 @@ def why_no_signals(
     sizes = problem.itemsizes
     operands = sent(problem, stationary, by) if sends else [0] * problem.nprocs
     sums = slots(problem, stationary, by)
-    held = [x * sizes["A"] + y * sizes["C"] for x, y in zip(operands, sums)]
+    held = [max(x * sizes["A"], y * sizes["C"]) for x, y in zip(operands, sums)]
     needed, rank = max((each, rank) for rank, each in enumerate(held))
     tiles = sum(problem.tile_bytes(rank).values())
     if needed > _SLOTS * tiles:
@@ -475,7 +476,7 @@ OPTIONS = (
         "all of it, once, and products take slices of the copy (as in the paper, §4.2); rows: "
         "whole rows of it where the rank needs all of them, which lie side by side, so that no "
         "rank packs them; sent: its owner sends the part at once, where there are signals and "
-        "slots take no more than a rank's tiles, else rows.",
+        "what is sent to a rank takes no more than its tiles, else rows.",
         says="slice; for runs on several nodes rows, or sent if sockets join them",
     ),
     Option(

@@ -215,9 +215,43 @@ def test_ranks_of_several_nodes_that_fetch_whole_rows_are_exact(p, stationary):
         nodes = [chance.randrange(2) for _ in range(p)]
         problem = Problem(9, 7, 8, p, *texts).on_nodes(nodes)
         how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
-        traces = traces_of(problem, stationary, *how, widen=chance.choice((2, 4, 9)))
-        pairs_of(traces)
-        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
+        fetched = traces_of(problem, stationary, *how, widen=chance.choice((2, 4, 9)))
+        sent = traces_of(problem, stationary, *how, fetch="sent")
+        for traces in (fetched, sent):
+            pairs_of(traces)
+            assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
+        assert all(
+            problem.is_near(step.block.owner, trace.rank)
+            for trace in sent
+            for step in trace.steps
+            if type(step) is Get
+        )
+
+
+def test_what_is_sent_is_what_would_be_fetched_and_bounded_by_the_tiles():
+    problem = Problem(64, 64, 64, 2, "column", "row", "row")
+    options = {"stationary": "C", "fetch": "sent", "signals": "auto"}
+    settled = universal.settle(problem, False, **options)
+    assert (settled["fetch"], settled["signals"]) == ("sent", "always")
+    assert universal.settle(problem, False, **settled) == settled
+    sent, fetched = (
+        [traffic(universal.trace(problem, rank, **how)).counters for rank in range(2)]
+        for how in (settled, {"stationary": "C"})
+    )
+    moved = 4 * (32 * 32 + 32 * 64)
+    assert [each["put_bytes"] for each in sent] == [moved] * 2
+    assert [each["get_bytes"] for each in fetched] == [moved] * 2
+    (told,) = universal.why(problem, False, **options)
+    assert told.endswith(
+        f"; {moved} bytes of A and B are sent to a rank at most, for sockets join the nodes"
+    )
+    # where C is not the largest part of what a rank has, not; nor on too many ranks to plan for
+    for ranks, k, why in ((4, 512, "would take"), (65, 65, "more than 64")):
+        large = Problem(64, 65, k, ranks, "column", "row", "row")
+        assert universal.settle(large, False, **options)["fetch"] == "rows"
+        assert why in universal.why(large, False, **options)[0]
+    assert "signals" not in universal.settle(problem, True, **options)
+    assert universal.settle(problem, False, **options | {"signals": "never"})["fetch"] == "rows"
 
 
 def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():

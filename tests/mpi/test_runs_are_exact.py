@@ -276,9 +276,15 @@ def test_ranks_of_several_nodes_fetch_whole_rows_and_push_sums_unless_told_other
     assert {out["status"] for out in far + near + tcp} == {"ok"}
     signals = "signals=always;tile=23"
     assert [out["options"] for out in far] == ["fetch=rows;widen=4", f"widen=4;{signals}", None]
-    assert [out["options"] for out in tcp] == ["fetch=rows", signals, None]
-    # all of A, twice to each node, and over TCP what is needed of it alone
-    assert (far[1]["get_bytes"], tcp[1]["get_bytes"]) == (4 * 2 * 92 * 112, 3 * 92 * 112)
+    assert [out["options"] for out in tcp] == ["fetch=rows", f"fetch=sent;{signals}", None]
+    # all of A, twice to each node, and over TCP what is needed of it is sent beside the sums
+    sums = 4 * 3 * 92 * 100
+    assert (far[1]["get_bytes"], far[1]["put_bytes"]) == (4 * 2 * 92 * 112, sums)
+    assert (tcp[1]["get_bytes"], tcp[1]["put_bytes"]) == (0, sums + 3 * 92 * 112)
+    outer = {**sizes, "a": "column", "b": "row", "c": "row", "stationary": "C"}
+    (alone,) = mpirun.cases(2, [outer], situation="remote")
+    assert alone["status"] == "ok" and alone["options"].startswith("fetch=sent;signals=always")
+    assert (alone["get_bytes"], alone["put_bytes"]) == (0, 2 * 4 * (46 * 56 + 56 * 100))
     assert [out["options"] for out in near] == [None] * 3
     assert [bool(out["accumulate_bytes"]) for out in far] == [False, False, True]
 

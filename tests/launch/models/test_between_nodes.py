@@ -34,11 +34,13 @@ def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
     assert near.accumulate_bytes > 0 == near.put_bytes
 
 
-def test_no_more_is_fetched_than_is_needed_where_sockets_join_the_nodes():
+def test_operands_are_sent_as_far_as_slots_go_where_sockets_join_the_nodes():
     slow = LUMIC.with_value("links.nic.sockets", True)
     found = programs_of(READS, slow, 16)
     assert found.settled["fetch"] == "rows" and "widen" not in found.settled
     assert found.problem.nodes == (*[0] * 8, *[8] * 8)
+    assert programs_of(SUMS, slow, 16).settled["fetch"] == "sent"
+    assert predict(SUMS, slow, 16).put_bytes > predict(SUMS, LUMIC, 16).put_bytes
 
 
 @pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"signals": "auto"}, {"assemble": "auto"}])
