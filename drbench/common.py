@@ -86,7 +86,7 @@ def by_sockets(environ: Mapping[str, str], hosts: int, adapters: bool) -> bool:
     environ : mapping
         Of the process.
     hosts : int
-        On how many the nodes are: virtual nodes are on one.
+        On how many the nodes are: virtual nodes are on one, containers on several.
     adapters : bool
         This host has some.
 

@@ -177,6 +177,7 @@ def core_mixed() -> str:
     )
 
 
+@block
 def core_widen() -> str:
     """Rows fetched whole against packed ones: the ratio, and MiB that all ranks fetch."""
     mib = lambda number: f"{number / 2**20:.0f}"

@@ -68,10 +68,9 @@ class Topology:
         kernels = [share.kernel for share in found]
         self._crowds = crowds(lowest, found) | crowds(kernels, found)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._crowds)
-        hosts = comm.allgather((os.uname().nodename, any(map(os.path.exists, _ADAPTERS))))
-        self.sockets = comm.allreduce(
-            by_sockets(os.environ, len(dict(hosts)), all(has for _, has in hosts)), MPI.LOR
-        )
+        hosts = len({(share.kernel, share.container) for share in found})
+        adapters = comm.allreduce(any(map(os.path.exists, _ADAPTERS)), MPI.LAND)
+        self.sockets = comm.allreduce(by_sockets(os.environ, hosts, adapters), MPI.LOR)
         self._groups: dict[Group, MPI.Comm] = {}
         self.locks = RangeLocks(self.node)
 
