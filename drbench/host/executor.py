@@ -651,7 +651,7 @@ class Executor(Frame):
                 np.copyto(value, source)
             self.bytes[step.counter] += nbytes
         else:
-            self.bytes["direct_bytes" if step.counter == "get_bytes" else step.counter] += nbytes
+            self.bytes[step.counted(True)] += nbytes
         self._done_in_place(t, "in", nbytes)
 
     def _start_gather(self, t: int) -> None:

@@ -433,8 +433,7 @@ class Frame:
             return
         if step.block.owner == self.rank or not throttled:
             self.resolved.append(step.index)
-            counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
-            self._resolved_bytes[counter] += self._nbytes(step.block)
+            self._resolved_bytes[step.counted(True)] += self._nbytes(step.block)
 
     def _own_view(self, block) -> np.ndarray:
         return self.matrices[block.matrix].view(block)

@@ -245,10 +245,8 @@ class _Run:
                     counters[step.counter] += each * moved_by_all(step) // len(step.group)
                     continue
                 for owner, elements in step.moved(rank.number):
-                    name = step.counter
-                    if name == "get_bytes" and self.route(owner, rank.number)[0].reads_in_place:
-                        name = "direct_bytes"
-                    counters[name] += each * elements
+                    in_place = self.route(owner, rank.number)[0].reads_in_place
+                    counters[step.counted(in_place)] += each * elements
         return counters
 
     def at(self, time: float, act, one=None, two=None) -> None:

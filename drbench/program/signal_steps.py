@@ -128,6 +128,7 @@ class Take(_Received):
     does = "fetch"
     kind = "offer"
     counter = "get_bytes"
+    views = True
 
     @property
     def owner(self) -> int:

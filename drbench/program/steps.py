@@ -210,6 +210,8 @@ class Step:
     computes = False
     #: Record counter the bytes of this step go to.
     counter: str | None = None
+    #: True if a rank that reaches what the step reads sees it where it is, without a copy.
+    views = False
     #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group;
     #: None for one-sided and local steps.
     group: Any = None
@@ -262,6 +264,11 @@ class Step:
             return []
         return [(self.block.owner, self.block.size)]
 
+    def counted(self, in_place: bool) -> str | None:
+        """The counter of its bytes, where the rank reaches what it reads (``in_place``) or not."""
+        seen = in_place and self.views and self.counter == "get_bytes"
+        return "direct_bytes" if seen else self.counter
+
     def lands(self, values: list, view: Callable) -> Any:
         """Where a compute writes if not into memory of its own: the value it adds onto or fills, or
         ``view(block)`` of an own tile; None for all else. ``values`` are those of the steps
@@ -312,6 +319,7 @@ class Get(Step):
     __slots__ = ("block",)
     does = "fetch"
     counter = "get_bytes"
+    views = True
 
     def __init__(self, block: Block):
         self.block = block
@@ -351,6 +359,7 @@ class Assemble(Get):
     """
 
     __slots__ = ("inputs", "onto", "row", "col")
+    views = False
     onto: Step
 
     def __init__(self, block: Block, panel: Scratch, row: int, col: int):

@@ -360,12 +360,7 @@ class Tables:
         """Bytes of the row that comes next, and of steps of several owners at once."""
         row = len(self.columns["kind"])
         moved = [
-            (
-                "direct_bytes"
-                if step.counter == "get_bytes" and self.route(owner, rank)[0].reads_in_place
-                else step.counter,
-                elements,
-            )
+            (step.counted(self.route(owner, rank)[0].reads_in_place), elements)
             for owner, elements in step.moved(rank)
         ]
         if len(moved) == 1:

@@ -291,6 +291,26 @@ def test_auto_says_what_it_came_to(drbench, mpich):
     assert mixed["options"] == predict(Case(30, 40, 50, *["column"] * 3), machine, 4).options
 
 
+def test_what_is_assembled_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(
+    drbench, mpich
+):
+    """Not read in place: a panel has it."""
+    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "--assemble"]
+    ran = drbench(
+        *("run", "-p", 4, *QUICK, *words, "always", "--stationary", "C", "--json"),
+        env={"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"},
+    ).json()
+    machine = find_machine("lumic")
+    for transport in ("direct", "rma"):
+        machine = machine.with_value(f"transports.{transport}.within", 2)
+    options = {"assemble": "always", "stationary": "C"}
+    case = Case(30, 40, 50, words[1], words[3], words[5], options=options)
+    told = predict(case, machine, 4)
+    assert ran["panel_bytes"] > 0
+    for name in ("get_bytes", "direct_bytes"):
+        assert ran[name] == getattr(told, name), name
+
+
 def test_a_roof_comes_with_the_ratio_and_its_interval(ended):
     record = ended(2, "roof").json()
     ends = [f"percent_of_roof{end}" for end in ("_min", "_low", "", "_high", "_max")]
