@@ -13,16 +13,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
-from drbench.model.folding.alike import Alike
 from drbench.program.direct import Lowering
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 from partitions import partition
 from partitions.mixture import Mixture, shapes
+
+if TYPE_CHECKING:
+    from drbench.model.folding.alike import Alike
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.

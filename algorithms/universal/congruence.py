@@ -9,10 +9,10 @@ depends on which of its pieces are its own, as they are not fetched, and on whet
 the one that the others are added to.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from drbench.model.folding.alike import Alike
 from drbench.program.problem import Operand, Problem
@@ -20,6 +20,9 @@ from drbench.program.steps import Step
 from partitions import Dealt, Partition
 
 from .slicing import roles
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Pieces of one matrix, of one rank, at most.
 _PIECES = 2048
@@ -67,6 +70,8 @@ class _Congruence:
 
     def _side(self, operand: Operand, beside: str, at: int, free: str) -> _Side | None:
         """That of X (``at`` 0) or Y (1); None if its tiles are not whole numbers of others."""
+        import numpy as np
+
         whole = self.still.partition.tile_shape[at]
         length = min(whole, _length(operand, beside))
         if whole % length or _length(operand, beside) % length:
@@ -86,12 +91,16 @@ class _Congruence:
 
     def own(self) -> np.ndarray:
         """(piece, rank) -> whether it lies in the rank's own tile."""
+        import numpy as np
+
         ranks = np.arange(self.problem.nprocs)
         owners = [side.owners.reshape(-1, len(ranks)) for side in self.sides]
         return np.concatenate(owners) == ranks
 
     def others(self, step: Step, rank: int) -> Sequence[int]:
         """As of :class:`~drbench.model.folding.alike.Alike`."""
+        import numpy as np
+
         block = step.block
         place = self.problem.c.partition
         own = _coords(place)[2]
@@ -128,6 +137,8 @@ def alike(problem: Problem, *, stationary: str, machine=None, **settled) -> Alik
     >>> alike(Problem(8, 8, 9, 4, *["column"] * 3), **how) is None
     True
     """
+    import numpy as np
+
     if {"grid", "steal"} & {*settled} or problem.mixture:
         return None
     if not all(_even(operand.partition) for operand in problem.operands):
@@ -175,6 +186,8 @@ def _length(operand: Operand, axis: str) -> int:
 
 def _coords(partition: Partition) -> np.ndarray:
     """(row, column, replica) of every rank: an array (3, rank)."""
+    import numpy as np
+
     places = partition.places
     sides = [np.array(side) for side in (places.rows, places.cols, places.replicas)]
     ranks = sides[0][:, None, None] + sides[1][:, None] + sides[2]

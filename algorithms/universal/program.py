@@ -46,8 +46,9 @@ FETCH = ("slice", "tile", "rows", "sent")
 _SENDERS = 64
 
 #: With ``--signals auto`` slots may take as much memory as a rank's tiles, this many times: those
-#: of sums, and with ``--fetch sent`` those of operands.
-_SLOTS = 1
+#: of sums, and with ``--fetch sent`` those of operands. On several nodes sums may take twice that:
+#: what MPI accumulates there waits for the core of its target.
+_SLOTS, _FAR_SLOTS = 1, 2
 
 #: With ``--widen auto`` whole rows are at most so many times what is needed of them. Twice and four
 #: times the bytes took less time than packed ones between virtual nodes of 2 and 4 ranks; eight
@@ -348,14 +349,18 @@ def why_no_signals(
     sizes = problem.itemsizes
     operands = sent(problem, stationary, by) if sends else [0] * problem.nprocs
     sums = slots(problem, stationary, by)
-    held = [max(x * sizes["A"], y * sizes["C"]) for x, y in zip(operands, sums)]
-    needed, rank = max((each, rank) for rank, each in enumerate(held))
-    tiles = sum(problem.tile_bytes(rank).values())
-    if needed > _SLOTS * tiles:
-        return (
-            f"the slots of rank {rank} would take {needed} bytes, more than {_SLOTS} times "
-            f"the {tiles} of its tiles"
-        )
+    most = _FAR_SLOTS if problem.nodes else _SLOTS
+    for times, held in (
+        (_SLOTS, [elements * sizes["A"] for elements in operands]),
+        (most, [elements * sizes["C"] for elements in sums]),
+    ):
+        needed, rank = max((each, rank) for rank, each in enumerate(held))
+        tiles = sum(problem.tile_bytes(rank).values())
+        if needed > times * tiles:
+            return (
+                f"the slots of rank {rank} would take {needed} bytes, more than {times} times "
+                f"the {tiles} of its tiles"
+            )
     return None
 
 

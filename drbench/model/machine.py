@@ -61,8 +61,8 @@ class Link:
         A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but
         counts as direct bytes.
     sockets : bool
-        Between nodes of ranks that compute on cores: those of both ends move every byte, so that
-        programs fetch no more of them to spare the owner's core packing (``--widen``).
+        Between nodes of ranks that compute on cores: those of both ends move every byte. Programs
+        send operands there (``--fetch sent``), and fetch no more than they need (``--widen``).
     core_bytes_per_s : float
         Rate at which the core that computes has to copy what it gets; inf where a copy engine moves
         the data.

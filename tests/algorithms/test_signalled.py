@@ -15,6 +15,7 @@ from signal_machine import SignalMachine, Stuck
 from algorithms import get_algorithm, meshslice
 from algorithms.universal import signalled
 from algorithms.universal.op_costs import BALANCE
+from algorithms.universal.program import why_no_signals
 from algorithms.universal.signalled import tile_of
 from algorithms.universal.slicing import on_grid, slices
 from drbench.errors import CaseFailed, UsageError
@@ -525,3 +526,15 @@ def test_slices_of_meshslice_are_the_elements_of_its_comb(seed):
             x for x in range(start, stop) if any(low <= x < high for low, high in teeth)
         ]
         assert all(high < low for (_, high), (low, _) in zip(ranges, ranges[1:]))
+
+
+def test_on_several_nodes_slots_of_sums_may_take_twice_the_memory_of_tiles():
+    """What MPI accumulates there waits for the core of its target."""
+    problem = Problem(128, 512, 128, 4, "column", "row", "block")
+    far = problem.on_nodes([0, 0, 2, 2])
+    told = why_no_signals(problem, "A", False)
+    assert told is not None and "more than 1 times" in told
+    assert why_no_signals(far, "A", False) is None
+    wide = Problem(128, 512, 16, 4, "column", "row", "block").on_nodes([0, 0, 2, 2])
+    told = why_no_signals(wide, "A", False)
+    assert told is not None and "more than 2 times" in told

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
-from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Get
 from launch.cases.case import Case, bound
@@ -80,7 +79,7 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
             case = on_triple(base, [named[x] for x in triple], "CBA"[which], way)
             case, *_ = everywhere(case, ranks)
             made = programs_of(replace(case, prefetch=draw.choice([1, 2, "all"])), machine, ranks)
-            found = simulate(made.traces, made.machine, prefetch=made.ahead)
+            found = made.simulator.run(made.ahead)
             least = bounds[(*triple, which)]
             assert 0 < least <= found.time_s * (1 + 1e-9), (case, least, found.time_s)
             tight.append(least / found.time_s)
