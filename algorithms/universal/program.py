@@ -110,17 +110,17 @@ def settle(
             "Leave one of them out."
         )
     given = chunk if type(chunk) is int else None
+    widest = _WIDEST if widen == "auto" else int(widen)
+    if widest > 1 and (fetch == "sent" or fetch != "rows" and signals == "never"):
+        raise UsageError(
+            f"--widen {widen} is of whole rows, and --fetch is {fetch}. Use --fetch rows, or leave "
+            "it out."
+        )
     if fetch == "sent":  # as far as there are signals, and slots go
         plain = order == "offset" and not steal
         how = signals, schedule, str(found) if found else None, given, plain
         if why_no_signals(problem, stationary, in_place, *how, sends=True):
             fetch = "rows"
-    widest = _WIDEST if widen == "auto" else int(widen)
-    if widest > 1 and fetch != "rows" and signals == "never":
-        raise UsageError(
-            f"--widen {widen} is of whole rows, and --fetch is {fetch}. Use --fetch rows, or leave "
-            "it out."
-        )
     if signals == "always" and given:
         raise UsageError(
             "--chunk cuts what is moved without signals, with signals it is cut by --tile. Use "

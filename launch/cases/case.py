@@ -689,6 +689,8 @@ def by_messages(
     >>> universal, problem = get_algorithm("universal"), Problem(8, 8, 8, 2)
     >>> by_messages(universal, problem, {"stationary": "B"}, [0, 1], True)[1]
     {'stationary': 'B', 'fetch': 'sent', 'signals': 'auto'}
+    >>> by_messages(universal, problem, {"widen": 2}, [0, 1], True)[1]
+    {'widen': 2, 'fetch': 'rows', 'signals': 'auto'}
     >>> by_messages(universal, problem, {"chunk": 256}, [0, 1], False)[1]
     {'chunk': 256}
     """
@@ -699,8 +701,9 @@ def by_messages(
     asked = {name for name in kinds & {*options} if options[name] not in (None, False, "auto")}
     if "fetch" not in algorithm.options or asked:
         return problem, options
-    found = options | {"fetch": "sent" if sockets else "rows", "signals": "auto"}
-    return problem, found if sockets else found | {"widen": options.get("widen", "auto")}
+    widen = options.get("widen", 1 if sockets else "auto")
+    found = options | {"fetch": "sent" if sockets and widen == 1 else "rows", "signals": "auto"}
+    return problem, found | {"widen": widen} if widen != 1 else found
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import home_of, layouts, prove, traces_of, universal
 
+from algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.plan.loads import transfers
 from drbench.program.problem import Problem
@@ -258,3 +259,10 @@ def test_whole_tiles_are_not_cut_nor_assembled_nor_sent_with_signals_unless_it_i
     assert universal.settle(problem, False, **options, chunk=512)["chunk"] == 512
     (told,) = universal.why(problem, False, **options)
     assert told == "no signals: --fetch tile, --order and --steal are of products without them"
+
+
+def test_whole_rows_are_not_sent():
+    """What is sent needs no room beside it: --widen would do nothing."""
+    problem = Problem(16, 16, 16, 4, "row", "row", "row").on_nodes([0, 0, 2, 2])
+    with pytest.raises(UsageError, match="--widen 2 is of whole rows, and --fetch is sent"):
+        get_algorithm("universal").settle(problem, False, fetch="sent", widen=2, signals="auto")
