@@ -14,9 +14,9 @@ half a round at scale 1.
 With ``--nodes 2`` four ranks on two virtual nodes of this machine (MPICH's cliques) take the place
 of the two: tiles are read in place inside a node, and cross by RMA. The machine file is made by
 ``calibrate --nodes`` on as many ranks, which share cores as those of the cases do. With
-``--each 1`` there is one rank a node: the same network, and no core that ranks share. A local
-product is timed between the repeats, and runs in which it was slow do not count: a shared machine
-may be half as fast for minutes, which no order of cases mends.
+``--each 1`` there is one rank a node: the same network, and no core that ranks share. The roof,
+local products alone, is timed between the repeats, and shares of the roof are compared: a shared
+machine may be half as fast for minutes as when it was calibrated, which no order of cases mends.
 
 On two ranks block and column are the same partition, so that up to eight cases are one program. How
 far apart these are measured is what the measurement cannot tell apart; a second pick is compared
@@ -50,7 +50,7 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
-from launch.studies.accuracy import CASE, beside, concordance
+from launch.studies.accuracy import CASE, at_calibrated_pace, beside, concordance
 from launch.studies.ledger import dealt
 from launch.sweeps.folder import opened
 from launch.sweeps.rounds import pooled
@@ -106,21 +106,6 @@ def merged(rows: list[Record]) -> Iterator[Record]:
         ok = [record for record in each if record.status == "ok"] or each[:1]
         row = pooled(ok)
         yield replace(row, iters=len(row.samples_s) or None, seed=None)
-
-
-def at_full_pace(rows: list[Record]) -> list[Record]:
-    """The rows beside whose repeats a local product (``local_gemm_s``), which is the same for all
-    of one problem, took no more than a tenth longer than in the fastest fifth of its rows: the
-    others are of minutes in which something else had the machine. Those without one count."""
-    shape = attrgetter("m", "n", "k")
-    timed: dict[tuple, list[float]] = {}
-    for row in rows:
-        if row.local_gemm_s:
-            timed.setdefault(shape(row), []).append(row.local_gemm_s)
-    full = {problem: sorted(each)[len(each) // 5] for problem, each in timed.items()}
-    return [
-        row for row in rows if not row.local_gemm_s or row.local_gemm_s <= 1.1 * full[shape(row)]
-    ]
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
@@ -217,6 +202,13 @@ def picks(pairs: DataFrame) -> Picks:
 def report(measured: DataFrame, predicted: DataFrame) -> None:
     """How far the prediction of each case is from its time, and what comes of going by it."""
     pairs = beside(measured, predicted)
+    if pairs.nodes.gt(1).any():
+        found = errors(pairs)
+        print(
+            f"of times: concordance {found.concordance:.3f}, error median {found.median:.1f} %, "
+            f"bias {found.bias:+.1f} %; all below is of shares of the roof"
+        )
+        pairs = beside(at_calibrated_pace(measured, predicted), predicted)
     print(f"{len(pairs)} cases measured and predicted, {len(measured) - len(pairs)} not ok")
     for shape, each in [((), pairs), *pairs.groupby(["m", "n", "k"], sort=False)]:
         found = errors(each)
@@ -272,7 +264,7 @@ def main() -> None:
         chosen.out / name for name in ("here.toml", "rounds.csv", "measured.csv", "predicted.csv")
     )
     scale = scale_of(chosen.scale, "--scale")
-    # repeats where ranks share cores have no end, and are compared with products beside them
+    # repeats where ranks share cores have no end, and are compared with the roof beside them
     more = {"budget": 0.0, "roof": True} if several else {}
     todo = cases(scale, transport, chosen.stationary, chosen.iters, model, **more)
     if not chosen.report_only:
@@ -296,10 +288,7 @@ def main() -> None:
                 Settings(ranks, environ=environ),
                 Watch(say, lambda record: append_csv(rows, record)),
             )
-        ran = read_csv(rows)
-        kept = at_full_pace(ran)
-        print(f"{len(ran) - len(kept)} of {len(ran)} runs fell into slow minutes of the machine")
-        write(measured, merged(kept))
+        write(measured, merged(read_csv(rows)))
     machine = find_machine(str(model))
     told = [predict(case, machine, ranks) for case in todo]
     if several:  # as records of runs say it

@@ -896,12 +896,17 @@ _NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank 
 def model_nodes() -> str:
     """How far the model is from ranks on two virtual nodes, by what their programs move."""
     from benchmarks.model import errors, held
+    from launch.studies.accuracy import at_calibrated_pace, beside
 
     lines = []
     for folder, name in _NODES.items():
-        pairs = model_pairs(folder)
+        files = (records(f"{CORE}/model/{folder}/{file}.csv") for file in ("measured", "predicted"))
+        measured, predicted = files
+        times = beside(measured, predicted)
+        pairs = beside(at_calibrated_pace(measured, predicted), predicted)
         adds, pushes = pairs.accumulate_bytes > 0, pairs.put_bytes > 0
         kinds = {
+            "all, as times": times,
             "all": pairs,
             "gets alone": pairs[~adds & ~pushes],
             "sums pushed": pairs[pushes & ~adds],

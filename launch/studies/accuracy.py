@@ -36,6 +36,50 @@ def concordance(pairs: Iterable[tuple[float, float]], apart: float = 0.10) -> tu
     return right / total if total else float("nan"), total
 
 
+def at_calibrated_pace(measured, predicted):
+    """The measured rows with the times they would have had, had the machine been as fast as when it
+    was calibrated.
+
+    The local products beside the repeats of a case, its roof, are the same work as those that the
+    model predicts. So a time is the predicted roof over the measured share of the roof, the median
+    of pairs: what is then compared are shares of the roof. Rows without a roof, or without a
+    prediction, are left out.
+
+    Parameters
+    ----------
+    measured, predicted : DataFrame
+        As of :func:`beside`.
+
+    Examples
+    --------
+    The machine was half as fast in the second case as in the first, and as the model has it.
+
+    >>> from drbench.measure.record import Record
+    >>> from plots.select.records import frame
+    >>> case = {"m": 8, "n": 8, "k": 8, "a": "row", "b": "row", "stationary": "C", "ranks": 2}
+    >>> case |= {"status": "ok", "transport": "rma"}
+    >>> ran = [("row", 2.0, 50.0), ("column", 8.0, 25.0)]
+    >>> measured = frame(
+    ...     [
+    ...         Record(mode="measured", c=c, best_s=time, percent_of_roof=share, **case)
+    ...         for c, time, share in ran
+    ...     ]
+    ... )
+    >>> predicted = frame(
+    ...     [
+    ...         Record(mode="simulated", c=c, best_s=3.0, local_gemm_s=1.0, **case)
+    ...         for c, *_ in ran
+    ...     ]
+    ... )
+    >>> list(at_calibrated_pace(measured, predicted).time_s)
+    [2.0, 4.0]
+    """
+    roofs = predicted[[*CASE, "local_gemm_s"]].rename(columns={"local_gemm_s": "roof_s"})
+    found = measured.merge(roofs, on=CASE)
+    found = found.assign(time_s=100 * found.roof_s / found.percent_of_roof)
+    return found[found.time_s.notna()]
+
+
 def beside(measured, predicted):
     """The measured rows that are ok and were predicted, with the columns ``predicted_s`` and
     ``error``, its share above the measured time, the median of the repeats.

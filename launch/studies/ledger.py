@@ -5,9 +5,13 @@ for it; and what became worse since the last release.
 group               numbers
 ==================  ==============================================================================
 dtensor-h100        the 16 published times of DTensor (:mod:`.published_dtensor`)
-spr-rma             the model's study on this machine, over RMA: programs are dealt to two halves,
-                    and the interval of each is made of the residuals of the other half
-spr-throttled       likewise, on throttled links
+epyc-rma            the model's study on an EPYC, over RMA: programs are dealt to two halves, and
+                    the interval of each is made of the residuals of the other half
+epyc-throttled      likewise, on throttled links
+epyc-mixed          likewise, on two virtual nodes of two ranks each, which share cores: percent of
+                    the roof, for this machine is not always as fast as when it was calibrated
+epyc-network        likewise, with one rank a node
+spr-rma, -throttled as those of the EPYC, on a Sapphire Rapids
 spr-mlp             both MLP shapes on this machine, read in place: none was used to calibrate
 h100-one-rank       products on one H100
 meshslice           utilisations that MeshSlice's text gives
@@ -178,12 +182,16 @@ class _Maker:
         return LedgerRow(**about, **of, **dict(zip("mnk", shape)), **given)
 
     def of_case(self, case, machine: Machine, ranks: int, value: float, what: str, **more):
-        """The row of a case that is predicted now; None where the machine refuses it."""
+        """The row of a case that is predicted now; None where the machine refuses it. In ``unit``
+        ``%`` the value is of its roof."""
         record = with_interval(predict(case, machine, ranks), case, machine, ranks)
         if record.status != "ok":
             return None
         of = {"value": value, "predicted": record.best_s}
         ends = {"low": record.median_low_s, "high": record.median_high_s}
+        if more.get("unit") == "%":
+            of["predicted"] = record.percent_of_roof
+            ends = {"low": record.percent_of_roof_low, "high": record.percent_of_roof_high}
         shape, flops = (case.m, case.n, case.k), 2.0 * case.m * case.n * case.k * (case.topk or 1)
         return self.row(machine.name, ranks, what, shape, flops, **of, **ends, **more)
 
@@ -196,17 +204,21 @@ def _dtensor(release: str, results: Path) -> Iterator:
         yield maker.of_case(case, machine, 8, took, what, mode="published", fitted=1)
 
 
-def _measured(path: Path, machine: Machine) -> list[tuple[Record, Case, float]]:
-    """Cases of ours that ran alone and quietly, each once, and what they are predicted to take; as
-    far as the programs that ran are those that would run today."""
+def _measured(
+    path: Path, machine: Machine, of_roof: bool = False
+) -> list[tuple[Record, Case, Record]]:
+    """Cases of ours that ran quietly, each once, and what they are predicted to take; as far as the
+    programs that ran are those that would run today. ``of_roof`` also those that were disturbed or
+    shared cores: the roof beside them was, and did, too."""
     found = {}
     for record in read_csv(path):
-        if record.status != "ok" or record.noisy or record.oversubscribed:
+        disturbed = record.noisy or record.oversubscribed
+        if record.status != "ok" or (disturbed and not of_roof):
             continue
         case = _case(record)
         now = predict(case, machine, record.ranks)
         if (now.steps, now.moved_bytes) == (record.steps, record.moved_bytes):
-            found.setdefault(_what(record), (record, case, now.best_s))
+            found.setdefault(_what(record), (record, case, now))
     return list(found.values())
 
 
@@ -219,29 +231,37 @@ def _what(record: Record) -> str:
 
 def _case(record: Record) -> Case:
     about = {name: getattr(record, name) for name in record.__slots__}
+    if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
+        about |= {"transport": "auto"}
     if record.backend == "cupy":  # a model has one transport, and knows no backends
         about |= {"transport": "auto", "backend": None, "get": None}
         about |= dict.fromkeys(("max_gemms", "max_accumulates", "accumulate_blocks", "compute"))
     return case_of_timeline(about)
 
 
-def _studied(machine: str, transport: str) -> Callable[[str, Path], Iterator]:
+def _studied(
+    machine: str, transport: str, of_roof: bool = False
+) -> Callable[[str, Path], Iterator]:
     def rows(release: str, results: Path) -> Iterator:
         folder = f"measured/{machine}-2core/model/{transport}"
         maker = _Maker(release, f"{machine}-{transport}", results, f"{folder}/measured.csv")
         model = find_machine(str(maker.path.parent / "here.toml"))
-        found = _measured(maker.path, model)
+        found = _measured(maker.path, model, of_roof)
         # on two ranks blocks are columns, so that several cases are one program
-        half = lambda record: dealt(_what(record).replace("block", "column"))
+        same = lambda record: "column" if record.ranks == 2 else "block"
+        half = lambda record: dealt(_what(record).replace("block", same(record)))
         ratios: dict[bool, list[float]] = {False: [], True: []}
-        for record, _, time in found:
-            ratios[half(record)].append(record.time_s / time)
+        for record, _, now in found:
+            shares = now.percent_of_roof, record.percent_of_roof
+            times = shares if of_roof else (record.time_s, now.best_s)
+            ratios[half(record)].append(times[0] / times[1])
         judges = {
             each: replace(model, residuals={"any": ratios[not each]}) for each in (False, True)
         }
         for record, case, _ in found:
             judge = judges[half(record)]
-            yield maker.of_case(case, judge, record.ranks, record.time_s, _what(record))
+            value, unit = (record.percent_of_roof, "%") if of_roof else (record.time_s, "s")
+            yield maker.of_case(case, judge, record.ranks, value, _what(record), unit=unit)
 
     return rows
 
@@ -331,6 +351,8 @@ GROUPS: dict[str, Callable[[str, Path], Iterator]] = {
     "dtensor-h100": _dtensor,
     "epyc-rma": _studied("epyc", "rma"),
     "epyc-throttled": _studied("epyc", "throttled"),
+    "epyc-mixed": _studied("epyc", "mixed", of_roof=True),
+    "epyc-network": _studied("epyc", "network", of_roof=True),
     "spr-rma": _studied("spr", "rma"),
     "spr-throttled": _studied("spr", "throttled"),
     "spr-mlp": _mlp,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.model import at_full_pace, errors, held, merged, on_nodes, picks
+from benchmarks.model import errors, held, merged, on_nodes, picks
 from drbench.measure.record import Record
-from launch.studies.accuracy import beside
+from launch.studies.accuracy import at_calibrated_pace, beside
 from plots.select.records import frame
 
 
@@ -55,12 +55,21 @@ def test_rounds_of_a_case_become_one_row_of_the_rounds_that_were_ok():
     assert (found.status, found.median_s, found.iters, found.seed) == ("ok", 4.0, 4, None)
 
 
-def test_what_ran_while_the_machine_was_slow_does_not_count():
-    full = [row("row", "row", "row", [1.0], local_gemm_s=1.0 + 0.01 * t) for t in range(5)]
-    slow = row("row", "row", "row", [1.0], local_gemm_s=1.2)
-    other = row("row", "row", "row", [7.0], m=8, local_gemm_s=9.0)  # there is nothing faster
-    bare = row("row", "row", "row", [9.0])
-    assert at_full_pace([slow, *full, other, bare]) == [*full, other, bare]
+def test_shares_of_the_roof_are_compared_at_the_pace_of_the_calibration():
+    ran = lambda c, time, share: row("row", "row", c, [time], percent_of_roof=share)
+    told = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
+    measured = frame(
+        [
+            ran("row", 4.0, 50.0),
+            ran("column", 16.0, 25.0),  # the roof beside it took twice as long
+            row("row", "row", "block", [9.0]),  # no roof
+            ran("block-cyclic", 4.0, 50.0),  # not predicted
+        ]
+    )
+    predicted = frame([told("row"), told("column"), told("block")])
+    pairs = beside(at_calibrated_pace(measured, predicted), predicted)
+    assert dict(zip(pairs.c, pairs.time_s)) == {"row": 4.0, "column": 8.0}
+    assert list(pairs.error) == pytest.approx([0.25, -0.375])
 
 
 def test_intervals_are_judged_by_the_residuals_of_the_other_half():

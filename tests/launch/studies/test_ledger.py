@@ -67,6 +67,15 @@ def test_held_out_points_of_a_machine_lie_in_their_intervals(committed, machine)
     assert summed(both).half_width <= 10
 
 
+@pytest.mark.parametrize("group", ["epyc-mixed", "epyc-network"])
+def test_held_out_points_on_two_virtual_nodes_lie_in_their_intervals(committed, group):
+    rows = by_group(committed)[group]
+    found = summed(rows)
+    assert {row.unit for row in rows} == {"%"} and not any(row.fitted for row in rows)
+    assert len(rows) > 200 and 0.90 <= found.held <= 0.98
+    assert found.half_width <= 10 and found.median <= 6
+
+
 def test_each_way_to_become_worse_is_told_and_none_else():
     before = [point(str(at), 1.0, 0.9, 1.1) for at in range(20)]
     same = {"predicted": 1.0, "low": 0.9, "high": 1.1}
