@@ -6,14 +6,17 @@ a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
     python benchmarks/chains.py --lookaheads [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
-machine.toml, the model that they were predicted by. A minute on two cores. With --lookaheads
-layers of transformers are predicted on h100x8 instead, whole, with every look-ahead: chains.csv.
+machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
+of its own: seconds in which a shared machine is slow then hurt no chain alone. Two minutes on two
+cores. With --lookaheads layers of transformers are predicted on h100x8 instead, whole, with every
+look-ahead: chains.csv.
 """
 
 # ruff: noqa: E402
 
 import argparse
 import csv
+import random
 import shutil
 import sys
 from dataclasses import replace
@@ -28,6 +31,7 @@ from drbench.measure.record import append_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
 from launch.models.chains import answer, fixed_of, records_of, run_order
+from launch.sweeps.rounds import pooled
 
 RANKS = 2
 #: Wide and thin layers, both ways, with everything that may stand between, and attention; ragged
@@ -81,18 +85,28 @@ class Point(NamedTuple):
         return (self.high_s - self.low_s) / 2 / self.predicted_s
 
 
-def measured(name: str, machine, budget_s: float):
-    """The records of one chain, the predicted one with its interval first."""
+def planned(name: str, machine, budget_s: float):
+    """The predicted record of a chain, with its interval, and what runs it."""
     asked, fix = CHAINS[name]
     chain = asked.chain()
     fixed = fixed_of(chain, fix)
     found = answer(
         asked, machine, RANKS, layouts=(*LAYOUTS, *fixed.values()) if fixed else None, fixed=fixed
     )
-    predicted = replace(records_of(found)[0], case=name)
     fill = fill_of(chain, None, "float32")
     order = order_of(found.choice.best, asked, machine.name, fill, budget_s=budget_s)
-    return predicted, replace(run_order(order), case=name)
+    return replace(records_of(found)[0], case=name), order
+
+
+def measured(orders: dict, rounds: int) -> dict:
+    """The records of chains, each of all its rounds."""
+    ran = {name: [] for name in orders}
+    for turn in range(rounds):
+        names = list(orders)
+        random.Random(turn).shuffle(names)
+        for name in names:
+            ran[name].append(run_order(orders[name]))
+    return {name: replace(pooled(found), case=name) for name, found in ran.items()}
 
 
 def points(path: Path) -> list[Point]:
@@ -138,7 +152,8 @@ def main() -> None:
     parser.add_argument("--lookaheads", action="store_true")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "simulated" / "readings")
     parser.add_argument("--only", help="numbers of chains, from 1 on; they are appended")
-    parser.add_argument("--budget", type=float, default=3.0, help="seconds a chain")
+    parser.add_argument("--budget", type=float, default=1.0, help="seconds a chain and round")
+    parser.add_argument("--rounds", type=int, default=4)
     words = parser.parse_args()
     if words.lookaheads:
         lookaheads(words.out)
@@ -154,8 +169,10 @@ def main() -> None:
     if not words.only:
         path.unlink(missing_ok=True)
     shutil.copyfile(words.machine, words.out / "machine.toml")
-    for name in names:
-        append_csv(path, *measured(name, machine, words.budget))
+    plans = {name: planned(name, machine, words.budget) for name in names}
+    ran = measured({name: order for name, (_, order) in plans.items()}, words.rounds)
+    for name, (predicted, _) in plans.items():
+        append_csv(path, predicted, ran[name])
     found = points(path)
     for each in found:
         print(

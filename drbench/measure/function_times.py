@@ -1,5 +1,6 @@
 """What functions between products take on the cores of these ranks."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -8,20 +9,20 @@ from drbench.host.blas import load_blas
 from drbench.host.kernels.elementwise import apply, panels
 from drbench.program.elementwise import attention, function, functions, gradient
 
-from .roof import timed
-
 #: What functions are timed on: rows and columns of the result, larger than a core's caches; and of
 #: attention heads, those that share a key, their width, and tokens of a sequence.
 _SHAPE = 2048, 2048
 _HEADS = 8, 4, 64, 256
 
 
-def function_seconds(comm, trials: int, code: str) -> dict[str, float]:
-    """Seconds an element of what may stand between products, all ranks at once, the best trial
-    (collective); of attention an element of the scores besides the products.
+def function_seconds(spent: Callable[[Callable[[], None]], float], code: str) -> dict[str, float]:
+    """Seconds an element of what may stand between products, all ranks at once (collective); of
+    attention an element of the scores besides the products.
 
     Parameters
     ----------
+    spent : callable
+        ``spent(function)``: seconds of a call on all ranks at once (collective).
     code : str
         NumPy's element type.
     """
@@ -32,16 +33,11 @@ def function_seconds(comm, trials: int, code: str) -> dict[str, float]:
             rows, units = of.rows, 1
         out = np.empty((rows, units * of.gives), code)
         taken = [rng.standard_normal((rows, units * each)).astype(code) for each in of.takes]
-        make = partial(apply, of, out, taken, panels(of, out))
-        make()
-        times = [timed(comm, make).seconds for _ in range(trials)]
-        spent = min(times)
+        seconds = spent(partial(apply, of, out, taken, panels(of, out)))
         for m, n, k in of.products(*out.shape):
             a, b, c = (rng.random(shape).astype(code) for shape in ((m, k), (k, n), (m, n)))
-            spent -= min(
-                timed(comm, lambda: blas.gemm(a, b, c, 0.0)).seconds for _ in range(trials)
-            )
-        found[of.name] = max(0.0, spent) / of.elements(*out.shape)
+            seconds -= spent(partial(blas.gemm, a, b, c, 0.0))
+        found[of.name] = max(0.0, seconds) / of.elements(*out.shape)
     return found
 
 

@@ -256,11 +256,14 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
         return products_s + compute.launch_s + an_element_s * of.elements(*shape)
     if type(step) is not Gemm:
         return compute.memory_s(_touched(step) * itemsize)
+    one_s = lambda m, n, k: (
+        compute.gemm_s(m, n, k, itemsize) + compute.turned_s(m, n, k, step.turned)
+    )
     if parts is not None:
-        return sum(compute.gemm_s(*part, itemsize) for part in parts)
+        return sum(one_s(*part) for part in parts)
     m, n, k = step.extents
     copied_s = 0.0 if step.rows is None else compute.memory_s(2 * m * k * itemsize)
-    return copied_s + compute.gemm_s(m, n, k, itemsize)
+    return copied_s + one_s(m, n, k)
 
 
 def _touched(step: Step) -> int:

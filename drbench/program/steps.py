@@ -584,6 +584,11 @@ class Gemm(Step):
         )
 
     @property
+    def turned(self) -> str:
+        """Which operands are stored transposed: ``a``, ``b``, both or none."""
+        return "".join(name for name, value in zip("ab", self.inputs) if value.transposed)
+
+    @property
     def extents(self) -> tuple[int, int, int]:
         """m, n and k of this product."""
         m, k = self.inputs[0].shape

@@ -15,6 +15,7 @@ from launch.ranks.backends import open_backend
 from launch.ranks.transfers import Rows, trace_of
 
 from .here import best_of, compute_section, ranges
+from .pace import Pace
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [
@@ -40,8 +41,10 @@ _SCALES = {
 _REPEATS = 10
 
 
-def devices(topology: Topology, trials: int, threads: int | None, backend: str) -> tuple[str, dict]:
-    """What the devices of this node take (collective).
+def devices(
+    topology: Topology, trials: int, _pace: Pace, threads: int | None, backend: str
+) -> tuple[str, dict]:
+    """What the devices of this node take (collective). The pace of cores says nothing of them.
 
     Raises
     ------

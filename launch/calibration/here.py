@@ -2,7 +2,6 @@
 all ranks at once."""
 
 import os
-import statistics
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,11 +16,12 @@ from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
+from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
 from drbench.measure.function_times import function_seconds
 from drbench.measure.roof import timed
-from drbench.model.fit import fit_collective, fit_gemm, fit_line
+from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_turned
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from launch.cases.case import Case
@@ -30,6 +30,7 @@ from launch.host.environment import processor_name
 from launch.ranks.backends import everywhere
 from launch.ranks.case import run_case
 
+from .pace import Pace
 from .programs import everywhere_known, measured, residuals
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
@@ -58,6 +59,15 @@ _SHAPES = [
     (256, 2048, 2048),
     (2048, 256, 2048),
 ]
+#: Those of them that are measured with one operand stored transposed, too.
+_TURNED = [
+    (1024, 1024, 1024),
+    (512, 512, 512),
+    (256, 256, 4096),
+    (256, 2048, 2048),
+    (2048, 1024, 256),
+    (1024, 256, 2048),
+]
 #: Transfers, in bytes.
 SIZES = [1 << s for s in range(14, 25, 2)]
 #: Blocks whose rows lie apart, of a tile with rows of 2048 elements: rows, and their elements.
@@ -72,7 +82,7 @@ def calibrate_here(
     out: str,
     name: str,
     trials: int,
-    measure: Callable[[Topology, int], tuple[str, dict]],
+    measure: Callable[[Topology, int, Pace], tuple[str, dict]],
     programs: dict[str, list[Case]],
     predict: Callable[[Case, Machine, int], float | None],
     nodes: bool = False,
@@ -84,7 +94,8 @@ def calibrate_here(
     Parameters
     ----------
     measure : callable
-        ``measure(topology, trials)`` -> what was measured, in words, and its tables (collective).
+        ``measure(topology, trials, pace)`` -> what was measured, in words, and its tables
+        (collective).
     programs : dict of str to list of Case
         Whole programs, by the name of the residuals (:func:`whole_programs`).
     predict : callable
@@ -119,7 +130,8 @@ def calibrate_here(
                 f"--nodes needs as many ranks on every node, got {sizes[0]} to {sizes[-1]}. Start "
                 f"{sizes[0]} on each."
             )
-        where, tables = measure(topology, trials)
+        pace = Pace.of_cores(comm)
+        where, tables = measure(topology, trials, pace)
         # of all ranks
         fence_s = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
         model = {
@@ -141,7 +153,7 @@ def calibrate_here(
         everywhere(comm, lambda: comm.rank or write_model(out, model))
         with everywhere_known(comm, out) as path:
             threads = model["calibrated"].get("threads")  # of cores
-            ran = measured(programs, path, topology, trials, run_case, threads)
+            ran = measured(programs, path, topology, trials, run_case, pace, threads)
     if comm.rank == 0:
         machine = Machine.load(out)
         model["residuals"] = {"#": "measured over predicted times of whole programs"} | {
@@ -162,7 +174,11 @@ def _by_nodes(comm):
 
 
 def cores(
-    topology: Topology, trials: int, threads: int | None, everyone: Topology | None = None
+    topology: Topology,
+    trials: int,
+    pace: Pace,
+    threads: int | None,
+    everyone: Topology | None = None,
 ) -> tuple[str, dict]:
     """What the cores of this node take, on so many BLAS threads a rank (collective): in words, and
     the tables. On one rank there are no links and no collectives. ``everyone`` are the ranks of
@@ -170,13 +186,17 @@ def cores(
     comm, everyone = topology.comm, everyone or topology
     threads = threads or everyone.cores_per_rank
     threadpoolctl.threadpool_limits(threads)
-    gemm, double = (fit_gemm(_products(everyone, trials, code, threads)) for code in ("f4", "f8"))
+    gemm, double = (
+        (*fit_gemm(plain), fit_turned(plain, turned))
+        for plain, turned in (_products(everyone.comm, trials, code, pace) for code in ("f4", "f8"))
+    )
     memory, about = _memory(everyone.comm, trials), "add of 16 MiB"
     compute = compute_section(gemm, memory, len(_SHAPES), about)
     double_compute = compute_section(double, memory, len(_SHAPES), about)
+    spent = lambda make: pace.seconds(lambda: timed(everyone.comm, make).seconds, trials)
     for table, code in ((compute, "f4"), (double_compute, "f8")):
         table["functions"] = {"#": "seconds an element (drbench chain)"}
-        table["functions"] |= function_seconds(everyone.comm, trials, code)
+        table["functions"] |= function_seconds(spent, code)
     several = comm.size > 1
     return f"{threads} threads a rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
@@ -252,32 +272,45 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     return min(timed(comm, several).seconds for _ in range(trials)) / repeats
 
 
-def _products(
-    topology: Topology, trials: int, code: str, threads: int
-) -> list[tuple[int, int, int, float]]:
-    """All ranks multiply elements of NumPy's type ``code`` at once; trials of different shapes take
-    turns, so that a drifting machine hurts all alike. The best trial counts; where ranks share
-    cores the median: whose turn it is there is no disturbance, for programs have it, too."""
-    comm = topology.comm
-    usual = statistics.median if topology.oversubscribed(threads) else min
+def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[tuple]]:
+    """All ranks multiply elements of NumPy's type ``code`` at once: ``(m, n, k, seconds)``, and
+    ``(m, n, k, operand, seconds)`` of those with an operand stored transposed.
+
+    Trials of different shapes take turns. The median trial counts, at the usual pace: programs are
+    not the fastest there can be either, and whose turn it is where ranks share cores is no
+    disturbance. Operands lie in huge pages, as tiles and panels do."""
     blas, rng = load_blas(), np.random.default_rng(0)
+
+    def matrix(rows: int, cols: int, turned: bool = False) -> np.ndarray:
+        made = empty_in_huge_pages(rows * cols, np.dtype(code))
+        made[:] = rng.random(rows * cols, code)
+        return made.reshape(cols, rows).T if turned else made.reshape(rows, cols)
+
+    turned = [shape for shape in _TURNED if shape in _SHAPES]
+    todo = [(*shape, "") for shape in _SHAPES]
+    todo += [(*shape, operand) for shape in turned for operand in "ab"]
     operands = {
-        (m, n, k): (rng.random((m, k), code), rng.random((k, n), code), np.zeros((m, n), code))
-        for m, n, k in _SHAPES
+        (m, n, k, turned): (matrix(m, k, turned == "a"), matrix(k, n, turned == "b"), matrix(m, n))
+        for m, n, k, turned in todo
     }
-    took: dict[tuple[int, int, int], list[float]] = {shape: [] for shape in _SHAPES}
+    took: dict[tuple, list] = {each: [] for each in todo}
     for trial in range(trials + 1):
-        for (m, n, k), (a, b, c) in operands.items():
-            repeats = max(1, int(2e8 / (2 * m * n * k + 2e5)))
+        pace.begin()
+        for each, (a, b, c) in operands.items():
+            repeats = max(1, int(2e8 / (2 * a.size * b.shape[1] + 2e5)))
 
             def several():
                 for _ in range(repeats):
                     blas.gemm(a, b, c, 1.0)
 
-            seconds = timed(comm, several).seconds / repeats
+            found = pace.around(lambda: timed(comm, several).seconds / repeats)
             if trial:
-                took[m, n, k].append(seconds)
-    return [(*shape, usual(seconds)) for shape, seconds in took.items()]
+                took[each].append(found)
+    seconds = {each: pace.median(found) for each, found in took.items()}
+    return (
+        [(m, n, k, took_s) for (m, n, k, turned), took_s in seconds.items() if not turned],
+        [(*each, took_s) for each, took_s in seconds.items() if each[-1]],
+    )
 
 
 def _memory(comm, trials: int) -> float:
@@ -399,16 +432,17 @@ def _calls(comm, count: int) -> dict[str, Callable]:
     }
 
 
-def compute_section(fitted: tuple[dict, float], memory: float, shapes: int, about: str) -> dict:
-    """The table ``[model.compute]`` of what was fitted to products, and of the bytes a second of an
-    add."""
-    gemm, error = fitted
+def compute_section(fitted: tuple, memory: float, shapes: int, about: str) -> dict:
+    """The table ``[model.compute]`` of what was fitted to products (:func:`fit_gemm`, and if it is
+    known :func:`fit_turned`), and of the bytes a second of an add."""
+    gemm, error, *turned = fitted
     rate = f"fitted rate of {shapes} local products; median error of the fit {100 * error:.1f} %"
     return {
         "peak_flops": (gemm["peak_flops"], rate),
         "peak_measured": True,
         "launch_s": (gemm["launch_s"], "fitted, likewise pack_s (an element of A, B and C)"),
         "pack_s": list(gemm["pack_s"]),
+        **({"turn_s": turned[0]} if turned else {}),
         "k_block": (float(gemm["k_block"]), "of those tried the one with the best fit"),
         "memory_bytes_per_s": (memory, about),
     }

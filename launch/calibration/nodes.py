@@ -25,6 +25,7 @@ from .here import (
     ring_samples,
     transfers,
 )
+from .pace import Pace
 
 #: Less of a transfer's time than this is none: timing knows no better.
 _LEAST = 0.02
@@ -36,12 +37,12 @@ _COLS, _PIECES = 2048, 4
 _WIDTHS = (_COLS, 128, 512, 1024)
 
 
-def nodes(topology: Topology, trials: int, threads: int | None) -> tuple[str, dict]:
+def nodes(topology: Topology, trials: int, pace: Pace, threads: int | None) -> tuple[str, dict]:
     """What the cores of several nodes take, all at once, and what lies between them (collective):
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as near:
-        about, tables = cores(near, trials, threads, topology)
+        about, tables = cores(near, trials, pace, threads, topology)
         tables["links"] = between(topology, size, trials)
         tables["collectives"] = collectives(topology, near.comm, trials)
     transports = tables.get("transports", {})

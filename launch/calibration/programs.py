@@ -2,28 +2,25 @@
 them, which makes the intervals of all predictions.
 
 A shared machine is slow for seconds at a time. So programs take turns in rounds, each in an order
-of its own, and a product of fixed size is timed before and after each: by how much it takes longer
-than its median, the program is taken to have been slowed, too.
+of its own, and are scaled to the pace at which products were measured (:mod:`.pace`).
 """
 
 import os
 import random
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from mpi4py import MPI
 
-from drbench.host.blas import load_blas
 from drbench.host.topology import Topology
 from drbench.measure.record import Record
-from drbench.measure.roof import timed
 from drbench.model.machine import Machine
 from launch.cases.case import Case
+
+from .pace import Pace
 
 #: Whole programs whose times are held against their predictions: extents in units of 512, layouts
 #: of A, B and C, stationary matrix. Each matrix moves in some of them, and each shape of piece.
@@ -48,8 +45,6 @@ _UNIT = 512
 #: The link of the throttled transport that they are run on: transfers take about as long as
 #: products there.
 _THROTTLED = "throttled:0.5,50"
-#: Edge of the product that is timed beside programs, and how often it is made.
-_EDGE, _TIMES = 512, 8
 
 
 def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
@@ -106,40 +101,31 @@ def measured(
     topology: Topology,
     rounds: int,
     run_case: Callable[[Case, MPI.Comm, Topology], Record],
+    pace: Pace,
     threads: int | None = None,
 ) -> dict[str, list[float | None]]:
     """Seconds of whole programs on so many BLAS threads a rank (collective), None of those that are
     refused; what is planned by a model is planned by ``model``. A product of the cores says nothing
-    of GPUs."""
-    comm, blas = topology.comm, load_blas()
-    a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
-
-    def product():
-        for _ in range(_TIMES):
-            blas.gemm(a, b, c, 1.0)
+    of GPUs, whose programs are taken as they are."""
 
     def run(case: Case) -> float | None:
         planned_by = None if case.options.get("assemble") == "never" else model
         asked = replace(case, iters=1, model=planned_by, threads=threads)
-        record = run_case(asked, comm, topology)
+        record = run_case(asked, topology.comm, topology)
         return record.time_s if record.status == "ok" else None
 
-    def beside() -> float:
-        return timed(comm, product).seconds
-
-    product()
     on_cores = all(case.backend != "cupy" for cases in programs.values() for case in cases)
-    return in_rounds(programs, rounds, run, beside if on_cores else lambda: 1.0)
+    return in_rounds(programs, rounds, run, pace if on_cores else Pace(lambda: 1.0))
 
 
 def in_rounds(
     programs: dict[str, list],
     rounds: int,
     run: Callable[[object], float | None],
-    beside: Callable[[], float],
+    pace: Pace,
 ) -> dict[str, list[float | None]]:
-    """The seconds of each program, the median of so many rounds, as if the machine had been as fast
-    as in the median all the time; None of programs that are refused, which are not tried again.
+    """The seconds of each program, the median of so many rounds at the usual pace; None of programs
+    that are refused, which are not tried again.
 
     Parameters
     ----------
@@ -147,8 +133,7 @@ def in_rounds(
     rounds : int
     run : callable
         ``run(program)``: seconds, or None.
-    beside : callable
-        Seconds of something that takes as long every time on a machine that is always as fast.
+    pace : Pace
 
     Examples
     --------
@@ -157,26 +142,22 @@ def in_rounds(
     >>> ran = []
     >>> slow = lambda: 2.0 if len(ran) < 3 else 1.0
     >>> run = lambda program: (slow() * program, ran.append(program))[0]
-    >>> in_rounds({"direct": [3.0, 5.0, 7.0, 9.0]}, 3, run, slow)
+    >>> in_rounds({"direct": [3.0, 5.0, 7.0, 9.0]}, 3, run, Pace(slow))
     {'direct': [3.0, 5.0, 7.0, 9.0]}
     """
     todo = [(kind, at) for kind, each in programs.items() for at in range(len(each))]
     took: dict[tuple[str, int], list[tuple[float, float]]] = {each: [] for each in todo}
-    paces = []
     for turn in range(rounds):
         random.Random(turn).shuffle(todo)
-        paces.append(beside())
+        pace.begin()
         for kind, at in list(todo):
-            seconds = run(programs[kind][at])
-            paces.append(beside())
+            seconds, beside = pace.around(lambda: run(programs[kind][at]))
             if seconds is None:
                 todo.remove((kind, at))
             else:
-                took[kind, at].append((seconds, (paces[-2] + paces[-1]) / 2))
-    usual = statistics.median(paces)
-    median = lambda found: statistics.median(time * usual / pace for time, pace in found)
+                took[kind, at].append((seconds, beside))
     return {
-        kind: [median(took[kind, at]) if took[kind, at] else None for at in range(len(each))]
+        kind: [pace.median(found) if (found := took[kind, at]) else None for at in range(len(each))]
         for kind, each in programs.items()
     }
 

@@ -357,10 +357,7 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     found = simulator.run(ahead, timeline=timeline, within_s=within_s)
     if pool:
         pool_bytes = receive_bytes(problem, traces, machine, ahead, pool)
-    local_s = min(
-        machine.compute.grouped_s(*shape, problem.itemsize, machine.adds_on_core)
-        for shape in problem.local_shapes()
-    )
+    local_s = min(_local_s(problem, machine, *shape) for shape in problem.local_shapes())
     record = Record(
         **keys,
         status="ok",
@@ -385,6 +382,13 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},
     )
     return record, found
+
+
+def _local_s(problem: Problem, machine: Machine, rows: tuple[int, ...], n: int, k: int) -> float:
+    """Seconds of local products of a rank, one after another, of so many rows each."""
+    compute = machine.compute
+    turned_s = sum(compute.turned_s(m, n, k, problem.transpose) for m in rows)
+    return compute.grouped_s(rows, n, k, problem.itemsize, machine.adds_on_core) + turned_s
 
 
 def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:

@@ -66,10 +66,7 @@ def at_calibrated_pace(measured, predicted):
     ...     ]
     ... )
     >>> predicted = frame(
-    ...     [
-    ...         Record(mode="simulated", c=c, best_s=3.0, local_gemm_s=1.0, **case)
-    ...         for c, *_ in ran
-    ...     ]
+    ...     [Record(mode="simulated", c=c, best_s=3.0, local_gemm_s=1.0, **case) for c, *_ in ran]
     ... )
     >>> list(at_calibrated_pace(measured, predicted).time_s)
     [2.0, 4.0]

@@ -330,7 +330,8 @@ def pooled(records: Sequence[Record]) -> Record:
     roofed = [record for record in records if record.percent_of_roof is not None]
     percents = [record.percent_of_roof for record in roofed]
     first, times = records[0], time_columns(samples, percents[1:] and percents)
-    rate = 2 * first.m * first.n * first.k / times["median_s"] / 1e9
+    faster = first.time_s / times["median_s"]
+    rate = first.gflops and first.gflops * faster
     changed = times | {"gflops": rate, "case": None}
     cpu = [record.cpu_s for record in records if record.cpu_s is not None]
     changed["cpu_s"] = median(cpu) if cpu else None
@@ -340,6 +341,6 @@ def pooled(records: Sequence[Record]) -> Record:
         changed["stable"] = roofed[0].stable
     judged = roofed or records
     changed["noisy"] = is_noisy(samples) or 2 * sum(bool(r.noisy) for r in judged) > len(judged)
-    if first.peak_gflops:
-        changed["percent_of_peak"] = 100 * rate / first.peak_gflops
+    if first.percent_of_peak:
+        changed["percent_of_peak"] = first.percent_of_peak * faster
     return replace(first, **changed)

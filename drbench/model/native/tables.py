@@ -139,7 +139,7 @@ class Tables:
             kind = type(step)
             if kind is Gemm:
                 known, block = everywhere, step.block
-                key = (step.extents, block is None, block and block.matrix in ordered)
+                key = (step.extents, step.turned, block is None, block and block.matrix in ordered)
                 if step.rows is not None:
                     key += (True,)
                 if step.index in parts or step.index in kernels:

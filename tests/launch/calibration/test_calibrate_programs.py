@@ -3,6 +3,7 @@ residual."""
 
 import pytest
 
+from launch.calibration.pace import Pace
 from launch.calibration.programs import in_rounds
 
 #: Seconds that programs take on the undisturbed machine.
@@ -32,7 +33,7 @@ class Made:
 
 
 def residuals(made: Made, rounds: int = 5) -> list[float]:
-    found = in_rounds(TIMES, rounds, made.run, made.beside)
+    found = in_rounds(TIMES, rounds, made.run, Pace(made.beside))
     return [took / time for kind in TIMES for took, time in zip(found[kind], TIMES[kind])]
 
 
@@ -45,21 +46,21 @@ def test_seconds_in_which_the_machine_is_half_as_fast_make_no_residual():
 def test_what_only_programs_are_slowed_by_stays():
     made = Made(1.0, 0, 0)
     run = lambda seconds: made.run(seconds) * (1.5 if seconds == 0.05 else 1.0)
-    found = in_rounds(TIMES, 3, run, made.beside)
+    found = in_rounds(TIMES, 3, run, Pace(made.beside))
     assert found["direct"] == pytest.approx([0.02, 1.5 * 0.05, 0.01])
 
 
 def test_a_disturbance_that_the_product_beside_does_not_see_is_outvoted():
     made, times = Made(1.0, 0, 0), iter(range(100))
     run = lambda seconds: made.run(seconds) * (3.0 if next(times) < 10 else 1.0)
-    found = in_rounds(TIMES, 5, run, made.beside)
+    found = in_rounds(TIMES, 5, run, Pace(made.beside))
     # 10 of 30 runs, two of the five of a program at most
     assert all(found[kind] == pytest.approx(TIMES[kind]) for kind in TIMES)
 
 
 def test_programs_take_turns_in_another_order_each_round():
     made = Made(1.0, 0, 0)
-    in_rounds(TIMES, 4, made.run, made.beside)
+    in_rounds(TIMES, 4, made.run, Pace(made.beside))
     rounds = [made.ran[at : at + 6] for at in range(0, 24, 6)]
     assert all(sorted(each) == sorted(rounds[0]) for each in rounds)
     assert len({tuple(each) for each in rounds}) > 1
@@ -73,6 +74,31 @@ def test_what_is_refused_is_not_tried_again_and_has_no_time():
         asked.append(seconds)
         return None if seconds == 0.01 else made.run(seconds)
 
-    found = in_rounds(TIMES, 3, run, made.beside)
+    found = in_rounds(TIMES, 3, run, Pace(made.beside))
     assert found["direct"][2] is None and asked.count(0.01) == 1
     assert found["rma"] == pytest.approx(TIMES["rma"])
+
+
+def test_products_and_programs_are_of_one_pace_whenever_the_machine_became_faster():
+    """What was measured while it was slow is no reason to predict that all else is slow."""
+    for until in (0.0, 2.0, 5.0, 100.0):
+        made = Made(1.6, 0.0, until)
+        pace = Pace(made.beside)
+        pace.begin()
+        products = [pace.around(lambda: made._pass(0.3)) for _ in range(9)]
+        product_s = pace.median(products)
+        found = in_rounds(TIMES, 5, made.run, pace)
+        for kind, times in TIMES.items():
+            ratios = [took / product_s for took in found[kind]]
+            assert ratios == pytest.approx([time / 0.3 for time in times], rel=1e-6), until
+
+
+def test_the_usual_pace_is_that_of_the_time_until_it_was_first_asked_for():
+    times = iter([1.0, 2.0, 4.0, 8.0, 8.0, 8.0])
+    pace = Pace(lambda: next(times))
+    for _ in range(3):
+        pace.begin()
+    assert pace.usual == 2.0
+    for _ in range(3):
+        pace.begin()
+    assert pace.usual == 2.0 and pace.median([(8.0, 8.0)]) == 2.0

@@ -315,7 +315,7 @@ def test_what_is_assembled_from_near_tiles_was_copied_in_a_run_and_in_its_predic
 def test_what_is_gathered_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(
     drbench, mpich, dataflow
 ):
-    """Collectives through shared memory: pieces are copied, rings of long ones are read in place."""
+    """Collectives through shared memory: long pieces are read in place, others are copied."""
     words = ["--algorithm", "collective", "--dataflow", dataflow, "--mesh", "2x2"]
     ran = drbench("run", "-p", 4, *QUICK, *words, "--collectives", "direct", "--json").json()
     options = {"dataflow": dataflow, "mesh": "2x2"}
