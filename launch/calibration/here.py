@@ -87,7 +87,7 @@ def calibrate_here(
     predict: Callable[[Case, Machine, int], float | None],
     nodes: bool = False,
 ) -> int:
-    """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
+    """Measure on the ranks this process belongs to, in so many trials; rank 0 writes the
     ``[model]`` section of the file. Then whole programs are measured and predicted by that file,
     which keeps the ratios as ``[model.residuals]``.
 
@@ -136,8 +136,8 @@ def calibrate_here(
         fence_s = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
         model = {
             "#": f"measured by drbench calibrate -p {comm.size}{' --nodes' * nodes}, {where}, "
-            f"{datetime.now(UTC):%Y-%m-%d}; best of {trials}, all ranks at once. Seconds, bytes, "
-            "FLOP/s.",
+            f"{datetime.now(UTC):%Y-%m-%d}; {trials} trials, all ranks at once: products and "
+            "functions the median at one pace, the rest the best. Seconds, bytes, FLOP/s.",
             "name": name,
             "fence_s": (fence_s, "Ibarrier"),
             **tables,

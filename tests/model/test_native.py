@@ -16,7 +16,7 @@ from drbench.model.native.tables import ALONE, SHIFTS, THROTTLED, Tables
 from drbench.model.simulate import Beyond, Simulator, simulate
 from drbench.program.group_steps import AllGather
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Fence, Get, Group, Put
+from drbench.program.steps import Block, Fence, Gemm, Get, Group, Put
 from drbench.program.trace import trace
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
@@ -88,6 +88,31 @@ def test_random_cases_have_every_kind_of_step_and_of_machine(compiled):
     for name in slowdowns + others:
         assert len({bool(getattr(machine, name)) for machine in machines}) == 2
     assert {machine.arbitration for machine in machines} == {"fair", "fifo"}
+
+
+def test_products_of_one_size_take_longer_where_an_operand_is_stored_transposed(both):
+    """In one program, as of a backward pass: each product has its own time."""
+
+    def program(turned):
+        blocks = [
+            Block(name, 0, 0, (0, 0), 0, 4, 0, 4, 0, 4, transposed=name.lower() in turned)
+            for name in "AB"
+        ]
+        a = yield Get(blocks[0])
+        yield Gemm(a, (yield Get(blocks[1])))
+
+    def every():
+        for turned in ("", "a", "b", "ab", ""):
+            yield from program(turned)
+
+    machine = Machine("toy", Compute(128.0, turn_s=(0.25, 0.5)))
+    plain = Machine("toy", Compute(128.0))
+    traces = [trace(every(), None, 0, fresh=False)]
+    expected, found = both(traces, machine, 1)
+    (without, _) = both(traces, plain, 1)
+    more = 16 * (0.25 + 0.5 + 0.75)
+    assert found.time_s == pytest.approx(expected.time_s, rel=1e-12)
+    assert found.time_s == pytest.approx(without.time_s + more, rel=1e-12)
 
 
 @pytest.mark.parametrize("arbitration", ["fair", "fifo"])

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
 from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
@@ -27,3 +30,16 @@ def test_every_record_is_that_of_its_case_on_its_machine():
         ]
     times = {tuple(record.best_s for record in records) for records in found}
     assert len(times) == len(variants)
+
+
+@pytest.mark.parametrize("transpose, more", [("", 0), ("a", 1), ("b", 2), ("ab", 3)])
+def test_a_model_that_knows_what_transposed_operands_take_says_so_of_times_and_roofs(
+    transpose, more
+):
+    machine = find_machine("lumic")
+    known = machine.with_value("compute.turn_s", (1e-9, 2e-9))
+    case = Case(256, 256, 256, transpose=transpose or None)
+    plain, slower = predict(case, machine, 1), predict(case, known, 1)
+    for column in ("best_s", "local_gemm_s"):
+        longer = getattr(slower, column) - getattr(plain, column)
+        assert longer == pytest.approx(256 * 256 * 1e-9 * more, rel=1e-6, abs=1e-15), column
