@@ -1,13 +1,13 @@
 """How far predictions are from what was measured or published, against the size of the work: a
-panel a machine model, a mark a point, with its interval where there are few of them."""
+panel a group, a mark a point, with its interval where there are few of them."""
 
 from collections.abc import Iterable
-from itertools import groupby
-from math import log10, nan
+from itertools import groupby, pairwise
+from math import inf, log10, nan
 from operator import attrgetter
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels
-from plots.draw.page import GRID, line_handle, number
+from plots.draw.page import GRID, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
@@ -16,12 +16,9 @@ from plots.select.ledger_rows import LedgerRow, read_rows
 _HIGH_IN = 2.2
 #: Above so many points of a panel the intervals would cover each other.
 _MOST_INTERVALS = 40
-_LOOKS = [
-    LineStyle("#0072B2", "o", "-"),
-    LineStyle("#E69F00", "s", "-"),
-    LineStyle("#009E73", "D", "-"),
-    LineStyle("#CC79A7", "v", "-"),
-]
+_LOOK = LineStyle("#0072B2", "o", "-")
+#: Points of one size are dealt over that share of the way to the next, and so many decades at most.
+_SHARE, _DECADES = 0.7, 0.3
 #: Distances of ticks, percent.
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -31,49 +28,64 @@ def charts(rows: Iterable[LedgerRow], options: Options) -> Charts:
     found = sorted(rows, key=attrgetter("machine", "group", "flops"))
     if not found:
         raise SelectionError("there is nothing to draw. Write a ledger with drbench ledger --save.")
-    made, notes = [], ["above 0: predicted longer (of speedups and utilisations: larger)"]
-    for machine, inside in groupby(found, attrgetter("machine")):
-        made.append(_chart(machine, list(inside)))
-        notes += made[-1].notes
-    return made, notes
+    made = [
+        _chart(group, machine, list(inside))
+        for (machine, group), inside in groupby(found, attrgetter("machine", "group"))
+    ]
+    return made, [
+        "above 0: predicted longer (of speedups and utilisations: larger)",
+        "points of one size stand side by side, the lowest first",
+        "held: measured in the interval, of those that no interval was made of",
+    ]
 
 
-def _chart(machine: str, rows: list[LedgerRow]) -> Chart:
+def _chart(group: str, machine: str, rows: list[LedgerRow]) -> Chart:
     known = [row for row in rows if row.low is not None]
     few = len(rows) <= _MOST_INTERVALS and bool(known)
     ends = [100 * (end / row.value - 1) for row in known for end in (row.low, row.high)]
     values = [100 * row.error for row in rows] + (ends if few else [])
-    marks = []
-    names = list(dict.fromkeys(row.group for row in rows))
-    for group, look in zip(names, _cycled(len(names))):
-        its = [row for row in rows if row.group == group]
-        sides = [[nan] * len(its)] * 2
-        if few:
-            sides = [[_error(row, end) for row in its] for end in ("low", "high")]
-        x, y = [row.flops for row in its], [100 * row.error for row in its]
-        marks.append(
-            Marks("points", group, x, y, [None] * len(x), look, low=sides[0], high=sides[1])
-        )
-    low, high = min(row.flops for row in rows), max(row.flops for row in rows)
-    ticks = {10.0**at: f"1e{at}" for at in range(int(log10(low)) - 1, int(log10(high)) + 2)}
-    limits = low / 1.6, high * 1.6
+    rows = sorted(rows, key=attrgetter("flops", "error"))
+    sides = [[nan] * len(rows)] * 2
+    if few:
+        sides = [[_error(row, end) for row in rows] for end in ("low", "high")]
+    x = side_by_side([row.flops for row in rows])
+    y = [100 * row.error for row in rows]
+    marks = Marks("points", group, x, y, [None] * len(x), _LOOK, low=sides[0], high=sides[1])
+    limits = min(x) / 1.3, max(x) * 1.3
+    powers = range(int(log10(limits[0])) - 1, int(log10(limits[1])) + 2)
+    ticks = {10.0**at: f"1e{at}" for at in powers if _in(10.0**at, limits)}
+    if not ticks:
+        ticks = {row.flops: f"{row.flops:.2g}" for row in (rows[0], rows[-1])}
     judged = [row for row in known if not row.fitted]
     held = sum(row.held for row in judged)
-    note = (
-        f"{machine}: {held} of {len(judged)} held-out points in their intervals" if judged else ""
-    )
     return Chart(
-        machine,
-        f"{len(rows)} points",
-        Axis("FLOPs", limits, 10, {at: text for at, text in ticks.items() if _in(at, limits)}),
+        group,
+        f"{machine}, {len(rows)} points" + (f", {held} of {len(judged)} held" if judged else ""),
+        Axis("FLOPs", limits, 10, ticks),
         Axis("error of the prediction (%)", *_percent(values)),
-        [*marks, Marks("rule", "as it is", limits, [0, 0])],
-        notes=(note,) if note else (),
+        [marks, Marks("rule", "as it is", limits, [0, 0])],
     )
 
 
-def _cycled(count: int) -> list[LineStyle]:
-    return [_LOOKS[at % len(_LOOKS)] for at in range(count)]
+def side_by_side(sizes: list[float]) -> list[float]:
+    """Where points of these sizes, in order, stand on a logarithmic axis: those of one size beside
+    each other, around it.
+
+    Examples
+    --------
+    >>> [round(log10(x), 3) for x in side_by_side([10.0, 1000.0, 1000.0, 1000.0])]
+    [1.0, 2.85, 3.0, 3.15]
+    >>> [round(log10(x), 3) for x in side_by_side([10.0, 10.0, 12.0])]
+    [0.972, 1.028, 1.079]
+    """
+    known = sorted({*sizes})
+    apart = min((log10(high / low) for low, high in pairwise(known)), default=inf)
+    width, found = min(_DECADES, _SHARE * apart), []
+    for size, same in groupby(sizes):
+        count = len(list(same))
+        places = [at / (count - 1) - 0.5 if count > 1 else 0.0 for at in range(count)]
+        found += [size * 10 ** (width * place) for place in places]
+    return found
 
 
 def _error(row: LedgerRow, end: str) -> float:
@@ -101,11 +113,9 @@ def _percent(values: list[float]) -> tuple[tuple[float, float], int, dict[float,
 
 
 def make(rows: Iterable[LedgerRow], options: Options) -> Made:
-    """Draw the panels, two in a row."""
+    """Draw the panels, three in a row."""
     found, notes = charts(list(rows), options)
-    looks = {marks.name: marks.look for chart in found for marks in chart.marks if marks.look}
-    handles = [line_handle(name, look) for name, look in looks.items()]
-    page, axes = panels(found, handles, notes, _HIGH_IN, min(2, len(found)))
+    page, axes = panels(found, [], notes, _HIGH_IN, min(3, len(found)))
     for each, chart in zip(axes, found):
         draw_chart(each, chart, 3.0)
         each.grid(**GRID)

@@ -17,6 +17,7 @@ from launch.studies.ledger import (
     summed,
     worse,
 )
+from plots.figures.ledger import charts
 from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
 from plots.select.ledger_rows import LedgerRow, read_rows, write_rows
@@ -146,13 +147,15 @@ def test_the_command_tells_groups_and_fails_where_something_is_worse(capsys, tmp
     assert main(["ledger", "--release", "2.0"]) == 2
 
 
-def test_the_figure_has_a_panel_a_machine_and_a_mark_a_point():
-    rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 2.0, machine="there")]
+def test_the_figure_has_a_panel_a_group_and_a_mark_a_point():
+    rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 2.0, group="h")]
     made = find("ledger").make(rows, Options())
-    assert "here: 1 of 1 held-out points in their intervals" in made.notes
-    here, there = made.picture.axes
-    drawn = [list(line.get_ydata()) for line in here.lines if line.get_marker() == "o"]
+    one, other = made.picture.axes
+    assert charts(rows, Options())[0][0].told == "here, 2 points, 1 of 1 held"
+    drawn = [list(line.get_ydata()) for line in one.lines if line.get_marker() == "o"]
     assert [sorted(values) for values in drawn] == [pytest.approx([-10.0, 10.0])]
-    assert [100.0] in [list(line.get_ydata()) for line in there.lines]
+    places = [list(line.get_xdata()) for line in one.lines if line.get_marker() == "o"]
+    assert len({*places[0]}) == 2  # of one size, and both are seen
+    assert [100.0] in [list(line.get_ydata()) for line in other.lines]
     with pytest.raises(SelectionError, match="drbench ledger --save"):
         draw("ledger", [], "nowhere.png")
