@@ -16,7 +16,7 @@ it is 0.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -55,6 +55,11 @@ class Tiling(NamedTuple):
         12
         """
         return -(-m // self.rows) * -(-n // self.cols) * self.splits
+
+
+def _are_seconds(values: Iterable) -> bool:
+    """Numbers of at least 0."""
+    return all(isinstance(each, (int, float)) and each >= 0 for each in values)
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,16 @@ class Compute:
                 "compute needs peak_flops > 0, 0 < sustained <= 1, units >= 1, and at least one "
                 "of tiles and splits."
             )
-        if not all(
-            isinstance(each, (int, float)) and each >= 0 for each in self.functions.values()
-        ):
+        for name, count, of in (("pack_s", 3, "A, B and C"), ("turn_s", 2, "A and B")):
+            given = getattr(self, name)
+            several = isinstance(given, (tuple, list)) and len(given) == count
+            if not (several and _are_seconds(given)):
+                raise UsageError(
+                    f"compute.{name} must be {count} numbers of at least 0, seconds an element of "
+                    f"{of}, got {given!r}. Write them as {name} = "
+                    f"[{', '.join(['1e-10'] * count)}]."
+                )
+        if not _are_seconds(self.functions.values()):
             raise UsageError(
                 f"compute.functions are seconds an element, at least 0, got {self.functions}."
             )

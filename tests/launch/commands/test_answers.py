@@ -170,6 +170,8 @@ ANSWERS = [
         ["'str'"],
     ),
     ([*SIMULATE, "--set", "compute.pack_s=abc"], 2, ["pack_s must be a number"], []),
+    ([*SIMULATE, "--set", "compute.pack_s=1"], 2, ["pack_s must be 3 numbers", "got 1.0"], []),
+    ([*SIMULATE, "--set", "compute.turn_s=1"], 2, ["turn_s must be 2 numbers", "got 1.0"], []),
     (["plot", "best", "binary.csv"], 2, ["binary.csv has another header"], []),
     (["plot", "best", "short.csv"], 2, ["short.csv has another header"], []),
     (["report", "binary.csv"], 2, ["binary.csv has another header"], []),
