@@ -37,7 +37,6 @@ class Pace:
     >>> slow = lambda: 2.0 if ran else 1.0
     >>> run = lambda: (slow() * 3.0, ran.append(1))[0]
     >>> pace = Pace(slow)
-    >>> pace.begin()
     >>> found = [pace.around(run) for _ in range(3)]
     >>> found
     [(3.0, 1.5), (6.0, 2.0), (6.0, 2.0)]
@@ -47,7 +46,7 @@ class Pace:
 
     def __init__(self, beside: Callable[[], float]):
         self._beside = beside
-        self._last = 0.0
+        self._last: float | None = None
         self._all: list[float] = []
 
     @classmethod
@@ -69,16 +68,17 @@ class Pace:
         then on, so that all that is scaled by it is of one pace."""
         return statistics.median(self._all)
 
-    def begin(self) -> None:
+    def begin(self) -> float:
         """Look at the pace; needed only once something else than :meth:`around` has passed."""
         self._last = self._beside()
         self._all.append(self._last)
+        return self._last
 
     def around(self, run: Callable[[], _Found]) -> tuple[_Found, float]:
         """What ``run()`` gives, and the pace meanwhile: the mean of before and after."""
-        before, found = self._last, run()
-        self.begin()
-        return found, (before + self._last) / 2
+        before = self.begin() if self._last is None else self._last
+        found = run()
+        return found, (before + self.begin()) / 2
 
     def median(self, found: Iterable[tuple[float, float]]) -> float:
         """The median of (seconds, pace), as if the pace had been the usual one."""

@@ -252,9 +252,10 @@ def _studied(
         half = lambda record: dealt(_what(record).replace("block", same(record)))
         ratios: dict[bool, list[float]] = {False: [], True: []}
         for record, _, now in found:
-            shares = now.percent_of_roof, record.percent_of_roof
-            times = shares if of_roof else (record.time_s, now.best_s)
-            ratios[half(record)].append(times[0] / times[1])
+            ratio = record.time_s / now.best_s
+            if of_roof:
+                ratio = now.percent_of_roof / record.percent_of_roof
+            ratios[half(record)].append(ratio)
         judges = {
             each: replace(model, residuals={"any": ratios[not each]}) for each in (False, True)
         }
