@@ -125,7 +125,6 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
 
 def _carried(trace: Trace, machine: Machine) -> Iterator[tuple]:
     """(what carries it, elements) of what a rank moves, and passes on in the groups it is in."""
-    itemsize = trace.problem.itemsize
     for step in trace.steps:
         if step.grouped and len(step.group) > 1:
             members, me = step.group.members, step.group.position
@@ -133,7 +132,7 @@ def _carried(trace: Trace, machine: Machine) -> Iterator[tuple]:
                 way, _, elements = step.ring()
                 yield way, step.shard() if step.kind == "shift" else elements
                 continue
-            for each in group_ways(step, machine, itemsize, (me,)):
+            for each in group_ways(step, machine, (me,)):
                 if each.target != each.source:
                     for resource in machine.route(each.source, each.target)[1]:
                         yield resource, each.elements
@@ -277,7 +276,7 @@ def _of_group(machine: Machine, step, itemsize: int):
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it
-    ways = group_ways(step, machine, itemsize, (me,))
+    ways = group_ways(step, machine, (me,))
     if shifts:
         rate = min(machine.link(*way[:2]).bandwidth_bytes_per_s for way in ways)
     else:

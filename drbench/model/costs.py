@@ -17,10 +17,15 @@ shift     ``launch + sync + sent / bandwidth`` for each pair of             Shif
 
 The shard is the largest of the ring's, whose shards move in step. That is for the shape ``ring`` of
 a machine's collective; ``tree`` has ``log2 P``, rounded up, in place of ``P - 1`` synchronisations
-and of the ``P - 1`` stages that fill the pipeline; ``hierarchy`` has a ring between nodes and then
-one in each node; ``fastest`` is that of the three.
+and of the ``P - 1`` stages that fill the pipeline; ``fastest`` is that of the two.
+
+Where each pair of ranks has a link, a group goes over all of its own in several rings. A group over
+several nodes has the network cards of its own ranks, and no others: each of its w ranks on a node
+sends a w-th of what a ring or a pipeline passes on to the next node, as NCCL does with a channel
+for each card. The first link that is full sets the rate (:class:`_OverNodes`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from math import inf, prod
 from typing import NamedTuple
@@ -320,16 +325,21 @@ def group_parts(
     (1.0, 1.5, 3.0)
     """
     found = machine.collective(step.operation)
-    own, (launch, sync) = found.ring_bandwidth(group, members), found.starts(members)
-    bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
+    launch, sync = found.starts(members)
+    if step.kind != "shift" and found.across(members):
+        bandwidth = _OverNodes.of(machine, step.operation, members).rate
+    else:
+        own = (found.ring_bandwidth(group, members) or 0.0) * machine.links_within(members)
+        bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
     if step.kind not in ("ring", "pipeline"):
         raise UsageError(f"a group step must be a ring, pipeline or shift, got {step.kind!r}.")
-    shape = _shape_of(step, machine, ranks, nbytes, bandwidth, members)
-    if shape == "hierarchy":
-        return launch, *_by_nodes(step, machine, nbytes, members)[:2]
-    return launch, *_round(step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth)
+    of_shape = lambda shape: _round(
+        step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth
+    )
+    shapes = ("ring", "tree") if found.shape == "fastest" else (found.shape,)
+    return launch, *min(map(of_shape, shapes), key=sum)
 
 
 def _round(
@@ -349,78 +359,103 @@ def _round(
     return stages * sync, stages * (nbytes / packets / bandwidth)
 
 
-class _Nodes(NamedTuple):
-    """A group over nodes: its members by node, most of one node, and how many nodes."""
+class _OverNodes(NamedTuple):
+    """The rates of a collective of a group over several nodes, in bytes a second.
 
-    members: list[list[int]]
+    Attributes
+    ----------
+    intra_node : float
+        Of a rank inside its node; inf if no node has two members.
+    card : float
+        Of one network card.
+    rate : float
+        Of the whole ring: each member of a node that has w of them sends a w-th of it to the next
+        node, and all of it to the next member of the node.
+    next_local, next_node : dict
+        By member: the next one of its node; a rank of the next node, and the member's share of what
+        its node sends there.
+    """
+
+    intra_node: float
+    card: float
+    rate: float
+    next_local: dict[int, int]
+    next_node: dict[int, tuple[int, float]]
 
     @classmethod
-    def of(cls, machine: Machine, operation: str, members: Iterable[int]) -> "_Nodes":
-        found: dict[int, list[int]] = {}
+    def of(cls, machine: Machine, operation: str, members: tuple[int, ...]) -> "_OverNodes":
+        """Those of a group on a machine.
+
+        Examples
+        --------
+        One rank on each of two nodes has one card, two ranks have two, unless they share it:
+
+        >>> from drbench.model.gemm import Compute
+        >>> from drbench.model.machine import Collective, Link
+        >>> def rate(members, shared):
+        ...     links = (
+        ...         Link("near", 100.0, within=2),
+        ...         Link("card", 10.0, shared=shared, node=2),
+        ...     )
+        ...     gather = {"allgather": Collective(node=2)}
+        ...     machine = Machine("toy", Compute(1.0), links, collectives=gather)
+        ...     return _OverNodes.of(machine, "allgather", members).rate
+        >>> rate((0, 2), "device"), rate((0, 1, 2, 3), "device"), rate((0, 1, 2, 3), "node")
+        (10.0, 20.0, 10.0)
+        """
+        found = machine.over_nodes.get((operation, members))
+        if found is None:
+            found = machine.over_nodes[operation, members] = cls._made(machine, operation, members)
+        return found
+
+    @classmethod
+    def _made(cls, machine: Machine, operation: str, members: tuple[int, ...]) -> "_OverNodes":
+        collective = machine.collective(operation)
+        by_node: dict[int, list[int]] = {}
         for rank in members:
-            found.setdefault(rank // machine.collective(operation).node, []).append(rank)
-        return cls(list(found.values()))
+            by_node.setdefault(rank // collective.node, []).append(rank)
+        nodes = list(by_node.values())
+        own = collective.bandwidth_bytes_per_s
+        card = collective.across_bandwidth_bytes_per_s
+        if card is None:
+            link = machine.link(nodes[0][0], nodes[1][0])
+            card = min(link.bandwidth_bytes_per_s, own or inf)
+        intra_node = min(
+            (
+                own * machine.links_within(each)
+                if own
+                else machine.link(*each[:2]).bandwidth_bytes_per_s
+                for each in nodes
+                if each[1:]
+            ),
+            default=inf,
+        )
+        next_local = {mine[x - 1]: rank for mine in nodes for x, rank in enumerate(mine)}
+        next_node = {
+            rank: (other[place % len(other)], 1 / len(mine))
+            for mine, other in zip(nodes, (*nodes[1:], nodes[0]))
+            for place, rank in enumerate(mine)
+        }
+        if machine.adds_on_core:  # one ring: the core of each rank passes on all of it
+            return cls(intra_node, card, card, next_local, next_node)
+        parts = Counter()
+        for source, (target, part) in next_node.items():
+            link, resources = machine.route(source, target)
+            for resource, share in zip(resources, machine.shares(link) or (1.0,) * len(resources)):
+                parts[resource] += part * share
+        rate = min(intra_node, card / max(parts.values()))
+        return cls(intra_node, card, rate, next_local, next_node)
 
-    @property
-    def wide(self) -> int:
-        return max(map(len, self.members))
-
-    def by_kind(self, kind: str, shard: float) -> tuple[float, float]:
-        """What one rank sends of what the shard counts inside its node, and between nodes."""
-        count = len(self.members)
-        if kind == "ring":
-            return (self.wide - 1) * count * shard, (count - 1) * shard
-        return shard, shard
-
-
-def _by_nodes(
-    step, machine: Machine, nbytes: float, members: tuple[int, ...]
-) -> tuple[float, float, float]:
-    """Seconds of synchronising and of transferring of a collective that goes between nodes first,
-    each rank with those of its place in other nodes, then round each node; and of the latter the
-    part between nodes."""
-    found, nodes = machine.collective(step.operation), _Nodes.of(machine, step.operation, members)
-    count, wide, first = len(nodes.members), nodes.wide, nodes.members[0][0]
-    far_sync = found.sync_s if found.across_sync_s is None else found.across_sync_s
-    link = machine.link(first, nodes.members[1][0])
-    far = found.across_bandwidth_bytes_per_s or link.bandwidth_bytes_per_s
-    near = inf
-    if wide > 1:
-        inside = next(each for each in nodes.members if len(each) == wide)
-        link = machine.link(*inside[:2])
-        near = found.bandwidth_bytes_per_s or link.bandwidth_bytes_per_s
-    near, far = (1 + found.both_ways) * near, (1 + found.both_ways) * far
-    if step.kind == "ring":
-        near_bytes, far_bytes = nodes.by_kind(step.kind, nbytes)
-        sync_s = (count - 1) * far_sync + (wide - 1) * found.sync_s
-        return sync_s, far_bytes / far + near_bytes / near, far_bytes / far
-    stages = count + wide - 2 + machine.packets - 1
-    whole_s = stages * (nbytes / machine.packets / min(near, far))
-    return stages * max(found.sync_s, far_sync), whole_s, whole_s
-
-
-def _shape_of(
-    step,
-    machine: Machine,
-    ranks: int,
-    nbytes: float,
-    bandwidth: float,
-    members: tuple[int, ...],
-) -> str:
-    """The shape that a collective has on these members: a hierarchy needs several nodes."""
-    found = machine.collective(step.operation)
-    over_nodes, (_, sync) = found.across(members), found.starts(members)
-    if found.shape == "hierarchy" and not over_nodes:
-        return "ring"
-    if found.shape != "fastest":
-        return found.shape
-    times = {
-        shape: sum(_round(step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth))
-        for shape in ("ring", "tree")
-    }
-    if over_nodes:
-        times["hierarchy"] = sum(_by_nodes(step, machine, nbytes, members)[:2])
-    return min(times, key=times.__getitem__)
+    def ways(self, senders: Iterable[int], intra_node: tuple, between: tuple) -> list["Way"]:
+        """The ways from some ranks: to the next member of the node, for a part of the time and with
+        so many elements (``intra_node``); and to the next node, the rank's share of ``between``."""
+        ways = []
+        for rank in senders:
+            if self.next_local[rank] != rank:
+                ways.append(Way(rank, self.next_local[rank], *intra_node))
+            target, share = self.next_node[rank]
+            ways.append(Way(rank, target, *(each * share for each in between)))
+        return ways
 
 
 class Way(NamedTuple):
@@ -433,39 +468,25 @@ class Way(NamedTuple):
     elements: float
 
 
-def group_ways(
-    step: GroupStep, machine: Machine, itemsize: int, senders: Iterable[int]
-) -> list[Way]:
+def group_ways(step: GroupStep, machine: Machine, senders: Iterable[int]) -> list[Way]:
     """The ways that a group step takes from the members at some positions of its group.
 
     Round the ring; of a tree the links of the ring stand for those that it takes, as both are those
-    of the same ranks. A hierarchy takes those to the next rank of the node, and to the one of the
-    same place in the next node.
+    of the same ranks. Over several nodes each rank sends to the next one of its node, and its share
+    to the next node.
     """
     members, found = step.group.members, machine.collective(step.operation)
     following = lambda x, by: members[(x + by) % len(members)]
     if step.kind == "shift":
         return [Way(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
-    rate = machine.ring_rate(members)
-    own = found.ring_bandwidth(step.group.name, members)
-    nbytes, bandwidth = itemsize * step.shard(), (1 + found.both_ways) * (own or rate)
-    if _shape_of(step, machine, len(members), nbytes, bandwidth, members) != "hierarchy":
-        elements = step.ring().elements // (1 + found.both_ways)
+    elements = step.ring().elements
+    if not found.across(members):
+        elements //= 1 + found.both_ways
         by = (1, -1) if found.both_ways else (1,)
         return [Way(members[x], following(x, each), 1.0, elements) for each in by for x in senders]
-    nodes = _Nodes.of(machine, step.operation, members)
-    near, far = nodes.by_kind(step.kind, step.shard())
-    _, moving_s, far_s = _by_nodes(step, machine, nbytes, members)
-    part, ways = far_s / moving_s if moving_s else 1.0, []
-    for x in senders:
-        at = next(at for at, each in enumerate(nodes.members) if members[x] in each)
-        mine, other = nodes.members[at], nodes.members[(at + 1) % len(nodes.members)]
-        place = mine.index(members[x])
-        if len(mine) > 1:
-            of_node = part if step.kind == "pipeline" else 1 - part
-            ways.append(Way(members[x], mine[(place + 1) % len(mine)], of_node, near))
-        ways.append(Way(members[x], other[place % len(other)], part, far))
-    return ways
+    over, ranks = _OverNodes.of(machine, step.operation, members), [members[x] for x in senders]
+    busy = lambda limit: 1.0 if over.rate == limit else over.rate / limit
+    return over.ways(ranks, (busy(over.intra_node), elements), (busy(over.card), elements))
 
 
 def group_seconds(step: GroupStep | type[GroupStep], machine: Machine, *on) -> float:
@@ -494,18 +515,24 @@ def group_resources(
     rate: float | None = None,
 ) -> tuple[float, dict]:
     """Bytes a second of the slowest link on the ways of a group step (``rate`` if that is known of
-    more ways than these); and what it takes of each
-    resource on them, as a part of all while it transfers: all of it, but of a hierarchy, and of
-    what carries more where links are shared."""
+    more ways than these), over several nodes those of the whole ring; and what it takes of each
+    resource on them, as a part of all while it transfers: all of it, but of what carries more where
+    links are shared, and over several nodes."""
     routes = [(way, *route(way.source, way.target)) for way in ways]
-    if rate is None:
+    over = step.kind != "shift" and machine.collective(step.operation).across(step.group.members)
+    if over:
+        rate = _OverNodes.of(machine, step.operation, step.group.members).rate
+    elif rate is None:
         rate = min(link.bandwidth_bytes_per_s for _, link, _ in routes)
-    fair, taken = machine.arbitration == "fair", {}
+    fair, taken = machine.arbitration == "fair", Counter()
     for way, link, resources in routes:
-        shares = fair and machine.shares(link) or (1.0,) * len(resources)
-        slow = rate / link.bandwidth_bytes_per_s if fair and way.part == 1 and rate < inf else 1.0
+        shares = (fair or over) and machine.shares(link) or (1.0,) * len(resources)
+        slow = rate / link.bandwidth_bytes_per_s if fair and not over and rate < inf else 1.0
         for resource, share in zip(resources, shares):
-            taken[resource] = max(taken.get(resource, 0.0), way.part * slow * share)
+            part = way.part * slow * share
+            taken[resource] = (
+                min(1.0, taken[resource] + part) if over else max(taken[resource], part)
+            )
     return rate, taken
 
 

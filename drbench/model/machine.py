@@ -187,8 +187,8 @@ class Link:
 
 
 #: How a collective may go: round the ring of its group; by doubling distances, or down a pipelined
-#: tree; first between nodes, then inside them; or as is fastest.
-SHAPES = ("ring", "tree", "hierarchy", "fastest")
+#: tree; or as is fastest.
+SHAPES = ("ring", "tree", "fastest")
 
 
 def _core_s(
@@ -208,12 +208,14 @@ class Collective:
 
     ``shape`` is one of :data:`SHAPES`.
 
-    ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says
+    ``bandwidth_bytes_per_s`` is what one link of a rank gives, that of the links on the ring if it
+    is None: where each pair of ranks has a link, all of a group's are used. ``both_ways`` says
     that it goes round the ring in both directions at once: twice that bandwidth, on the links of
     both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their links
-    differ from those of rows; ``across_bandwidth_bytes_per_s`` that of groups which are not within
-    one node of ``node`` ranks: several rings then share the cards of a node. ``across_launch_s``
-    and ``across_sync_s`` are theirs too; None for the same as within a node.
+    differ from those of rows. ``across_bandwidth_bytes_per_s`` is what one network card gives to
+    groups which are not within one node of ``node`` ranks, that of the link between the nodes if it
+    is None: a group has the cards of its own ranks (:mod:`drbench.model.costs`).
+    ``across_launch_s`` and ``across_sync_s`` are theirs too; None for the same as within a node.
     """
 
     launch_s: float = 0.0
@@ -231,10 +233,6 @@ class Collective:
         if self.shape not in SHAPES:
             raise UsageError(
                 f"a collective's shape must be one of {', '.join(SHAPES)}, got {self.shape!r}."
-            )
-        if self.shape == "hierarchy" and not self.node:
-            raise UsageError(
-                "a collective of shape hierarchy needs node, the ranks of a node, got none. Add it."
             )
 
     def across(self, members: Sequence[int]) -> bool:
@@ -260,7 +258,7 @@ class Collective:
 
     def ring_bandwidth(self, name: str, members: Sequence[int]) -> float | None:
         """One direction's bandwidth of the group of that name with these members, if the collective
-        has one of its own.
+        has one of its own: of one card, over nodes.
 
         Examples
         --------
@@ -654,6 +652,22 @@ class Machine:
             self._ring_rates[members] = found
         return found
 
+    def links_within(self, members: Sequence[int]) -> int:
+        """How many links a rank has to the others of a group inside a node.
+
+        Examples
+        --------
+        >>> mesh, switch = Link("xgmi", 50e9, shared="pair"), Link("nvlink", 450e9)
+        >>> [
+        ...     Machine("t", Compute(1e12), (link,)).links_within((0, 1, 2, 3))
+        ...     for link in (mesh, switch)
+        ... ]
+        [3, 1]
+        """
+        if len(members) < 2 or self.torus or self.link(*members[:2]).shared != "pair":
+            return 1
+        return len(members) - 1
+
     def route(self, source: int, target: int) -> tuple[Link, tuple]:
         """The link class of a transfer, and the links it occupies.
 
@@ -709,6 +723,11 @@ class Machine:
             )
             found = self._shares[link.name] = () if min(all_of_it) == 1 else all_of_it
         return found
+
+    @cached_property
+    def over_nodes(self) -> dict:
+        """What :mod:`drbench.model.costs` found of groups over several nodes."""
+        return {}
 
     @cached_property
     def _ring_rates(self) -> dict[tuple[int, ...], float]:

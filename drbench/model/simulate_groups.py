@@ -79,7 +79,7 @@ class GroupSteps:
 
     def _collective(self, step, steps: tuple, senders: Iterable[int], now: float) -> None:
         """The data goes on the links on which these positions send."""
-        ways = group_ways(step, self.machine, self.simulation.itemsize, senders)
+        ways = group_ways(step, self.machine, senders)
         if self.machine.adds_on_core:
             seconds = self._cost(step, ways).seconds
             for rank, t in steps:

@@ -1,5 +1,6 @@
-"""Collectives on rings, trees and over nodes first: what they take in closed form, that the fastest
-is found, and that nothing is faster than its bound, however links are shared."""
+"""Collectives on rings and trees: what they take in closed form, that the fastest is found, that
+nothing is faster than its bound however links are shared, and that a group over several nodes has
+the cards of its own ranks."""
 
 import pytest
 
@@ -62,14 +63,8 @@ def machine(shape, arbitration="fifo", node=4, **more):
 
 
 def closed_form(kind, shape, p):
-    """Seconds on p ranks, in nodes of 4: the slowest link of a ring or a tree is the card."""
-    nodes, wide = -(-p // 4), min(p, 4)
-    rate, sync = (2.0, 0.5) if nodes > 1 else (8.0, 0.25)
-    if shape == "hierarchy" and nodes > 1:
-        if kind in ("allgather", "reducescatter"):
-            between = (nodes - 1) * (0.5 + SHARD / 2.0)
-            return 1 + between + (wide - 1) * (0.25 + nodes * SHARD / 8.0)
-        return 1 + (nodes - 1 + wide - 1 + PACKETS - 1) * (0.5 + SHARD / PACKETS / 2.0)
+    """Seconds on p ranks, in nodes of 4: four cards of 2 bytes a second are as fast as a link."""
+    rate, sync = 8.0, 0.5 if p > 4 else 0.25
     rounds = {1: 0, 2: 1, 4: 2, 8: 3, 12: 4}[p] if shape == "tree" else p - 1
     if kind in ("allgather", "reducescatter"):
         return 1 + rounds * sync + (p - 1) * SHARD / rate
@@ -81,7 +76,7 @@ def closed_form(kind, shape, p):
 def test_every_shape_takes_what_its_formula_says(kind, rule):
     for p in (2, 4, 8, 12):
         by_shape = {}
-        for shape in ("ring", "tree", "hierarchy"):
+        for shape in ("ring", "tree"):
             seen = machine(shape, rule)
             found = simulate(traces(kind, p), seen)
             assert found.time_s == pytest.approx(closed_form(kind, shape, p)), (shape, p)
@@ -93,7 +88,7 @@ def test_every_shape_takes_what_its_formula_says(kind, rule):
 
 
 @pytest.mark.parametrize("rule", ARBITRATIONS)
-@pytest.mark.parametrize("shape", ["ring", "tree", "hierarchy"])
+@pytest.mark.parametrize("shape", ["ring", "tree"])
 def test_collectives_of_one_group_follow_each_other(shape, rule):
     once = closed_form("allgather", shape, 8)
     found = simulate(traces("allgather", 8, times=3), machine(shape, rule), prefetch="all")
@@ -104,16 +99,14 @@ def test_collectives_of_one_group_follow_each_other(shape, rule):
     assert bound.seconds <= found.time_s * (1 + 1e-12)
 
 
-def test_a_hierarchy_takes_every_ranks_card_and_a_ring_those_at_the_ends_of_nodes():
-    carried = lambda shape: {
+def test_a_ring_over_nodes_uses_the_card_of_each_of_its_ranks():
+    carried = {
         each.where: each.nbytes
-        for each in carried_by_links(traces("allgather", 8), machine(shape))
+        for each in carried_by_links(traces("allgather", 8), machine("ring"))
         if each.name == "far"
     }
-    assert carried("ring") == dict.fromkeys(("out of 3", "into 4", "out of 7", "into 0"), 7 * SHARD)
-    assert carried("hierarchy") == {
-        f"{way} {rank}": SHARD for way in ("out of", "into") for rank in range(8)
-    }
+    ends = [f"{way} {rank}" for way in ("out of", "into") for rank in range(8)]
+    assert carried == dict.fromkeys(ends, 7 * SHARD / 4)
 
 
 def test_two_groups_share_a_card_evenly_where_links_are_shared():
@@ -147,7 +140,5 @@ def test_a_fence_takes_a_round_more_for_each_doubling_of_the_ranks():
 
 
 def test_a_shape_that_makes_no_sense_is_refused():
-    with pytest.raises(UsageError, match="shape must be one of ring, tree, hierarchy, fastest"):
+    with pytest.raises(UsageError, match="shape must be one of ring, tree, fastest"):
         Collective(shape="star")
-    with pytest.raises(UsageError, match="hierarchy needs node"):
-        Collective(shape="hierarchy")

@@ -202,21 +202,23 @@ def test_ranks_that_wait_for_each_other_are_named():
         simulate([traces[0], Trace(problem, 1, [])], Machine("m", Compute(1.0)))
 
 
-def test_collectives_across_nodes_have_their_own_bandwidth():
+def test_collectives_across_nodes_have_the_bandwidth_of_the_cards_of_their_ranks():
     from algorithms import get_algorithm
     from drbench.model.machine import Collective
 
     algorithm, times = get_algorithm("collective"), []
-    for node in (0, 4, 2):
+    for node, shared in ((0, "device"), (4, "device"), (2, "device"), (2, "node")):
         gather = Collective(
             bandwidth_bytes_per_s=64.0, node=node, across_bandwidth_bytes_per_s=16.0
         )
-        machine = Machine("m", Compute(1e30), (Link("w", 1e9),), collectives={"allgather": gather})
+        wire = Link("w", 1e9, shared=shared, node=2)
+        machine = Machine("m", Compute(1e30), (wire,), collectives={"allgather": gather})
         problem = algorithm.problem(8, 8, 8, 4, mesh="1x4")
         settled = algorithm.settle(problem, mesh="1x4")
         traces = [algorithm.trace(problem, rank, **settled) for rank in range(4)]
         times.append(simulate(traces, machine).time_s)
-    assert times[0] == times[1] and times[2] == pytest.approx(4 * times[0])
+    assert times[0] == times[1]
+    assert times[2:] == pytest.approx([2 * times[0], 4 * times[0]])  # two cards a node, one
 
 
 @pytest.mark.parametrize("traces_of, mode", [(ag_traces, "push"), (rs_traces, "write")])

@@ -117,8 +117,8 @@ def _machine(rng):
 
 
 def _collective(some):
-    shape = some("ring", "ring", "tree", "hierarchy")
+    shape = some("ring", "ring", "tree", "fastest")
     return Collective(
         some(0, 0.2), some(0, 0.1), both_ways=some(False, False, True), shape=shape,
-        node=2 if shape == "hierarchy" else some(0, 2), across_sync_s=some(0, 0.1),
+        node=some(0, 2), across_sync_s=some(0, 0.1), across_bandwidth_bytes_per_s=some(None, 30.0),
     )  # fmt: skip

@@ -271,7 +271,7 @@ class Tables:
             return group_cost(step, machine, ways, self._itemsize, self.route)
         key = group, type(step), step.shard()
         if key not in self._rings:
-            ways = group_ways(step, machine, self._itemsize, range(len(group)))
+            ways = group_ways(step, machine, range(len(group)))
             self._rings[key] = group_cost(step, machine, ways, self._itemsize, self.route)
         return self._rings[key]
 

@@ -1,0 +1,141 @@
+"""No rank of any program receives or sends faster than its links, on all shipped machines: an
+oracle that counts bytes into and out of ranks and nodes, and knows nothing of rings or rates."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from algorithms import get_algorithm
+from algorithms.registry import algorithms
+from drbench.errors import DrbenchError
+from drbench.model.bounds import bound_of
+from drbench.model.gemm import Compute
+from drbench.model.simulate import simulate
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from launch.cases.machine_models import find_machine
+
+#: Machines of several nodes with the ranks of one; and machines of one node with their ranks.
+NODES = {"dgxh100": 8, "dgxa100": 8, "h800": 8, "a100nvlink": 8, "a100pcie": 8, "mi300x": 8,
+         "lumic": 8, "gb200nvl72": 72}  # fmt: skip
+SINGLE = {"h100x8": 8, "h100x8measured": 8, "h200x8": 8, "mi300x": 8, "mi308x": 8, "pvc12": 12}
+MESHED = ("cannon", "summa", "collective", "wang", "meshslice")
+
+
+def moves_alone(name):
+    """A shipped machine that computes in no time."""
+    return replace(find_machine(name), compute=Compute(1e30), side_units=0)
+
+
+def carries(machine, inside, outside, inbound):
+    """Bytes a second between two disjoint sets of ranks, over all links that the ranks ``inside``
+    have; a rank's own memory aside."""
+    rates = {}
+    for a, b in product(inside, outside):
+        ends = (b, a) if inbound else (a, b)
+        link = machine.link(*ends)
+        own = link.resources(*ends)[-1 if inbound else 0]
+        rates[own] = link.bandwidth_bytes_per_s
+    return sum(rates.values())
+
+
+def least_seconds(traces, machine, node):
+    """Seconds that the bytes of group steps, and of one-sided steps, need at least."""
+    itemsize = traces[0].problem.itemsize
+    of_groups, of_ranks = defaultdict(Counter), Counter()
+    for each in traces:
+        for step in each.steps:
+            if step.grouped and len(step.group) > 1:
+                members = step.group.members
+                nodes = defaultdict(list)
+                for rank in members:
+                    nodes[rank // node].append(rank)
+                mine = tuple(nodes[each.rank // node])
+                for inside in {(each.rank,), mine}:
+                    if len(inside) == len(members) or inside[0] != each.rank:
+                        continue  # nobody is outside; one rank counts for its node
+                    for inbound, elements in crossing(step, inside, members):
+                        key = step.group.members, inside, inbound
+                        of_groups[key]["bytes"] += itemsize * elements
+            elif step.counter is not None and not step.grouped:
+                for other, elements in step.moved(each.rank):
+                    ends = (other, each.rank)
+                    if type(step).__name__ in ("Accumulate", "ReplicaAdd", "Put", "Push"):
+                        ends = ends[::-1]
+                    link = machine.link(*ends)
+                    for resource in link.resources(*ends):
+                        seconds = itemsize * elements / link.bandwidth_bytes_per_s
+                        of_ranks[resource] += seconds
+    for (members, inside, inbound), found in of_groups.items():
+        outside = [rank for rank in members if rank not in inside]
+        found["seconds"] = found["bytes"] / carries(machine, inside, outside, inbound)
+    longest = max((found["seconds"] for found in of_groups.values()), default=0.0)
+    return max(longest, *of_ranks.values(), 0.0)
+
+
+def crossing(step, inside, members):
+    """(inbound or not, elements) that must pass between some members of a group and the others."""
+    outside = len(members) - len(inside)
+    if type(step) is AllGather:
+        yield True, sum(piece.size for piece in step.pieces if piece.owner not in inside)
+    elif type(step) is ReduceScatter:
+        yield False, sum(piece.size for piece in step.pieces if piece.owner not in inside)
+    elif type(step) is Broadcast and step.root not in inside:
+        yield True, step.piece.size
+    elif type(step) is Reduce and step.root not in inside:
+        yield False, step.piece.size
+    elif type(step) is Shift and step.target not in inside and len(inside) == 1:
+        yield False, step.shard()
+    assert outside > 0
+
+
+def programs(ranks, meshes):
+    """Traces of all ranks of every algorithm that takes so many, on meshes or without."""
+    names = MESHED if ranks > 24 else sorted(algorithms(mixture=False))
+    for name in names:
+        for mesh, dataflow in product(meshes, ("OS", "LS", "RS")) if name in MESHED else [(0, 0)]:
+            options = {"mesh": mesh, "dataflow": dataflow} if mesh else {}
+            algorithm = get_algorithm(name)
+            options = {key: options[key] for key in options if key in algorithm.options}
+            m, n, k = 1024 * ranks, 2048 * ranks, 512 * ranks
+            try:
+                problem = algorithm.problem(m, n, k, ranks, **options)
+                settled = algorithm.settle(problem, **options)
+                yield name, mesh, [algorithm.trace(problem, r, **settled) for r in range(ranks)]
+            except DrbenchError:
+                continue
+
+
+CASES = [
+    *((name, 2 * node, [f"2x{node}", f"{node}x2", f"4x{node // 2}"]) for name, node in NODES.items()
+      if node == 8),
+    ("dgxh100", 64, ["8x8", "4x16"]),
+    ("dgxh100", 24, ["3x8", "8x3", "4x6", "12x2"]),
+    ("gb200nvl72", 144, ["72x2"]),
+    *((name, ranks, ["1x8", "2x4", "3x4"]) for name, ranks in SINGLE.items()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, ranks, meshes", CASES)
+def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes):
+    machine, node, tried = moves_alone(name), NODES.get(name, ranks), set()
+    for algorithm, mesh, traces in programs(ranks, meshes):
+        least_s = least_seconds(traces, machine, node)
+        time_s = simulate(traces, machine, prefetch="all").time_s
+        assert least_s <= time_s * (1 + 1e-9), (algorithm, mesh)
+        assert bound_of(traces, machine).seconds <= time_s * (1 + 1e-9), (algorithm, mesh)
+        tried.add(algorithm)
+    assert len(tried) >= (3 if ranks > 24 else 8)
+
+
+def test_a_group_with_one_rank_a_node_has_one_network_card():
+    """103 MB into one card of 400 Gb/s take 2.06 ms, whatever brings them."""
+    machine, algorithm = moves_alone("dgxh100"), get_algorithm("collective")
+    options = {"mesh": "8x8", "dataflow": "OS"}
+    problem = algorithm.problem(8192, 57344, 8192, 64, dtype="bfloat16", **options)
+    settled = algorithm.settle(problem, **options)
+    traces = [algorithm.trace(problem, rank, **settled) for rank in range(64)]
+    least_s = 7 * (8192 // 8) * (57344 // 8) * 2 / 50e9
+    assert simulate(traces, machine).time_s > least_s > 2e-3
+    assert bound_of(traces, machine).seconds > least_s
