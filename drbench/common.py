@@ -120,6 +120,7 @@ class Clock:
     """
 
     now = staticmethod(time.perf_counter)
+    cpu = staticmethod(time.process_time)
 
     @staticmethod
     def date() -> str:

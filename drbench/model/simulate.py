@@ -448,7 +448,8 @@ class _Run:
             elif self.machine.transfer_slowdown:
                 rank.beside(now, moves=sign * transfer.flows)
         if transfer.onto is not None and self.machine.owner_slowdown:
-            self.by_number[transfer.onto].beside(now, added=sign)
+            if transfer.onto in self.by_number:  # a rank may be simulated alone
+                self.by_number[transfer.onto].beside(now, added=sign)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """The transfer goes."""

@@ -12,7 +12,7 @@ from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import processor_name
 
 from .candidates import TuneRequest
-from .tune import Place, tune
+from .tune import Place, beyond_interval, tune
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,15 @@ class Advice:
         if none is better.
     why_not : str
         Why there is no ``mine``.
+    gap : float
+        How much better than the answer what was not searched could be, at most, where that is more
+        than its interval; else 0.
     """
 
     mine: Place | None
     better: Place | None
     why_not: str = ""
+    gap: float = 0.0
 
     @property
     def times_better(self) -> float | None:
@@ -102,13 +106,15 @@ def advise(
             mine = tune(replace(request, case=fixed, today=(None,) * 3), machine).ranking[0]
         except OutOfMemory as error:
             why_not = str(error)
-    better = tune(request, machine).ranking[0]
+    found = tune(request, machine)
+    better = found.ranking[0]
+    gap = found.gap if found.left and beyond_interval(found) else 0.0
     if mine is not None and not (
         cost(better) < cost(mine) and _partitions(better, request) != _partitions(mine, request)
     ):
         better = None
     mine, better = (place and _with_peak(place, machine, peaks) for place in (mine, better))
-    return Advice(mine, better, "" if mine else why_not)
+    return Advice(mine, better, "" if mine else why_not, gap)
 
 
 def _partitions(place: Place, request: TuneRequest) -> list:

@@ -54,8 +54,8 @@ class TuneRequest:
         candidate's: bringing them there and back is charged.
     products : int
         Products that share what is charged so.
-    effort : int or None
-        Steps that are simulated, or counted, at most; None for no end of it.
+    effort : float or None
+        Seconds of CPU that the search takes, about; None for no end before all is known.
     refine : int
         First places that are tried with other :func:`settings` too.
     """
@@ -68,7 +68,7 @@ class TuneRequest:
     top: int = 10
     today: tuple = (None, None, None)
     products: int = 1
-    effort: int | None = None
+    effort: float | None = None
     refine: int = 0
 
 
@@ -233,9 +233,10 @@ def _grids(request: TuneRequest) -> list[str]:
     return [f"grid:{grid}" for grid in found]
 
 
-def variants(case: Case) -> list[Case]:
+def variants(case: Case, device: bool = False) -> list[Case]:
     """A case with each communication tile of sums that are pushed, and each look-ahead, to try,
-    what is left open first; that alone which is given.
+    what is left open first; that alone which is given. On a ``device``, where transfers go on
+    beside products, without end, too.
 
     Examples
     --------
@@ -243,6 +244,8 @@ def variants(case: Case) -> list[Case]:
     ['all', 1]
     >>> [each.look_ahead for each in variants(Case(8, 8, 8, prefetch=0))]
     [0]
+    >>> [each.look_ahead for each in variants(Case(8, 8, 8), device=True)]
+    [1, 'all']
     >>> found = variants(Case(8, 8, 8, options={"signals": "always"}))
     >>> [each.options.get("tile") for each in found[::2]], len(found)
     ([None, 256, 1024, 4096], 8)
@@ -254,6 +257,7 @@ def variants(case: Case) -> list[Case]:
     if case.prefetch is not None:
         return cut
     _, *others = algorithm.prefetches(**case.options)
+    others += ["all"] if device and not algorithm.signalling(**case.options) else []
     return [
         each if ahead is None else replace(each, prefetch=ahead)
         for each in cut

@@ -1,18 +1,23 @@
 """Choosing among candidates within a memory budget: by a machine model's times, or without one by
 bytes and balance.
 
-Branch and bound. All triples of layouts get a lower bound and an estimate at once
-(:mod:`.sieve`); in the order of the latter they get a better bound, from the trace of one rank
-(:mod:`drbench.model.bounds`, or the bytes and FLOPs of that rank), and are judged until no bound
-left is below the worst of the best so far. What is left out can therefore not be among them, unless
-an ``effort`` ends the search before: then it is said by how much it could be better at most. Equal
-layouts, and options that come to the same program, are one candidate. A program is judged with
-every look-ahead that its algorithm names, and the universal one with sums that are pushed in every
-communication tile.
+Candidates are of families: the universal algorithm with Stationary A, B and C, the grids of preset
+optimal, and each other algorithm. Each candidate has a lower bound and an estimate: all triples of
+layouts at once (:mod:`.sieve`), others from the trace of one rank. What is promising by that is
+estimated anew: from one rank simulated alone, its groups standing for all ranks, or where it would
+wait for signals of others from the traces of all. The best estimate of every family is simulated
+before any family gets a second; then the best estimate of all is next, those of a family being
+scaled by what its simulated programs took over theirs. A program that was simulated brings in its
+variants: other look-aheads, and other communication tiles.
+
+The search ends when no bound left is below the worst of the best so far, so that what is left out
+cannot be among them; or when the ``effort``, seconds of CPU, is spent: then it is said by how much
+what is left could be better at most. Equal layouts, and options that come to the same program, are
+one candidate.
 """
 
-from bisect import insort
-from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import inf
@@ -21,12 +26,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from drbench.common import Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
 from drbench.model.bounds import Bound, bound_of, lower_bound
 from drbench.model.machine import Machine
 from drbench.model.moves import moving_s
-from drbench.model.simulate import Beyond
+from drbench.model.simulate import Beyond, Simulator
 from drbench.plan.loads import Loads, busiest, loads
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
@@ -68,11 +74,21 @@ from .sieve import Rates, Sieve, counts, rates_of
 #: Without a model, candidates whose busiest rank multiplies more than this times its even share
 #: come after all others: bytes say nothing of that.
 EVEN = 1.1
+_UNEVEN = 1e30  # bytes that no candidate moves
 _counters = attrgetter(*COUNTERS)
-#: What the time of a program is over its bound, as far as nothing else is known of it.
-_OVER_BOUND = 1.1
+#: What a variant of a program is taken to need of the time of the program, before it is simulated.
+_FINER = 0.95
+#: Programs of a family that are judged until half of what they say of its estimates is believed.
+_TRUST = 3
 #: So many places are filled, whatever the effort.
 _ENOUGH = 3
+#: Shares of the effort after which no more candidates are traced ahead, simulated, refined.
+_TRACED, _SIMULATED, _REFINED = 0.35, 0.75, 0.9
+#: Options that change what a program moves little or not at all: candidates that differ in them
+#: alone are traced after one of them.
+_FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
+#: Seconds of CPU that a step of a program takes to trace and to simulate, before any was.
+_STEP_S = 2e-5
 #: Programs with more steps, of all ranks, are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 
@@ -149,6 +165,16 @@ def within(ranking: list[Place], products: int = 1) -> list[int]:
     return [at for at, cost in enumerate(costs, 1) if at > 1 and cost <= most]
 
 
+def beyond_interval(found: "Found") -> bool:
+    """Whether what was not searched could be faster than the first place, beyond its interval."""
+    first = found.ranking[0].record
+    if not found.left:
+        return False
+    if first is None or first.median_low_s is None:
+        return found.gap > 0
+    return first.best_s / (1 + found.gap) < first.median_low_s
+
+
 @dataclass
 class Found:
     """The ranking, best first, and what was looked at.
@@ -212,9 +238,22 @@ class _ByModel:
         """What a key with that bound begins with."""
         return (seconds,)
 
-    def likely(self, bound: tuple, guess: float) -> tuple:
-        """By what a program is judged in turn: its triple's estimate, if it has one."""
-        return (guess or _OVER_BOUND * bound[0],)
+    def estimate(self, bound: tuple, guess: float) -> float:
+        """What a program is likely to take, before a rank of it is simulated."""
+        return max(bound[0], guess)
+
+    def alone_s(self, case: Case) -> float:
+        """What the first rank takes alone, whose groups stand for all; the bound of all ranks where
+        it would wait for signals of others."""
+        case, algorithm, problem, options = everywhere(case, self.request.ranks)
+        settled = algorithm.settle(problem, self.in_place, **options)
+        trace = self.trace(algorithm, problem, settled)
+        with suppress(DrbenchError):
+            if any(step.signals for step in trace.steps):
+                return self.bound(case).seconds
+            groups = tuple({group.name for group in trace.groups})
+            return Simulator([trace], self.seen, groups).run(case.ahead(settled)).time_s
+        return 0.0
 
     def charge(self, moved) -> float:
         return moving_s(moved, self.seen)
@@ -238,6 +277,11 @@ class _ByModel:
         if made := self._programs(case):
             return bound_of(made.traces, self.seen, made.folding and made.folding.cost)
         return bound_of(programs(case, self.seen, self.request.ranks), self.seen)
+
+    @property
+    def device(self) -> bool:
+        """Whether something else than the cores that compute moves the data."""
+        return not self.machine.adds_on_core
 
     def told(self, case: Case, record: Record) -> Record:
         """With the interval of its time."""
@@ -264,6 +308,7 @@ class _ByBytes:
     all, then of how many transfers they are."""
 
     machine, in_place, cuts, timed, classes = None, False, ("auto",), False, None
+    device = False
     nodes, sockets = (0,), False
 
     def __init__(self, request: TuneRequest):
@@ -279,8 +324,11 @@ class _ByBytes:
     def first(self, nbytes: float) -> tuple:
         return False, nbytes
 
-    def likely(self, bound: tuple, guess: float) -> tuple:
-        return bound
+    def estimate(self, bound: tuple, guess: float) -> float:
+        return _UNEVEN * bound[0] + bound[1]
+
+    def alone_s(self, case: Case) -> float:
+        return 0.0
 
     def charge(self, moved) -> None:
         return None
@@ -386,7 +434,8 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --only."
         )
-    found.ranking = ranking.ranking()
+    with no_collection():
+        found.ranking = ranking.ranking(lambda: search._spent(1.0))
     return found
 
 
@@ -427,18 +476,18 @@ class _Leads:
 
     def __init__(self, request: TuneRequest, ruler):
         self.request, self.how = request, ways(ruler.cuts, ruler.timed)
-        self.tried = self.merged = self.too_large = self._at = 0
-        self._order, self._bounds = np.zeros(0, dtype=int), np.zeros(0)
+        self.tried = self.merged = self.too_large = 0
+        self.streams: list[_Stream] = []
         named = texts(request)
         if not named:
             return
-        layouts, self._texts, factors = {}, {}, []
+        layouts, self.texts, factors = {}, {}, []
         for name in "ABC":
             known = {}  # equal layouts once
             for text, factor in named[name]:
                 operand = _operand(request.case, name, text, request.ranks)
                 known.setdefault(operand.partition, (operand, text, factor))
-            operands, self._texts[name], mine = zip(*known.values())
+            operands, self.texts[name], mine = zip(*known.values())
             layouts[name] = list(operands)
             factors.append(mine)
         fits = _fitting(request, factors)
@@ -455,9 +504,28 @@ class _Leads:
         self.too_large = count * int((fits & large).sum())
         case = request.case
         sieve = Sieve(layouts, (case.m, case.n, case.k), ruler.rates(sizes["A"]), ruler.classes)
-        bounds, guesses = (each.ravel() for each in sieve.all())
-        self._shape = (*fits.shape, 3)
-        left = np.flatnonzero(np.repeat((fits & ~large).ravel(), 3))
+        bounds, guesses = sieve.all()
+        for which, stationary in enumerate("CBA"):
+            self.streams.append(
+                _Stream(self, stationary, fits & ~large, bounds[..., which], guesses[..., which])
+            )
+
+    @property
+    def least(self) -> float:
+        """The smallest bound that is left."""
+        return min((stream.least for stream in self.streams), default=inf)
+
+    def left(self, below: float) -> int:
+        """Candidates left with a bound of at most that."""
+        return len(self.how) * sum(stream.left(below) for stream in self.streams)
+
+
+class _Stream:
+    """The triples with one stationary matrix, in the order of their estimates."""
+
+    def __init__(self, leads: _Leads, stationary: str, fits, bounds, guesses):
+        self._leads, self._stationary, self._shape, self._at = leads, stationary, fits.shape, 0
+        left, bounds, guesses = np.flatnonzero(fits.ravel()), bounds.ravel(), guesses.ravel()
         self._order = left[np.argsort(guesses[left], kind="stable")]
         self._guesses, self._bounds = guesses[self._order], bounds[self._order]
         self._least = np.minimum.accumulate(self._bounds[::-1])[::-1]
@@ -473,8 +541,8 @@ class _Leads:
         return self._least[self._at] if self._at < len(self._order) else inf
 
     def left(self, below: float) -> int:
-        """Candidates left with a bound of at most that."""
-        return len(self.how) * int((self._bounds[self._at :] <= below).sum())
+        """Triples left with a bound of at most that."""
+        return int((self._bounds[self._at :] <= below).sum())
 
     def drop(self) -> None:
         """None of those left can have a place."""
@@ -484,10 +552,11 @@ class _Leads:
         """Bound, estimate and cases of the next one."""
         at = self._at
         self._at += 1
-        *triple, which = (int(x) for x in np.unravel_index(self._order[at], self._shape))
-        names = [self._texts[name][x] for name, x in zip("ABC", triple)]
-        cases = [on_triple(self.request.case, names, "CBA"[which], way) for way in self.how]
-        return self._bounds[at], self._guesses[at], cases
+        triple = np.unravel_index(self._order[at], self._shape)
+        names = [self._leads.texts[name][int(x)] for name, x in zip("ABC", triple)]
+        base, how = self._leads.request.case, self._leads.how
+        cases = [on_triple(base, names, self._stationary, way) for way in how]
+        return float(self._bounds[at]), float(self._guesses[at]), cases
 
 
 def _operand(case: Case, name: str, text: str, ranks: int) -> Operand:
@@ -508,6 +577,66 @@ def _fitting(request: TuneRequest, factors: list) -> np.ndarray:
     return table[np.ix_(*([one.index(x) for x in each] for one, each in zip(known, factors)))]
 
 
+class _Family:
+    """Candidates of one kind, the most promising first.
+
+    Attributes
+    ----------
+    open : list
+        A heap of (estimate, bytes of tiles, number, program), or (…, (number, case)) of a case that
+        is not traced yet.
+    variants : list
+        A heap of (estimate, number, program, case) of other tiles and look-aheads of what was
+        judged.
+    stream : _Stream or None
+        Triples of layouts that are not traced yet.
+    scale : float
+        What estimates are taken to be too small by: the least time over estimate of what was
+        judged, the nearer to it the more that was.
+    judged : int
+        Programs that were.
+    """
+
+    def __init__(self, stream: _Stream | None = None):
+        self.open: list = []
+        self.variants: list = []
+        self.stream, self.scale, self.judged, self._ratio = stream, 1.0, 0, inf
+
+    @property
+    def next(self) -> float:
+        """What its most promising candidate is likely to take; inf if there is none."""
+        return min(self.scale * min(self._open, self._lead), self._variant)
+
+    @property
+    def _open(self) -> float:
+        return self.open[0][0] if self.open else inf
+
+    @property
+    def _variant(self) -> float:
+        return self.variants[0][0] if self.variants else inf
+
+    @property
+    def _lead(self) -> float:
+        return self.stream.guess if self.stream else inf
+
+    def take(self) -> tuple | None:
+        """The most promising: ``(what is open, None)``, or ``(program, case)`` of a variant; None
+        if a triple is to be traced first."""
+        if self._variant <= self.scale * min(self._open, self._lead):
+            *_, program, case = heappop(self.variants)
+            return program, case
+        if self._lead < self._open:
+            return None
+        return heappop(self.open)[-1], None
+
+    def learn(self, estimate: float, took: float) -> None:
+        """A program was judged that was estimated so."""
+        self.judged += 1
+        if 0 < estimate and took < inf:
+            self._ratio = min(self._ratio, took / estimate)
+            self.scale = max(self._ratio, 1.0) ** (self.judged / (self.judged + _TRUST))
+
+
 class _Search:
     """What is open, judged and found of a request."""
 
@@ -517,47 +646,134 @@ class _Search:
         self.leads = _Leads(request, ruler)
         self.ranking = _Ranking(ruler, request, self.found)
         self.programs: dict[tuple, _Program] = {}  # those that differ, by what they are
-        self.open: list = []  # a heap of (what is judged first, program)
-        self.number = 0  # of a triple's candidate
+        self.families = {
+            f"universal S-{each}": _Family(stream)
+            for each, stream in zip("CBA", self.leads.streams)
+        }
+        self.number = 0  # of the last candidate
+        self.costly: list[_Program] = []  # that the effort does not suffice for
         self.sizes: dict = {}  # (matrix, layout) -> bytes of each rank's tiles
+        self._started, self._steps = Clock.cpu(), (0, 0.0)
 
     def run(self) -> "_Ranking":
         """Judge what may have a place."""
         found, leads, ranking = self.found, self.leads, self.ranking
         found.tried, found.too_large = leads.tried, leads.too_large
-        for case in others(self.request, self.ruler.cuts, self.ruler.timed):
-            found.tried += 1
-            self._add(case, found.tried)  # what is a triple, too, is called after that
-        while not self._spent() and (self.open or leads.guess < inf):
-            if leads.guess < inf and self._beyond(leads.least):
-                leads.drop()
-            elif leads.guess < inf and self._first():
-                least, guess, cases = leads.take()
-                for case in () if self._beyond(least) else cases:
-                    self.number += 1
-                    self._add(case, self.number, least, guess)
-            elif self.open:
-                _, program = heappop(self.open)
-                if not ranking.beyond(program.least):
-                    ranking.take(program)
+        self._trace_others()
+        for name in sorted(self.families, key=lambda name: self.families[name].next):
+            self._judge_first(name)
+        while not self._spent(_SIMULATED):
+            name = min(self.families, key=lambda name: self.families[name].next, default=None)
+            if name is None or self.families[name].next == inf:
+                break
+            self._judge_next(name)
         self._end()
-        ranking.refine()
+        ranking.refine(lambda: self._spent(_REFINED))
         return ranking
 
-    def _first(self) -> bool:
-        """Whether the next triple is more promising than what is open."""
-        return not self.open or self.ruler.first(self.leads.guess) < self.open[0][0][0]
+    def _spent(self, share: float, needed_s: float = 0.0) -> bool:
+        """Whether a share of the effort is, with what comes next, and some places are taken."""
+        effort = self.request.effort
+        if effort is None or len(self.ranking.places) < min(self.request.top, _ENOUGH):
+            return False
+        return Clock.cpu() - self._started + needed_s > share * effort
 
-    def _spent(self) -> bool:
-        """Whether the effort is, and some places are taken."""
-        effort, ranking = self.request.effort, self.ranking
-        enough = len(ranking.places) >= min(self.request.top, _ENOUGH)
-        return effort is not None and ranking.steps > effort and enough
+    def _trace_others(self) -> None:
+        """Bounds and estimates of what is no triple: of each kind first, then with its fine
+        options, unless that takes too long: then they are taken to need little less."""
+        effort, kinds, later = self.request.effort, {}, []
+        for case in others(self.request, self.ruler.cuts, self.ruler.timed):
+            self.found.tried += 1
+            self.number += 1
+            coarse = {x: value for x, value in case.options.items() if x not in _FINE}
+            kind = case.algorithm, case.a, case.b, case.c, repr(coarse)
+            if kind in kinds:
+                later.append((kind, self.number, case))
+            else:
+                kinds[kind] = self._add(case, self.number)
+        for kind, number, case in later:
+            first = kinds[kind]
+            if effort is None or Clock.cpu() - self._started < _TRACED * effort:
+                self._add(case, number)
+            elif first is not None:
+                open_ = self._family(case).open
+                heappush(open_, (_FINER * first.estimate, first.tiles, number, (number, case)))
+
+    def _family(self, case: Case, settled: dict | None = None) -> _Family:
+        """That of a case."""
+        name = case.algorithm
+        if name == "universal":
+            grid = case.a is not None and case.a.startswith("grid:")
+            stationary = (settled or case.options).get("stationary")
+            name = "optimal" if grid else f"universal S-{stationary}"
+        return self.families.setdefault(name, _Family())
+
+    def _judge_first(self, name: str) -> None:
+        """Judge the best estimate of a family that none was judged of yet, unless its bound is
+        above the best time."""
+        family = self.families[name]
+        while not family.judged and family.next < inf and not self._spent(_SIMULATED):
+            places = self.ranking.places
+            if places and family.open and isinstance(family.open[0][-1], _Program):
+                if family.open[0][-1].least > places[0].key and family.open[0][0] <= family.next:
+                    return
+            self._judge_next(name)
+
+    def _judge_next(self, name: str) -> None:
+        """Trace or judge the most promising of a family."""
+        family, ranking = self.families[name], self.ranking
+        if family.stream and self._beyond(family.stream.least):
+            family.stream.drop()
+            if family.next == inf:
+                return
+        taken = family.take()
+        if taken is None:
+            least, guess, cases = family.stream.take()
+            for case in () if self._beyond(least) else cases:
+                self.number += 1
+                self._add(case, self.number, least, guess)
+            return
+        program, variant = taken
+        if isinstance(program, tuple):  # that was not traced
+            self._add(program[1], program[0])
+            return
+        if ranking.beyond(program.least):
+            return
+        if variant is None and not program.alone:
+            program.alone = True
+            extra_s = (program.moving.seconds or 0.0) / self.request.products
+            likely = max(program.estimate, self.ruler.alone_s(program.case) + extra_s)
+            if likely > program.estimate:  # another may be more promising now
+                program.estimate = likely
+                heappush(family.open, (likely, program.tiles, program.number, program))
+                return
+        steps, took_s = self._steps
+        needed_s = program.steps * (took_s / steps if steps else _STEP_S)
+        if self._spent(_SIMULATED, needed_s):
+            self.costly.append(program)
+            return
+        start = Clock.cpu()
+        judged = ranking.judge(program, variant or program.case)
+        if judged.steps and judged.key and judged.key[0] < inf:
+            self._steps = steps + program.steps, took_s + Clock.cpu() - start
+        if variant is None:
+            time = judged.key[0] if judged.key and self.ruler.timed else inf
+            family.learn(program.estimate, time)
+            if self.ruler.timed or judged.too_large:
+                self._add_variants(family, program, time)
+
+    def _add_variants(self, family: _Family, program: "_Program", time: float) -> None:
+        likely = _FINER * (time if time < inf else family.scale * program.estimate)
+        for case in variants(program.case, self.ruler.device)[1:]:
+            self.number += 1
+            heappush(family.variants, (likely, self.number, program, case))
 
     def _beyond(self, least: float) -> bool:
         return self.ranking.beyond(self.ruler.first(least))
 
-    def _add(self, case: Case, number: int, least: float = 0.0, guess: float = 0.0) -> None:
+    def _add(
+        self, case: Case, number: int, least: float = 0.0, guess: float = 0.0
+    ) -> "_Program | None":
         """A candidate is a program like another, or refused, or open."""
         request, ruler, found = self.request, self.ruler, self.found
         try:
@@ -573,24 +789,27 @@ class _Search:
                 found.merged += 1
                 if number < known.number:  # it is called so
                     known.number, known.case = number, pushed(case, settled)[0]
-                return
+                return known
             tiles = self._tiles(problem)
             if tiles > ruler.memory_bytes:
                 found.too_large += 1
-                return
+                return None
             moving = self.today.moving(problem)
+            family = self._family(case, settled)
             case, settled = pushed(case, settled)
             trace = ruler.trace(algorithm, problem, settled)
-            self.ranking.steps += len(trace.steps)
             bound = max(ruler.least(trace, moving), ruler.first(least))
+            estimate = ruler.estimate(bound, guess)
         except UnsupportedError as error:
             found.refused += 1
             if case.algorithm == "universal":  # which takes any layout but for a reason
                 self.why = str(error)
-            return
-        self.programs[name] = _Program(bound, tiles, number, case, moving)
-        order = max(bound, ruler.likely(bound, guess)), tiles, number
-        heappush(self.open, (order, self.programs[name]))
+            return None
+        steps = len(trace.steps) * request.ranks
+        made = _Program(bound, tiles, number, case, moving, estimate, steps)
+        self.programs[name] = made
+        heappush(family.open, (estimate, tiles, number, made))
+        return made
 
     def _tiles(self, problem: Problem) -> int:
         """Bytes of the largest rank's tiles."""
@@ -610,14 +829,23 @@ class _Search:
         found.merged += leads.merged
         if not ranking.places:
             return
-        last, first = ranking.worst or (inf, inf), ranking.places[0][0]
-        at = len(self.ruler.first(0.0)) - 1
-        left = [program for _, program in self.open if not ranking.beyond(program.least)]
-        found.left = sum(program.times for program in left) + leads.left(last[at])
-        least = min((program.least[at] for program in left), default=inf)
-        if found.left:
-            least = min(least, leads.least)
-            found.gap = max(float(first[at] / least) - 1, 0.0) if least else inf
+        last, first = ranking.worst or (inf, inf), ranking.places[0].key
+        at, untraced = len(self.ruler.first(0.0)) - 1, 0
+        left = {id(program): program for program in self.costly}
+        for family in self.families.values():
+            for *_, program in family.open:
+                if isinstance(program, tuple):
+                    untraced += 1
+                else:
+                    left[id(program)] = program
+            left |= {id(program): program for *_, program, _ in family.variants}
+        open_ = [program for program in left.values() if not ranking.beyond(program.least)]
+        found.left = sum(each.times for each in open_) + untraced + leads.left(last[at])
+        if not found.left:
+            return
+        least = min((program.least[at] for program in open_), default=inf)
+        least = 0.0 if untraced else min(least, leads.least)
+        found.gap = max(float(first[at] / least) - 1, 0.0) if least else inf
 
 
 def _name(algorithm, problem: Problem, settled: dict) -> tuple:
@@ -631,7 +859,7 @@ def _name(algorithm, problem: Problem, settled: dict) -> tuple:
     return algorithm.name, *stored, *sorted(settled.items())
 
 
-@dataclass
+@dataclass(eq=False)
 class _Program:
     """A candidate, and how many come to the same program.
 
@@ -643,6 +871,14 @@ class _Program:
         Bytes of the largest rank's.
     number : int
         Of the candidate.
+    estimate : float
+        What it is likely to take.
+    steps : int
+        Of all ranks, about.
+    alone : bool
+        Whether the estimate is that of its first rank, simulated alone.
+    best : _Judged or None
+        The best of its variants that were judged; ``ran`` is that variant.
     """
 
     least: tuple
@@ -650,7 +886,12 @@ class _Program:
     number: int
     case: Case
     moving: Moving
+    estimate: float
+    steps: int
+    alone: bool = False
     times: int = 1
+    best: "_Judged | None" = None
+    ran: Case | None = None
 
 
 class _Judged(NamedTuple):
@@ -668,14 +909,23 @@ class _Judged(NamedTuple):
         return self.key is None and (self.record is None or self.record.status == "out_of_memory")
 
 
+class _Placed(NamedTuple):
+    """A place: the key, the program, and how many candidates cannot be told apart."""
+
+    key: tuple
+    program: _Program
+    equals: int
+
+
 class _Ranking:
-    """The best so far: a program each, with the look-ahead that serves it best."""
+    """The best so far: a program each, with the variant that serves it best."""
 
     def __init__(self, ruler, request: TuneRequest, found: Found):
         self.ruler, self.request, self.found = ruler, request, found
-        self.places: list = []  # (key, bytes, number, program, case, what was judged), best first
-        self.equals: Counter = Counter()  # of what cannot be told apart
-        self.steps = 0  # simulated or counted
+        self.places: list[_Placed] = []  # best first
+        self.judged: list[_Program] = []  # that can be run
+        self.refused: dict[int, bool] = {}  # programs that cannot: for their memory alone, or not
+        self.bounds: dict[int, Bound] = {}  # of the programs that had a place
 
     def beyond(self, key: tuple) -> bool:
         """Whether a key is worse than the last place, all being taken."""
@@ -685,83 +935,81 @@ class _Ranking:
     def worst(self) -> tuple | None:
         """The key of the last place; None while there are some left."""
         top = self.request.top
-        return self.places[top - 1][0] if len(self.places) >= top else None
+        return self.places[top - 1].key if len(self.places) >= top else None
 
-    def take(self, program: _Program) -> None:
-        """Judge all variants of a program; by bytes, which are the same with all of them, others
-        than its own only if that takes too much memory."""
-        own, *others = variants(program.case)
-        self.found.judged += 1
-        best, case = self._judge(program, own), own
-        for other in others if self.ruler.timed or best.too_large else ():
-            judged = self._judge(program, other, best)
-            if judged.key and (best.key is None or judged.key < best.key):
-                best, case = judged, other
-        if best.key is not None and not self.beyond(best.key):
-            self._place(program, case, best)
-        elif best.key is not None:
-            return
-        elif best.too_large:
-            self.found.too_large += 1
-        else:
-            self.found.refused += 1
-
-    def _judge(self, program: _Program, case: Case, best: _Judged | None = None) -> _Judged:
-        worst = self.worst if best is None or best.key is None else best.key
-        judged = _Judged(*self.ruler.judge(case, program.tiles, program.moving, worst))
-        self.steps += judged.steps
+    def judge(self, program: _Program, case: Case) -> _Judged:
+        """Judge one variant of a program: what it takes has a place if it is better than what the
+        program took before."""
+        best, found = program.best, self.found
+        judged = self._judged(program, case)
+        if best is None and judged.key is None:
+            found.judged += id(program) not in self.refused
+            self.refused[id(program)] = judged.too_large
+        if judged.key is None or (best is not None and judged.key >= best.key):
+            return judged
+        if best is None:
+            found.judged += id(program) not in self.refused
+            self.refused.pop(id(program), None)
+            self.judged.append(program)
+        program.best, program.ran = judged, case
+        if not self.beyond(judged.key):
+            self.bounds[id(program)] = self.ruler.bound(case)
+            self._sort()
         return judged
 
-    def refine(self) -> None:
-        """Try the first places with other settings, one kind after another, each with the best so
-        far of those before; by times only, and where something moves."""
-        first = [each for each in self.places[: self.request.refine] if each[5].record]
-        for place in first:
-            *_, number, program, case, best = place
-            if not best.record.moved_bytes:
-                continue
-            own = case
-            for kind in settings(case, best.record.chunk):
-                start = case
-                for setting in kind:
-                    if best.record.steps > _STEPS.get(setting.get("schedule"), inf):
-                        continue
-                    other = changed(start, setting)
-                    judged = self._judge(program, other, best)
-                    self.found.refined += 1
-                    if judged.key and judged.key < best.key:
-                        best, case = judged, other
-            if case is not own:
-                self.places.remove(place)
-                place = (best.key, best.memory, number, program, case, best)
-                insort(self.places, place, key=_first_three)
-                self.equals[best.key, best.memory, best.more] = 1
+    def _judged(self, program: _Program, case: Case) -> _Judged:
+        worst = self.worst if program.best is None else program.best.key
+        return _Judged(*self.ruler.judge(case, program.tiles, program.moving, worst))
 
-    def _place(self, program: _Program, case: Case, judged: _Judged) -> None:
-        known = judged.key, judged.memory, judged.more
-        self.equals[known] += program.times
-        if self.equals[known] == program.times:
-            place = (judged.key, judged.memory, program.number, program, case, judged)
-            insort(self.places, place, key=_first_three)
-
-    def ranking(self) -> list[Place]:
-        """The places that were asked for."""
-        return [
-            Place(
-                case,
-                memory,
-                program.moving,
-                self.ruler.told(case, judged.record),
-                None if judged.record else judged.more,
-                self.equals[judged.key, memory, judged.more] - 1,
-                self.ruler.bound(case),
-            )
-            for _, memory, _, program, case, judged in self.places[: self.request.top]
+    def _sort(self) -> None:
+        """Place the programs anew; those that cannot be told apart are one place."""
+        order = sorted(self.judged, key=lambda each: (each.best.key, each.best.memory, each.number))
+        alike: dict[tuple, list[_Program]] = {}
+        for program in order:
+            best = program.best
+            alike.setdefault((best.key, best.memory, best.more), []).append(program)
+        self.places = [
+            _Placed(key, first, sum(each.times for each in (first, *others)) - 1)
+            for (key, *_), (first, *others) in alike.items()
+            if key[0] < inf
         ]
 
+    def refine(self, spent: Callable[[], bool]) -> None:
+        """Try the first places with other settings, one kind after another, each with the best so
+        far of those before; by times only, and where something moves."""
+        self.found.too_large += sum(self.refused.values())
+        self.found.refused += sum(not large for large in self.refused.values())
+        for place in self.places[: self.request.refine]:
+            program = place.program
+            record = program.best.record
+            if not (record and record.moved_bytes):
+                continue
+            own = program.ran
+            for kind in settings(own, record.chunk):
+                start = program.ran
+                for setting in kind:
+                    if spent():
+                        break
+                    if program.best.record.steps <= _STEPS.get(setting.get("schedule"), inf):
+                        self.found.refined += 1
+                        self.judge(program, changed(start, setting))
+            if program.ran is not own:
+                program.times = 1  # others are not refined
+                self._sort()
 
-def _first_three(each: tuple) -> tuple:
-    return each[:3]
+    def ranking(self, spent: Callable[[], bool]) -> list[Place]:
+        """The places that were asked for; intervals of the first, and of others while there is
+        time."""
+        places = []
+        for each in self.places[: self.request.top]:
+            program, judged, record = each.program, each.program.best, each.program.best.record
+            if record is not None and not (places and spent()):
+                record = self.ruler.told(program.ran, record)
+            loads_ = None if judged.record else judged.more
+            bound = self.bounds[id(program)]
+            about = program.ran, judged.memory, program.moving, record, loads_
+            places.append(Place(*about, each.equals, bound))
+        return places
 
 
 def choose_stationary(case: Case, machine: Machine | None, ranks: int) -> str:

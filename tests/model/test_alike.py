@@ -340,7 +340,7 @@ def test_records_say_the_same_as_those_of_all_ranks(texts, options, name, monkey
 
 def test_a_search_finds_the_same_with_few_ranks(monkeypatch):
     machine = find_machine("dgxa100")
-    request = TuneRequest(Case(1024, 2048, 1024, a="R"), 8, ("universal",), effort=3000, refine=1)
+    request = TuneRequest(Case(1024, 2048, 1024, a="R"), 8, ("universal",), effort=3.0, refine=1)
     few = tune(request, machine)
     assert any(programs_of(place.case, machine, 8).folding for place in few.ranking)
     monkeypatch.setattr(predictions, "fold", lambda *on: None)

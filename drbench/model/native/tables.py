@@ -340,7 +340,7 @@ class Tables:
 
     def _seat_of(self, rank: int) -> int:
         """That of a rank, or of the one that stands for it."""
-        return self._seats[self.folding.stand_in[rank] if self.folding else rank]
+        return self._seats.get(self.folding.stand_in[rank] if self.folding else rank, -1)
 
     def route(self, source: int, target: int):
         """The link between two ranks, and what a transfer occupies, as numbers."""

@@ -1,6 +1,7 @@
 """``drbench advise``: what to do with the layouts one has, in a few lines."""
 
 import json
+from math import inf
 
 from drbench.errors import UsageError
 from launch.host.files import add_records, check_csv
@@ -12,7 +13,7 @@ from .tune import layouts, place_json, search_options, searched, told
 
 
 @command("advise")
-@search_options(products=100)
+@search_options()
 @of_case("a", says="open", help="Partition that A comes in.")
 @of_case("b", says="open", help="Partition that B comes in.")
 @of_case("c", says="open", help="Partition that C is wanted in.")
@@ -79,6 +80,7 @@ def _as_json(found, machine, ranks: int, sure) -> dict:
         "better": better,
         "times_better": found.times_better,
         "pays_after_products": found.pays_after,
+        "gap": None if found.gap == inf else found.gap,
     }
 
 
@@ -104,7 +106,7 @@ def lines(found, request, machine, sure) -> list[str]:
     out.append(f"Run: {run_command((mine or better).case, ranks)}")
     if mine and better:
         out.append(f"Better layouts: {run_command(better.case, ranks)}")
-    out.append(f"How sure: {sure.text}.")
+    out.append(f"How sure: {sure.text}{_searched(found)}.")
     if machine is None:
         out.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
     out.append(
@@ -113,6 +115,14 @@ def lines(found, request, machine, sure) -> list[str]:
         "them."
     )
     return out
+
+
+def _searched(found) -> str:
+    """What the search left out could change."""
+    if not found.gap:
+        return ""
+    most = "by how much is not known" if found.gap == inf else f"{100 * found.gap:.0f} % at most"
+    return f"; layouts that --effort did not suffice for may be better, {most}"
 
 
 def _layouts(place, ranks: int) -> str:

@@ -3,6 +3,7 @@
 
 import json
 from itertools import zip_longest
+from math import inf
 from statistics import median_high
 
 import click
@@ -36,16 +37,15 @@ from ..options import (
     yes_option,
 )
 
-#: Steps that a search simulates: some seconds.
-EFFORT = 50_000
+#: Seconds of CPU that a search takes.
+EFFORT = 10.0
 
 #: Most programs that ``--measure`` runs where it is not said how many.
 _MOST_PROBED = 8
 
 
-def search_options(products: int):
-    """What a search is told: sizes, ranks, machine, memory, and what may vary; ``products`` is how
-    many share a redistribution unless that is said."""
+def search_options():
+    """What a search is told: sizes, ranks, machine, memory, and what may vary."""
     described = [
         of_case("m", "n", "k"),
         of_case("experts", "topk", "routing"),
@@ -86,23 +86,25 @@ def search_options(products: int):
         option(
             "--replication",
             type=click.Choice(["none", "equal", "paired", "all"]),
+            default="none",
             group="Layout",
-            help="Replication factors to try: none, of A, B and C all equal, of A and B equal, "
-            "or every triple. [default: all]",
+            help="Copies of the matrices to try: none but the one that is stored, as many of A, B "
+            "and C, as many of A and B, or every triple. How copies come to all ranks is not "
+            "counted without --from-a and --from-b.",
         ),
         option(
             "--effort",
-            type=click.IntRange(0),
-            metavar="STEPS",
+            type=click.FloatRange(0),
+            metavar="SECONDS",
             default=EFFORT,
             group="Machine model",
-            help="Steps of programs to simulate, or count, at most; then the search says how much "
-            "faster than the first place what is left could be. 0: no end before all is known.",
+            help="Seconds of CPU to search, about; then it is said how much faster than the first "
+            "place what is left could be. 0: no end before all is known.",
         ),
         option(
             "--products",
             type=click.IntRange(1),
-            default=products,
+            default=100,
             group="Layout",
             help="Products that share the price of bringing the matrices into another layout.",
         ),
@@ -133,7 +135,7 @@ def searched(values: dict) -> tuple:
 
 
 @command("tune")
-@search_options(products=1)
+@search_options()
 @of_case("a", says="", old=("--fixed-a",), help="A is partitioned so, and not otherwise.")
 @of_case("b", old=("--fixed-b",), help="B, likewise.")
 @of_case("c", old=("--fixed-c",), help="C, likewise.")
@@ -216,9 +218,9 @@ def tune_command(
       drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --from-a row --from-b column --products 100
       drbench tune -m 2048 -n 2048 -k 2048 -p 2 --replication none --measure
 
-    Within the memory, more replicas of A and B mean less to move; how they get there is charged
-    only from where --from-a, --from-b and --from-c say that they are. A C with replicas is finished
-    on all of them.
+    Each matrix is stored once unless --replication says otherwise: within the memory, copies of A
+    and B mean less to move, and how they get there is charged only from where --from-a, --from-b
+    and --from-c say that they are. A C with copies is finished on all of them.
     """
     from launch.cases.case import Case
     from launch.models.candidates import TuneRequest
@@ -310,10 +312,10 @@ def choice_rows(found, measured, machine, request) -> list:
 def searched_text(found, request, machine) -> str:
     """What was searched, and what is not known of it."""
     fixed = [name for name in "abc" if getattr(request.case, name)]
-    what = "all process grids, row- and column-major, of " + (
-        f"{request.replication} replication factors"
-        if request.replication
-        else "all replication factors"
+    copies = {"none": "one copy of each matrix", "equal": "as many copies of A, B and C",
+              "paired": "as many copies of A and B"}  # fmt: skip
+    what = "all process grids, row- and column-major, of " + copies.get(
+        request.replication, "all numbers of copies"
     )
     if fixed:
         what += f" ({', '.join(name.upper() for name in fixed)} as given)"
@@ -332,11 +334,7 @@ def searched_text(found, request, machine) -> str:
             f"{found.refined} simulated"
         )
     if found.left:
-        most = f"{100 * found.gap:.1f} % {'faster' if machine else 'fewer bytes'}"
-        text += (
-            f"; {found.left} candidates were left when the effort was spent: none is more than "
-            f"{most} than the first. --effort 0 judges them all"
-        )
+        text += f"; {found.left} candidates were left when the effort was spent"
     return text
 
 
@@ -485,7 +483,7 @@ def _as_json(found, measured, machine, request) -> dict:
         "merged": found.merged,
         "refined": found.refined,
         "left": found.left,
-        "gap": found.gap,
+        "gap": None if found.gap == inf else found.gap,
         "simulated" if machine else "counted": found.judged,
         "refused": found.refused,
         "too_large": found.too_large,
@@ -511,6 +509,8 @@ def _show(found, measured, machine, request) -> None:
     say = lambda text: out.print(text, markup=False, soft_wrap=True)
     worse = "slower" if machine else "behind"
     judged = f"{found.judged} simulated" if machine else f"{found.judged} counted on all ranks"
+    if machine is not None:
+        say(_answer(found, request))
     say(
         f"{product_text(case)}, {case.dtype}, {ranks} "
         f"ranks{f' of {machine.name}' if machine else ''}: {found.tried} candidates, "
@@ -569,7 +569,6 @@ def _show(found, measured, machine, request) -> None:
         if place.record is not None and place.record.beyond:
             say(f"Beyond the calibration, place {at}: {place.record.beyond}")
     if machine is not None:
-        say(_answer(found.ranking, request))
         say("bound: no run of the program is faster than its products, or than its busiest link")
         for at, place in enumerate(found.ranking[1:3], 2):
             say(f"1 against {at}: {reasons(best.record, place.record)}")
@@ -580,7 +579,7 @@ def _show(found, measured, machine, request) -> None:
     if not charged:
         say(
             "How the matrices come into these layouts is not counted: say where they are today "
-            "with --from-a, --from-b and --from-c."
+            "with --from-a, --from-b and --from-c, and over how many --products that is shared."
         )
     elif request.products > 1:
         say(f"What is brought here is shared by {request.products} products.")
@@ -591,19 +590,47 @@ def _show(found, measured, machine, request) -> None:
         say(f"For times, add --machine mine.toml after: {CALIBRATE}")
 
 
-def _answer(ranking, request) -> str:
-    """Which is fastest, how sure that is, and which others it may be."""
+def off(found) -> str:
+    """How much faster what was not searched could be than the first place, in words; empty where
+    that is within the interval of the first, or everything was searched.
+
+    Examples
+    --------
+    >>> from launch.models.tune import Found, Moving, Place
+    >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.8)
+    >>> ranking = [Place(None, 0, Moving(), record, None, 0)]
+    >>> [off(Found(ranking, left=9, gap=gap)) for gap in (0.5, 0.2, float("inf"))]
+    ['may be 50 % off', '', 'how far off is not known']
+    """
+    from launch.models.tune import beyond_interval
+
+    if not beyond_interval(found):
+        return ""
+    return "how far off is not known" if found.gap == inf else f"may be {100 * found.gap:.0f} % off"
+
+
+def _answer(found, request) -> str:
+    """Which is fastest, or the best that was found and how far off it may be; how sure that is, and
+    which others it may be."""
     from launch.models.tune import within
 
-    best, others = ranking[0], within(ranking, request.products)
-    said = f"1 is fastest by the model: {told(best)}, {predicted_text(best.record)}"
+    best, others, unknown = found.ranking[0], within(found.ranking, request.products), off(found)
+    what = f"Best found, {unknown}" if unknown else "Fastest by the model"
+    said = f"{what}: {told(best)}, {', '.join(_layouts(best, request.ranks))}, "
+    said += predicted_text(best.record)
+    if unknown:
+        said += f"; --effort {4 * request.effort:g} searches longer"
     if best.record.median_high_s is None:
         return f"{said}; how sure that is, the machine file does not say: calibrate again"
     if not others:
         return f"{said}; no other place is within its interval"
     *some, last = map(str, others)
-    named = f"{', '.join(some)} and {last} are" if some else f"{last} is"
+    named = f"places {', '.join(some)} and {last} are" if some else f"place {last} is"
     return f"{said}; {named} within its interval: --measure decides"
+
+
+def _layouts(place, ranks: int) -> list[str]:
+    return [f"{name} {text}" for name, text in zip("ABC", layouts(place, ranks))]
 
 
 def _bound(place) -> str:

@@ -101,7 +101,7 @@ def test_how_sure_it_is():
     assert levels == ["counted", "published", "beyond", "calibrated", "beyond", "elsewhere"]
 
 
-WORDS = ["advise", "-p", "4", "-m", "96", "-n", "128", "-k", "64", "--effort", "10000"]
+WORDS = ["advise", "-p", "4", "-m", "96", "-n", "128", "-k", "64", "--effort", "3"]
 WORDS += ["--replication", "equal"]
 
 

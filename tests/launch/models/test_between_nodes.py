@@ -66,7 +66,7 @@ def test_what_tune_bounds_and_ranks_is_what_its_cases_run(monkeypatch):
 
     monkeypatch.setattr(tuning, "_name", name)
     request = TuneRequest(
-        Case(512, 768, 640), 16, ("universal",), replication="none", top=3, effort=2000
+        Case(512, 768, 640), 16, ("universal",), replication="none", top=3, effort=5.0
     )
     ranking = tuning.tune(request, LUMIC).ranking
     assert any(each.get("fetch") == "rows" for each in bounded)

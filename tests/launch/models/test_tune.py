@@ -2,13 +2,16 @@
 is measured is what was chosen."""
 
 import json
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from time import process_time
 
 import pytest
+from starting import within
 
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.model.gemm import Compute
@@ -17,6 +20,7 @@ from launch.cases.case import Case, bound
 from launch.cases.command_line import run_command
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
+from launch.models import tune as tuning
 from launch.models.advise import advise
 from launch.models.candidates import TuneRequest, candidates, everywhere
 from launch.models.counts import counted
@@ -52,7 +56,7 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
     request = TuneRequest(Case(200, 200, 200), 5, ("universal",), replication="none", top=3)
     for flops, wire, grid in ((1e15, 1e6, "grid:2x2x1"), (1e9, 1e15, "grid:5x1x1")):
         machine = Machine("toy", Compute(flops), (Link("wire", wire),))
-        (first, *_) = tune(replace(request, effort=500), machine).ranking
+        (first, *_) = tune(replace(request, effort=5.0), machine).ranking
         predicted, _ = predict_with(Case(200, 200, 200, grid, grid, grid), machine, 5)
         assert first.record.best_s == pytest.approx(predicted.best_s)
         assert first.case.a in (grid, "row", "traditional:1x5")  # equally fast
@@ -85,7 +89,7 @@ def everything(request, machine):
         alike = signals or case.algorithm in OVERLAPPED
         found = [
             predict_with(replace(each, prefetch=ahead), machine, request.ranks, pool=True)[0]
-            for each, ahead in product(cut, (None, 1) if alike else (None,))
+            for each, ahead in product(cut, (None, 1 if alike else "all"))
         ]
         if times := [record.best_s for record in found if record.status == "ok"]:
             yield min(times)
@@ -118,6 +122,56 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
         assert set(times) == set(every[: len(set(times))])
     for place in found.ranking:
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
+
+
+def test_the_best_estimate_of_every_family_is_simulated_before_any_family_gets_a_second(
+    monkeypatch,
+):
+    """But of those whose bound is above the best time: these cannot be first."""
+    judged = []
+    judge = tuning._ByModel.judge
+
+    def spied(self, case, *more):
+        key = judge(self, case, *more)
+        grid = case.a is not None and case.a.startswith("grid:")
+        kept = {"universal": "optimal" if grid else case.options.get("stationary")}
+        judged.append((kept.get(case.algorithm, case.algorithm), case.prefetch))
+        return key
+
+    monkeypatch.setattr(tuning._ByModel, "judge", spied)
+    request = TuneRequest(Case(8192, 18432, 7168, dtype="bfloat16"), 24, replication="none", top=1)
+    found = tune(replace(request, effort=4.0), find_machine("dgxh100"))
+    names = [name for name, _ in judged]
+    first = {name: names.index(name) for name in names}
+    again = min(at for at, name in enumerate(names) if at > first[name])
+    assert len(set(names)) > 5 and all(at < again for at in first.values())
+    assert {"B", "C", "collective"} <= set(names)
+    assert found.judged >= len(set(names))
+
+
+def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(say):
+    """Four nodes of eight in half a second of CPU: the answer is not called the fastest."""
+    asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.5".split()
+    first = say(*asked).stdout.splitlines()[0]
+    assert re.match(r"Best found, (may be \d+ % off|how far off is not known): ", first)
+    start = process_time()
+    request = TuneRequest(Case(8192, 18432, 7168), 32, replication="none", effort=0.5)
+    found = tune(request, find_machine("dgxh100"))
+    assert found.left and found.gap > 0 and within(process_time() - start, 3.0)
+    whole = "tune -m 64 -n 64 -k 64 -p 2 --machine h100x8 --effort 0 --only collective,wang"
+    assert say(*whole.split()).stdout.startswith("Fastest by the model: ")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "sizes, ranks, most_s",
+    [((8192, 18432, 7168), 24, 0.43e-3), ((8192, 7168, 18432), 24, 0.43e-3)],
+)
+def test_layouts_of_real_layers_on_three_nodes_are_found(sizes, ranks, most_s):
+    """The dense grids of ``benchmarks/search.py --regret`` know of none that is faster."""
+    case = Case(*sizes, dtype="bfloat16")
+    request = TuneRequest(case, ranks, replication="none", effort=10.0, refine=3)
+    assert tune(request, find_machine("dgxh100")).ranking[0].record.best_s <= most_s
 
 
 def test_every_candidate_comes_to_one_of_every_program():
