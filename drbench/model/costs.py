@@ -18,7 +18,8 @@ shift     ``launch + sync + sent / bandwidth`` for each pair of             Shif
 The shard is the largest of the ring's, whose shards move in step. That is for the shape ``ring`` of
 a machine's collective; ``tree`` has ``log2 P``, rounded up, in place of ``P - 1`` synchronisations
 and of the ``P - 1`` stages that fill the pipeline; ``hierarchy`` has a ring between nodes and then
-one in each node; ``fastest`` is that of the three.
+one in each node; ``fastest`` is that of the three; ``direct`` sends every shard to every rank at
+once, each over the link of its pair: one synchronisation, one shard.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -342,6 +343,8 @@ def _round(
     trees that share the work, so that each rank receives the whole once (Sanders, Speck, Träff,
     2009; NCCL).
     """
+    if shape == "direct":
+        return sync, nbytes / bandwidth
     rounds = ranks - 1 if shape == "ring" else (ranks - 1).bit_length()
     if kind == "ring":
         return rounds * sync, (ranks - 1) * (nbytes / bandwidth)
@@ -446,6 +449,11 @@ def group_ways(
     following = lambda x, by: members[(x + by) % len(members)]
     if step.kind == "shift":
         return [Way(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
+    if found.shape == "direct":
+        others = range(1, len(members))
+        return [
+            Way(members[x], following(x, by), 1.0, step.shard()) for x in senders for by in others
+        ]
     rate = machine.ring_rate(members)
     own = found.ring_bandwidth(step.group.name, members)
     nbytes, bandwidth = itemsize * step.shard(), (1 + found.both_ways) * (own or rate)

@@ -187,8 +187,9 @@ class Link:
 
 
 #: How a collective may go: round the ring of its group; by doubling distances, or down a pipelined
-#: tree; first between nodes, then inside them; or as is fastest.
-SHAPES = ("ring", "tree", "hierarchy", "fastest")
+#: tree; first between nodes, then inside them; as is fastest of these; or directly, every rank to
+#: every other at once, where each pair has a link of its own.
+SHAPES = ("ring", "tree", "hierarchy", "fastest", "direct")
 
 
 def _core_s(
@@ -231,6 +232,11 @@ class Collective:
         if self.shape not in SHAPES:
             raise UsageError(
                 f"a collective's shape must be one of {', '.join(SHAPES)}, got {self.shape!r}."
+            )
+        if self.shape == "direct" and self.bandwidth_bytes_per_s is not None:
+            raise UsageError(
+                "a collective of shape direct goes at the rate of the links of its pairs, got "
+                f"bandwidth_bytes_per_s = {self.bandwidth_bytes_per_s}. Remove it, or the shape."
             )
         if self.shape == "hierarchy" and not self.node:
             raise UsageError(
