@@ -302,6 +302,10 @@ class Machine:
         So much more for each doubling of the ranks: barriers go in rounds (dissemination).
     step_s : float
         Time of the computing core that starting one step costs.
+    dispatch_s : float
+        Host seconds that a library takes which Python dispatches, from its call, or from the host
+        knowing what it has waited for, until the device has work (LogP's overhead); for programs
+        that stand for one.
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
@@ -390,6 +394,7 @@ class Machine:
     fence_s: float = 0.0
     fence_round_s: float = 0.0
     step_s: float = 0.0
+    dispatch_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
     transfer_slowdown: float = 0.0
