@@ -8,8 +8,8 @@ other:
   constants how far published times were (:data:`PUBLISHED`);
 - **assumed constants** (``assumed`` in the file): the case is predicted again with all of them at
   their faster end, and with all at their slower: seconds and elements by :data:`GUESSED`, rates and
-  shares by :data:`RATED`. That is wider than if they were wrong one without the other, and two
-  simulations instead of two for each;
+  shares by :data:`RATED`, unless the file says by how much. That is wider than if they were wrong
+  one without the other, and two simulations instead of two for each;
 - **arbitration**: of models that assume something the case is predicted under the other rule of who
   waits for whom at a busy link, too.
 """
@@ -118,7 +118,7 @@ def otherwise(machine: Machine) -> list[Machine]:
 def _moved(machine: Machine, slower: bool) -> Machine:
     for path in machine.assumed:
         rate, share = path.endswith(_RATES), path.endswith(_SHARES)
-        by = RATED if rate or share else GUESSED
+        by = machine.factors.get(path) or (RATED if rate or share else GUESSED)
         by = by if slower != (rate or share) else 1 / by
         machine = machine.with_value(
             path, lambda value, by=by, share=share: _times(value, by, share)

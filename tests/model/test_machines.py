@@ -1,6 +1,8 @@
 """Machine models: what constants mean, what files must hold, and which links a transfer takes."""
 
 import re
+import tomllib
+from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
 
@@ -60,6 +62,25 @@ def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
     seen = lambda machine: [machine.for_transport(parse_transport(kind)) for kind in kinds]
     for path in machine.assumed:
         assert seen(machine.vary(path, 0.75)) != seen(machine)
+
+
+@pytest.mark.parametrize("path", shipped("machines").values(), ids=lambda path: path.stem)
+def test_what_a_file_calls_assumed_is_varied(path):
+    """What has no source must not look surest. Of a table whose heading says it each number, but
+    for those that have a source of their own."""
+    section = tomllib.loads(path.read_text()).get("model", {})
+    table, wanted, of_table = "", set(), False
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            table, named = line.strip("[]").split("]")[0], "model.collectives" in line
+            of_table = "ASSUMED" in line or (named and of_table)
+        key = re.match(r"(\w+) = (-?[\d.e+-]+)( |$)", line)
+        told = "ASSUMED" in line or (of_table and "collectives" in table and "#" not in line)
+        if table.startswith("model") and key and told:
+            wanted.add(".".join([*table.split(".")[1:], key[1]]))
+    wanted -= {"copy_streams", "side_units", *(each for each in wanted if each.endswith(".node"))}
+    varied = [text.split(" by ")[0] for text in section.get("assumed", ())]
+    assert {each for each in wanted if not any(fnmatch(each, path) for path in varied)} == set()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
