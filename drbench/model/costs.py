@@ -280,7 +280,8 @@ def _touched(step: Step) -> int:
         rows, cols = step.shape if step.onto is None else step.onto.shape
     else:
         rows, cols = step.block.shape
-    return _MEMORY_PASSES[type(step)] * rows * cols
+    passes = len(step.terms) + 2 if type(step) is Add else _MEMORY_PASSES[type(step)]
+    return passes * rows * cols
 
 
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
