@@ -63,7 +63,13 @@ STRATEGY = Option(
 )
 
 
-@algorithm("dtensor_mm", options=(STRATEGY,), settle=settle, layout=layout)
+@algorithm(
+    "dtensor_mm",
+    options=(STRATEGY,),
+    settle=settle,
+    layout=layout,
+    dispatches=lambda problem, **settled: 1,  # then the host runs ahead of the device
+)
 def program(problem: Problem, rank: int, *, strategy: str) -> Iterator[Step]:
     """DTensor's torch.mm on rows and columns: redistribute, multiply, scatter the sum (PyTorch's
     sharding strategies of mm)."""

@@ -242,6 +242,10 @@ def _nothing(problem: Problem, in_place: bool, **options) -> list[str]:
     return []
 
 
+def _never(problem: Problem, **settled) -> int:
+    return 0
+
+
 def goes_by_model(settled: dict) -> bool:
     """Whether a program of ours decides by what a machine takes for its steps: a schedule by cost,
     the order of what comes with signals, what is assembled.
@@ -296,6 +300,10 @@ class Algorithm:
         are gathered for them. Its ``layout`` is given ``mixture``. None for products of one B.
     one_sided : bool
         Its programs have no steps of process rows and columns, which want tiles without gaps.
+    dispatches : callable
+        Of a program that stands for a library which Python dispatches: ``dispatches(problem,
+        **settled)`` -> how often the device waits for its host, ``dispatch_s`` of the machine model
+        each time.
     """
 
     name: str
@@ -310,6 +318,7 @@ class Algorithm:
     why: Callable[..., list[str]] = _nothing
     combines: Callable[..., bool] | None = None
     one_sided: bool = False
+    dispatches: Callable[..., int] = _never
 
     def lighter(self, options: dict) -> list[dict]:
         """The options that take less memory and may be run in place of these, if these do not fit:

@@ -195,12 +195,19 @@ def received(
         yield Fence()
         return
     p, target = problem.nprocs, lambda t: problem.c.block(t, (0, problem.n))
-    makes, coming = owners(problem, "A"), Take if variant == "pull" else Await
-    sources = reversed(ring(rank, p, 1)[:-1]) if variant != "ring" else ring(rank, p, 1)[:-1][:1]
-    for source in sources:
-        for t in rows.tiles[rank] if makes[source] else ():
-            brought = yield coming(source, t, target(t).shape)
-            yield Add(brought, into=target(t), side=side)  # C[t, :] += what the source has made
+    makes = owners(problem, "A")
+    others = ring(rank, p, 1)[:-1]
+    sources = [each for each in (others[:1] if variant == "ring" else others[::-1]) if makes[each]]
+    tiles, sums = rows.tiles[rank] if sources else (), {}
+    if variant != "pull":  # slots of one source lie together, so that one product may fill them
+        for source in sources:
+            for t in tiles:
+                sums[source, t] = yield Await(source, t, target(t).shape)
+    for t in tiles:
+        for source in sources if variant == "pull" else ():
+            sums[source, t] = yield Take(source, t, target(t).shape)
+        partial = [sums[source, t] for source in sources]
+        yield Add(partial, into=target(t), side=side)  # C[t, :] += what all others have made
 
 
 def delivered(

@@ -150,12 +150,20 @@ def baseline_layout(
     return layout(m, n, k, nprocs, mixture=mixture)
 
 
+def baseline_dispatches(problem: Problem, *, dataflow: str, kernel: str = "fused") -> int:
+    """A loop over experts selects the rows of each by a mask, which its host waits for (``for i in
+    range(experts): mask = ids == i; if mask.sum(): out[mask] = x[mask] @ w[i]``:
+    test_ag_moe.py and test_moe_reduce_rs.py of github.com/ByteDance-Seed/Triton-distributed)."""
+    return problem.mixture.experts if kernel == "parts" else 0
+
+
 @algorithm(
     "moe_collective",
     options=(DATAFLOW, KERNEL),
     settle=settle_baseline,
     layout=baseline_layout,
     combines=lambda dataflow="AG", **options: dataflow == "RS",
+    dispatches=baseline_dispatches,
 )
 def moe_collective(
     problem: Problem, rank: int, *, dataflow: str, kernel: str = "fused"

@@ -170,12 +170,13 @@ def scattered_over_nodes(
             if home and sums[t] is not None:
                 yield Copy(sums[t], into=target(t))
         for t in rows.tiles[like]:
+            brought = []
             for i in range(1, local):
-                brought = yield Await(at(d, l - i), t, target(t).shape)
-                if home:
-                    yield Add(brought, into=target(t), side=True)
-                else:
-                    sums[t] = yield Add(brought, into=sums[t], side=True)
+                brought.append((yield Await(at(d, l - i), t, target(t).shape)))
+            if brought and home:
+                yield Add(brought, into=target(t), side=True)
+            elif brought:
+                sums[t] = yield Add(brought, into=sums[t], side=True)
             if not home:
                 yield Push(sums[t], like, t)
     for e in range(1, nodes):

@@ -520,7 +520,8 @@ class DeviceExecutor(SignalSteps, Frame):
         """Add, Copy or Zero."""
         device, beta = self.device, self._beta(step.beta)
         if type(step) is Add:
-            device.add(target, self.values[step.inputs[0].index], stream)
+            for term in step.terms:
+                device.add(target, self.values[term.index], stream)
         elif beta == 0.0 and type(step) is Zero:
             device.zero(target, stream)
         elif beta not in (0.0, 1.0):  # of a tile, which is one array

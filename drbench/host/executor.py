@@ -805,7 +805,8 @@ class Executor(Frame):
         with self.clock.phase("accumulate"):
             target, beta = self.values[t], self._beta(step.beta)
             if kind is Add:
-                np.add(target, self.values[step.inputs[0].index], out=target)
+                for term in step.terms:
+                    np.add(target, self.values[term.index], out=target)
                 return
             if kind is Combine:
                 self._combine(t, step, target)

@@ -17,7 +17,9 @@ shift     ``launch + sync + sent / bandwidth`` for each pair of             Shif
 
 The shard is the largest of the ring's, whose shards move in step. That is for the shape ``ring`` of
 a machine's collective; ``tree`` has ``log2 P``, rounded up, in place of ``P - 1`` synchronisations
-and of the ``P - 1`` stages that fill the pipeline; ``fastest`` is that of the two.
+and of the ``P - 1`` stages that fill the pipeline; ``fastest`` is that of the two; ``direct``
+sends every shard to every rank at once, each over the link of its pair: one synchronisation, one
+shard.
 
 Where each pair of ranks has a link, a group goes over all of its own in several rings. A group over
 several nodes has the network cards of its own ranks, and no others: each of its w ranks on a node
@@ -284,7 +286,8 @@ def _touched(step: Step) -> int:
         rows, cols = step.shape if step.onto is None else step.onto.shape
     else:
         rows, cols = step.block.shape
-    return _MEMORY_PASSES[type(step)] * rows * cols
+    passes = len(step.terms) + 2 if type(step) is Add else _MEMORY_PASSES[type(step)]
+    return passes * rows * cols
 
 
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
@@ -339,6 +342,8 @@ def group_parts(
         step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth
     )
     shapes = ("ring", "tree") if found.shape == "fastest" else (found.shape,)
+    if found.shape == "direct" and found.across(members):
+        shapes = ("ring",)
     return launch, *min(map(of_shape, shapes), key=sum)
 
 
@@ -352,6 +357,8 @@ def _round(
     trees that share the work, so that each rank receives the whole once (Sanders, Speck, Träff,
     2009; NCCL).
     """
+    if shape == "direct":
+        return sync, nbytes / bandwidth
     rounds = ranks - 1 if shape == "ring" else (ranks - 1).bit_length()
     if kind == "ring":
         return rounds * sync, (ranks - 1) * (nbytes / bandwidth)
@@ -480,6 +487,11 @@ def group_ways(step: GroupStep, machine: Machine, senders: Iterable[int]) -> lis
     if step.kind == "shift":
         return [Way(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
     elements = step.ring().elements
+    if not found.across(members) and found.shape == "direct":
+        others = range(1, len(members))
+        return [
+            Way(members[x], following(x, by), 1.0, step.shard()) for x in senders for by in others
+        ]
     if not found.across(members):
         elements //= 1 + found.both_ways
         by = (1, -1) if found.both_ways else (1,)

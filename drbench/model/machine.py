@@ -187,8 +187,9 @@ class Link:
 
 
 #: How a collective may go: round the ring of its group; by doubling distances, or down a pipelined
-#: tree; or as is fastest.
-SHAPES = ("ring", "tree", "fastest")
+#: tree; as is fastest of these; or directly, where each pair of a node's ranks has a link of its
+#: own, every rank to every other at once.
+SHAPES = ("ring", "tree", "fastest", "direct")
 
 
 def _core_s(
@@ -233,6 +234,11 @@ class Collective:
         if self.shape not in SHAPES:
             raise UsageError(
                 f"a collective's shape must be one of {', '.join(SHAPES)}, got {self.shape!r}."
+            )
+        if self.shape == "direct" and self.bandwidth_bytes_per_s is not None:
+            raise UsageError(
+                "a collective of shape direct goes at the rate of the links of its pairs, got "
+                f"bandwidth_bytes_per_s = {self.bandwidth_bytes_per_s}. Remove it, or the shape."
             )
 
     def across(self, members: Sequence[int]) -> bool:
@@ -294,6 +300,10 @@ class Machine:
         So much more for each doubling of the ranks: barriers go in rounds (dissemination).
     step_s : float
         Time of the computing core that starting one step costs.
+    dispatch_s : float
+        Host seconds that a library takes which Python dispatches, from its call, or from the host
+        knowing what it has waited for, until the device has work (LogP's overhead); for programs
+        that stand for one.
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
@@ -347,7 +357,11 @@ class Machine:
     collectives : dict of str to Collective
         By operation: ``allgather``, ``reducescatter``, ``broadcast``, ``reduce``, ``shift``.
     assumed : tuple of str
-        Paths of constants that rest on an assumption; the sensitivity study varies them.
+        Paths of constants that rest on an assumption: intervals and the sensitivity study vary
+        them, those of one path with ``*`` together. A file may say how far what is known of one
+        goes, as in ``links.xe.bandwidth_bytes_per_s by 1.33``: so many times as much, or as little
+        (:attr:`factors`). Lists (``tiles``, ``splits``) and how many
+        queues or multiprocessors there are (``copy_streams``, ``side_units``) have no faster end.
     calibrated : dict
         Of a machine that ``drbench calibrate`` measured: ``ranks`` that measured at once, BLAS
         ``threads`` of each, ``date`` and ``processor``.
@@ -382,6 +396,7 @@ class Machine:
     fence_s: float = 0.0
     fence_round_s: float = 0.0
     step_s: float = 0.0
+    dispatch_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
     transfer_slowdown: float = 0.0
@@ -402,6 +417,7 @@ class Machine:
     packets: int = 8
     collectives: dict = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    factors: dict[str, float] = field(default_factory=dict)
     calibrated: dict = field(default_factory=dict)
     residuals: dict = field(default_factory=dict)
     sources: dict = field(default_factory=dict, repr=False, compare=False)
@@ -469,7 +485,7 @@ class Machine:
             key: _made(Collective, each, f"model.collectives.{key}")
             for key, each in values["collectives"].items()
         }
-        values["assumed"] = tuple(values["assumed"])
+        values["assumed"], values["factors"] = _assumed(values["assumed"])
         if isinstance(values["torus"], str):
             raise UsageError(
                 f"machine {values['name']} needs the shape of its torus. Name it "
@@ -512,21 +528,43 @@ class Machine:
         return self.with_value(path, lambda value: value * factor)
 
     def with_value(self, path: str, value) -> Machine:
-        """The machine with one constant replaced (or put through a function)."""
+        """The machine with one constant replaced (or put through a function): ``*`` in its path
+        stands for every table that has it.
+
+        Examples
+        --------
+        >>> each = {"allgather": {"launch_s": 1.0}, "shift": {"launch_s": 0.5}, "reduce": {}}
+        >>> section = {"compute": {"peak_flops": 1e12}, "collectives": each}
+        >>> found = Machine.from_dict(section).vary("collectives.*.launch_s", 2).collectives
+        >>> {kind: collective.launch_s for kind, collective in found.items()}
+        {'allgather': 2.0, 'shift': 1.0, 'reduce': 0.0}
+        """
         raw = copy.deepcopy(self.sources)
-        *folders, last = path.split(".")
-        place = raw
-        for name in folders:
-            if not isinstance(place.get(name), dict):
-                raise UsageError(
-                    f"{self.name} has no constant {path!r}. Its tables are "
-                    f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
-                )
-            place = place[name]
-        if callable(value) and last not in place:
-            raise UsageError(f"{self.name} has no constant {path!r}.")
-        place[last] = value(place[last]) if callable(value) else value
+        last = path.rpartition(".")[2]
+        for place in self._tables(raw, path, callable(value)):
+            place[last] = value(place[last]) if callable(value) else value
         return Machine.from_dict(raw, self.name)
+
+    def constant(self, path: str) -> float:
+        """One constant as the file has it, of ``*`` the first."""
+        return self._tables(self.sources, path, True)[0][path.rpartition(".")[2]]
+
+    def _tables(self, raw: dict, path: str, known: bool) -> list[dict]:
+        """The tables of a section in which the constant of a path stands, where it must be
+        ``known``, or may."""
+        *folders, last = path.split(".")
+        places = [raw]
+        for name in folders:
+            found = [p.values() if name == "*" else [p.get(name)] for p in places]
+            places = [each for tables in found for each in tables if isinstance(each, dict)]
+        if known or "*" in folders:
+            places = [place for place in places if last in place]
+        if not places:
+            raise UsageError(
+                f"{self.name} has no constant {path!r}. Its tables are "
+                f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
+            )
+        return places
 
     def for_transport(self, choice: TransportChoice) -> Machine:
         """The machine as seen through a transport: throttled is exact by definition; others from
@@ -758,6 +796,27 @@ def _check_names(values: dict) -> None:
             )
 
 
+def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
+    """The paths of assumed constants, and the factors that some of them have.
+
+    Examples
+    --------
+    >>> _assumed(["fence_s", "links.xe.bandwidth_bytes_per_s by 1.33"])
+    (('fence_s', 'links.xe.bandwidth_bytes_per_s'), {'links.xe.bandwidth_bytes_per_s': 1.33})
+    """
+    found = [text.partition(" by ")[::2] for text in texts]
+    try:
+        factors = {path: float(by) for path, by in found if by}
+    except ValueError:
+        factors = {"": 0.0}
+    if not all(1 <= by < inf for by in factors.values()):
+        raise UsageError(
+            "model.assumed must be paths of constants, and may have a factor of at least 1, got "
+            f"{', '.join(map(repr, texts))}. Write it as fence_s by 1.5."
+        )
+    return tuple(path for path, _ in found), factors
+
+
 def _of_dtype(section: dict, dtype: str) -> dict:
     """The table ``compute`` of a section as products of an element type need it: its own peak, and
     what else differs."""
@@ -783,7 +842,7 @@ def _made(kind, values: dict, where: str, **more):
         if name not in known:
             raise UsageError(
                 f"{where} has no constant {name!r}. It takes "
-                f"{', '.join(sorted(set(known) - {'sources'}))}."
+                f"{', '.join(sorted(set(known) - {'sources', 'factors'}))}."
             )
     for name, each in known.items():
         if name not in values and each.default is MISSING and each.default_factory is MISSING:

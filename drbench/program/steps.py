@@ -438,24 +438,30 @@ class Copy(_Write):
 
 
 class Add(_Write):
-    """A token added to a block of an own tile, only where no one else can be adding (after a
-    Fence), or onto another token.
+    """Tokens added in one pass to a block of an own tile, only where no one else can be adding
+    (after a Fence), or onto another token.
 
     With ``side`` it is a reduction beside the products: it belongs to the look-ahead as
     communication does, and computes before and after it that write the same elements keep their
     order with it.
     """
 
-    __slots__ = ("onto", "shape", "side")
+    __slots__ = ("onto", "shape", "side", "count")
     does = "add"
 
-    def __init__(self, token: Step, into: Block | Step, side: bool = False):
-        self.side = side
+    def __init__(self, tokens: Step | Sequence[Step], into: Block | Step, side: bool = False):
+        terms = (tokens,) if isinstance(tokens, Step) else tuple(tokens)
+        self.side, self.count = side, len(terms)
         if isinstance(into, Block):
-            self.block, self.onto, self.inputs, self.shape = into, None, (token,), None
+            self.block, self.onto, self.inputs, self.shape = into, None, terms, None
         else:
-            self.block, self.onto, self.inputs = None, into, (token, into)
+            self.block, self.onto, self.inputs = None, into, (*terms, into)
             self.shape = into.shape
+
+    @property
+    def terms(self) -> tuple[Step, ...]:
+        """What is added; further inputs are what it is added to, and what it follows."""
+        return self.inputs[: self.count]
 
     @property
     def computes(self):  # type: ignore[override]  # of every other step its class says it
@@ -463,7 +469,8 @@ class Add(_Write):
 
     def __repr__(self):
         into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
-        return f"Add(%{self.inputs[0].index} -> {into}{', side' * self.side})"
+        told = ", ".join(f"%{token.index}" for token in self.terms)
+        return f"Add({told} -> {into}{', side' * self.side})"
 
 
 class Combine(Step):

@@ -10,11 +10,14 @@ from signal_machine import SignalMachine
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError
+from drbench.model.costs import side_s
+from drbench.model.gemm import Compute
+from drbench.model.machine import Machine
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import Lookahead, pool_bytes
 from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Gemm, Get, Join
+from drbench.program.steps import Add, Gemm, Get, Join
 
 SHAPES = {"even": (32, 16, 24), "ragged": (29, 13, 17), "fewer rows than ranks": (3, 7, 5)}
 #: Program and options: each variant and order.
@@ -89,6 +92,30 @@ def test_every_variant_of_a_reduction_moves_each_product_once_to_its_owner(varia
     m, n, k, p = 32, 16, 24, 4
     _, _, traces = made("gemm_rs", {"variant": variant}, p, (m, n, k), tile=3)
     assert moved(traces) == (p - 1) * m * n * 4
+
+
+@pytest.mark.parametrize(
+    "name, options, adds",
+    [
+        ("gemm_rs", {"variant": "write"}, 2),
+        ("gemm_rs", {"variant": "pull"}, 2),
+        ("te_chunks", {"dataflow": "RS"}, 1),
+        ("async_tp", {"dataflow": "RS"}, 1),
+    ],
+)
+def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, adds):
+    """As the kernels of FLUX and Triton-distributed reduce: one launch a tile, which reads each
+    partial sum and the rank's own once and writes the sum once."""
+    m, n, k, p = 32, 16, 24, 4
+    _, _, traces = made(name, options, p, (m, n, k), tile=4, part=1)
+    rows = m // p // adds
+    machine = Machine("m", Compute(1.0, memory_bytes_per_s=4.0, launch_s=1000.0))
+    for trace in traces:
+        found = [step for step in trace.steps if type(step) is Add]
+        assert [len(step.terms) for step in found] == [p - 1] * adds
+        assert {side_s(machine, step, 4, beside=False) for step in found} == {
+            1000 + (p + 1) * rows * n
+        }
 
 
 def test_over_nodes_every_tile_crosses_once_and_sums_of_a_node_cross_once():

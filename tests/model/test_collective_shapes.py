@@ -99,6 +99,21 @@ def test_collectives_of_one_group_follow_each_other(shape, rule):
     assert bound.seconds <= found.time_s * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("rule", ARBITRATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_direct_collective_takes_one_shard_on_the_slowest_link_of_a_pair(kind, rule):
+    each = Collective(1.0, 0.25, shape="direct")
+    links = (Link("near", 8.0, within=2, shared="pair"), Link("far", 2.0, shared="pair"))
+    seen = Machine("m", Compute(1.0), links, arbitration=rule,
+                   collectives=dict.fromkeys(KINDS, each))  # fmt: skip
+    for p in (2, 4, 8):
+        found = simulate(traces(kind, p), seen)
+        assert found.time_s == pytest.approx(1 + 0.25 + SHARD / (8.0 if p == 2 else 2.0)), p
+        carried = carried_by_links(traces(kind, p), seen)
+        assert {each.nbytes for each in carried} == {SHARD} and len(carried) == p * (p - 1)
+        assert bound_of(traces(kind, p), seen).seconds <= found.time_s * (1 + 1e-12)
+
+
 def test_a_ring_over_nodes_uses_the_card_of_each_of_its_ranks():
     carried = {
         each.where: each.nbytes
@@ -140,5 +155,7 @@ def test_a_fence_takes_a_round_more_for_each_doubling_of_the_ranks():
 
 
 def test_a_shape_that_makes_no_sense_is_refused():
-    with pytest.raises(UsageError, match="shape must be one of ring, tree, fastest"):
+    with pytest.raises(UsageError, match="shape must be one of ring, tree, fastest, direct"):
         Collective(shape="star")
+    with pytest.raises(UsageError, match="direct goes at the rate of the links of its pairs"):
+        Collective(shape="direct", bandwidth_bytes_per_s=1.0)

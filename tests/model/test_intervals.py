@@ -83,6 +83,25 @@ def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
     assert told(slower) == pytest.approx((0.8 / 1.1, 1e9 / 1.1, 2e-6, 1e12))
 
 
+def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
+    assumed = ["links.*.bandwidth_bytes_per_s by 1.25", "compute.launch_s"]
+    ends = doubted(Machine.from_dict(SECTION | {"assumed": assumed}))
+    assert [end.links[0].bandwidth_bytes_per_s for end in ends] == pytest.approx([1.25e9, 0.8e9])
+    assert [end.compute.launch_s for end in ends] == pytest.approx([5e-7, 2e-6])
+    for wrong in ("fence_s by 0.5", "fence_s by much"):
+        with pytest.raises(UsageError, match="model.assumed must be paths"):
+            Machine.from_dict(SECTION | {"assumed": [wrong]})
+
+
+@pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
+def test_a_collective_is_no_surer_than_its_launches(machine):
+    """Of a small product nearly all is launching and synchronising, of which nothing is known."""
+    case, machine = Case(256, 256, 256, algorithm="collective"), find_machine(machine)
+    record = predict(case, machine, machine.devices)
+    found = with_interval(record, case, machine, machine.devices)
+    assert found.median_low_s < 0.6 * record.best_s and found.median_high_s > 1.7 * record.best_s
+
+
 def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_has_none():
     section = SECTION | {"arbitration": "fifo"}
     plain = Machine.from_dict(section)
@@ -109,7 +128,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
 @pytest.mark.parametrize("a, stationary", [("row", "C"), ("block", "B"), ("tiles:70x90@2x2", "A")])
 def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
     """Those with signals go by the times of the machine, and are made again."""
-    machine = find_machine("h100x8")
+    machine = find_machine("h100x8", "fifo")  # no rank stands for others
     signals = stationary != "C"
     options = {"stationary": stationary} | ({} if signals else {"assemble": "never"})
     case = Case(256, 512, 256, a, "block", "row", options=options)

@@ -1,6 +1,8 @@
 """Machine models: what constants mean, what files must hold, and which links a transfer takes."""
 
 import re
+import tomllib
+from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
 
@@ -62,6 +64,25 @@ def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
         assert seen(machine.vary(path, 0.75)) != seen(machine)
 
 
+@pytest.mark.parametrize("path", shipped("machines").values(), ids=lambda path: path.stem)
+def test_what_a_file_calls_assumed_is_varied(path):
+    """What has no source must not look surest. Of a table whose heading says it each number, but
+    for those that have a source of their own."""
+    section = tomllib.loads(path.read_text()).get("model", {})
+    table, wanted, of_table = "", set(), False
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            table, named = line.strip("[]").split("]")[0], "model.collectives" in line
+            of_table = "ASSUMED" in line or (named and of_table)
+        key = re.match(r"(\w+) = (-?[\d.e+-]+)( |$)", line)
+        told = "ASSUMED" in line or (of_table and "collectives" in table and "#" not in line)
+        if table.startswith("model") and key and told:
+            wanted.add(".".join([*table.split(".")[1:], key[1]]))
+    wanted -= {"copy_streams", "side_units", *(each for each in wanted if each.endswith(".node"))}
+    varied = [text.split(" by ")[0] for text in section.get("assumed", ())]
+    assert {each for each in wanted if not any(fnmatch(each, path) for path in varied)} == set()
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_type_has_its_own_peak_and_its_products_never_beat_it(name):
     machine = find_machine(name)
@@ -101,12 +122,35 @@ def test_machines_have_peaks_for_what_their_hardware_multiplies_and_refuse_the_r
 
 def test_one_node_of_a_cluster_is_the_machine_of_one_node():
     """dgxh100 is h100x8, with cards: the same links, products and times on 8 ranks."""
-    many = find_machine("dgxh100")
-    one = find_machine("h100x8", many.arbitration)
+    many, one = find_machine("dgxh100"), find_machine("h100x8")
     assert many.compute == one.compute and many.dtypes == one.dtypes
     case = Case(4096, 8192, 4096, "block", "block", "block", options={"stationary": "C"})
-    assert predict(case, many, 8).best_s == predict(case, one, 8).best_s
+    layouts = {"a": "row", "b": "column", "c": "column", "dtype": "bfloat16"}
+    ag_gemm = Case(4096, 8192, 4096, **layouts, algorithm="ag_gemm", options={"tile": 256})
+    dtensor = Case(4096, 8192, 4096, "row", "row", "row", algorithm="dtensor_mm")
+    for each in (case, ag_gemm, dtensor):
+        assert predict(each, many, 8).best_s == predict(each, one, 8).best_s
     assert predict(case, many, 16).best_s > predict(case, many, 8).best_s / 2
+
+
+@pytest.mark.parametrize(
+    "name, nominal, links, each",
+    [
+        *((name, 300e9, 12, 20e9) for name in ("a100nvlink", "dgxa100")),
+        *((name, 450e9, 18, 20.6e9) for name in ("h100x8", "h100x8measured", "dgxh100", "h200x8")),
+        ("h800", 200e9, 8, 20.6e9),
+        ("gb200nvl72", 900e9, 18, 40.1e9),
+    ],
+)
+def test_nvlink_is_what_a_copy_reaches_and_collectives_what_nccl_counts_with(
+    name, nominal, links, each
+):
+    """Of 18 links of an H100 a copy reaches 0.83, of 8 of an H800 0.85; topo.h of NCCL has the rate
+    of a link."""
+    machine = find_machine(name)
+    assert 0.83 <= machine.link(0, 1).bandwidth_bytes_per_s / nominal <= 0.85
+    for kind in ("allgather", "reducescatter", "broadcast", "reduce"):
+        assert machine.collective(kind).bandwidth_bytes_per_s == pytest.approx(links * each)
 
 
 @pytest.mark.parametrize("name", sorted(NODES))

@@ -165,7 +165,8 @@ class SignalMachine:
         if kind is not Fence and not step.alias:
             now = self.taken(rank, step)
             if step.onto is not None:  # changed by the step itself
-                before, now = before[:2], now[:2]
+                kept = step.count if kind is Add else 2
+                before, now = before[:kept], now[:kept]
             same = all(np.array_equal(x, y, equal_nan=True) for x, y in zip(before, now))
             require(same, "operands are left alone while they are used", rank, step)
         if isinstance(step, Get):
@@ -211,7 +212,8 @@ class SignalMachine:
                     target[place] += weight * row
         elif kind in (Add, Accumulate):
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
-            target += before[0]
+            for term in before[: len(step.terms) if kind is Add else 1]:
+                target += term
         elif kind is Copy:
             assign(self.memory.view(step.block), before[0], beta)
         elif kind is Zero:

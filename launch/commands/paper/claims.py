@@ -261,6 +261,7 @@ def _variants(machine, share: float) -> list:
     out = [
         (f"{path} x {1 + sign * share:g}", machine.vary(path, 1 + sign * share))
         for path in machine.assumed
+        if not path.startswith("dtypes.")  # the figures are of float32
         for sign in (-1, 1)
         if not (path.endswith("sustained") and machine.compute.sustained * (1 + sign * share) > 1)
     ]

@@ -48,9 +48,7 @@ def variants(machine: str, by: Iterable[float]) -> Iterator[tuple[str, float, fl
     """(path, factor, value) of each assumed constant; a share of a rate stays below 1."""
     found = find_machine(machine)
     for path in found.assumed:
-        value = found.sources
-        for name in path.split("."):
-            value = value[name]
+        value = found.constant(path)
         for factor in by:
             share = path.endswith(("sustained", "efficiency"))
             if not (share and value * factor > 1):
@@ -66,16 +64,22 @@ def untouched(path: str) -> Callable[[int, str], bool]:
     [True, False]
     >>> [untouched("signal_s")(8, name) for name in ("collective", "ag_gemm")]
     [True, False]
+    >>> [untouched("dispatch_s")(8, name) for name in ("collective", "moe_collective")]
+    [True, False]
     """
     first = path.partition(".")[0]
 
     def same(ranks: int, algorithm: str) -> bool:
+        if first == "dtypes":  # all studies are of the type that a machine is for
+            return True
         if first == "collectives":
             within = ranks <= NODE and "across" in path
-            return algorithm != "collective" or within
+            return not algorithm.endswith("collective") or within
+        if first == "dispatch_s":
+            return algorithm != "moe_collective"
         if path.startswith("links.nic."):
             return algorithm == "collective" or ranks <= NODE
-        if path == "fence_s":  # no program of the studies has a Fence
+        if path == "fence_s" or first.startswith("accumulate"):  # no program of the studies has one
             return True
         bare = ("links", "signal_s", "pull_efficiency", "side_units")
         return algorithm == "collective" and (first in bare or path.endswith("unit_bytes_per_s"))
