@@ -19,7 +19,10 @@ CONFIDENCE = 0.95
 STABLE = 0.02
 #: A repeat is disturbed if some rank was without its core for more than this share of the time.
 DISTURBED = 0.03
-#: A row is noisy if its samples or ratios spread by more than this share of their median,
+#: A row is noisy if its ranks had less than this share of their cores, or most of its repeats were
+#: disturbed,
+LEAST_SHARE = 0.90
+#: or if its samples or ratios spread by more than this share of their median,
 NOISY_SPREAD = 0.20
 #: or if it is faster than local products alone by more than chance: percent of the roof.
 NOISY_PERCENT = 110.0
@@ -65,6 +68,70 @@ def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:
         if all(each.lost <= DISTURBED for each in repeat)
     ]
     return had if len(had) >= least else list(range(len(repeats)))
+
+
+class CoresHad(NamedTuple):
+    """What the clocks of the cores say of the repeats of a row.
+
+    Attributes
+    ----------
+    disturbed : int
+        Repeats in which some rank was without its core, left out or not.
+    core_share : float or None
+        The share of its core that the rank with the least of it had, the median over the repeats
+        that count; where ranks share cores, of what they are due. None if that is not known.
+    lacking : bool
+        Whether the times of the row prove nothing: the ranks had less than :data:`LEAST_SHARE` of
+        their cores, or most of the repeats that count were disturbed.
+    """
+
+    disturbed: int
+    core_share: float | None
+    lacking: bool
+
+
+def cores_had(
+    repeats: Sequence[Sequence[Timed]], counted: Sequence[int], due: float | None = 1.0
+) -> CoresHad:
+    """Sum up whether ranks had their cores.
+
+    Parameters
+    ----------
+    repeats : list of tuples of Timed
+        What was timed in each repeat, the run itself first.
+    counted : list of int
+        Places of the repeats that count (:func:`undisturbed`).
+    due : float or None
+        Share of a core that a rank can have. Below 1, where ranks share cores, they take them from
+        each other: their CPU seconds decide, and no repeat is disturbed. None if these are no
+        measure either.
+
+    Examples
+    --------
+    >>> fine, lost = (Timed(1.0, 0.01, 0.99),), (Timed(6.0, 0.83, 1.0),)
+    >>> cores_had([fine, fine, lost], [0, 1])
+    CoresHad(disturbed=1, core_share=0.99, lacking=False)
+    >>> cores_had([fine, lost, lost], [0, 1, 2])
+    CoresHad(disturbed=2, core_share=0.17, lacking=True)
+
+    Four ranks on two cores, alone and beside four other processes:
+
+    >>> alone, beside = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
+    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, beside)]
+    [1.0, 0.5]
+    """
+    if due is None:
+        return CoresHad(0, None, False)
+    runs = [repeats[place][0] for place in counted]
+    if due < 1:
+        share = median(run.cpu_s / run.seconds for run in runs) / due
+        bad = set()
+    else:
+        share = 1 - median(run.lost for run in runs)
+        bad = {*range(len(repeats))} - {*undisturbed(repeats, 0)}
+    share = round(min(1.0, max(0.0, share)), 4)
+    most = 2 * len(bad.intersection(counted)) > len(counted)
+    return CoresHad(len(bad), share, most or share < LEAST_SHARE)
 
 
 @cache
@@ -277,6 +344,25 @@ DOUBTS = (
     ("oversubscribed", True, "ranks share cores; compare it with runs alike only"),
     ("stable", False, "the median is not known within 2 %; give it more --budget"),
 )
+
+
+def cores_text(record) -> str:
+    """The words that say how much of their cores the ranks of a record had; empty if they had them
+    all, or it is not known.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> row = SimpleNamespace(core_share=0.18, disturbed=5, oversubscribed=False)
+    >>> cores_text(row), cores_text(SimpleNamespace(core_share=0.99, disturbed=0))
+    ('the ranks had 18 % of their cores, 5 repeats disturbed', '')
+    """
+    share, disturbed = record.core_share, record.disturbed
+    if share is None or (share >= LEAST_SHARE and not disturbed):
+        return ""
+    repeats = f", {disturbed} {'repeat' if disturbed == 1 else 'repeats'} disturbed"
+    whose = "their share of the cores" if record.oversubscribed else "their cores"
+    return f"the ranks had {100 * share:.0f} % of {whose}{repeats if disturbed else ''}"
 
 
 def doubts(record) -> list[str]:
