@@ -8,9 +8,10 @@ decides. A repeat during which something else had a rank's core is left out: tha
 core's clock, whatever the repeat's time came to.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
-from math import ceil, comb
+from math import ceil, comb, log
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ NOISY_PERCENT = 110.0
 #: Repeats at which a case that asks for fewer ends: the interval is a quarter of the standard
 #: deviation wide by then, and a row of a file 2 KB long.
 MOST_REPEATS = 100
+#: Cases that take turns are named so, by the number of the round.
+_ROUND = r"\d+ \| "
 #: With fewer samples no two of them hold the median with 95 % confidence.
 FEWEST = 6
 
@@ -381,6 +384,50 @@ def doubts(record) -> list[str]:
         for name, value, _ in DOUBTS
         if getattr(record, name) is value
     ]
+
+
+def rivals(fastest, others: Iterable) -> list:
+    """Rows of one problem, measured one after the other, that may be as fast as the ``fastest``.
+
+    What a machine gained or lost in between, the no-communication bounds measured with each row
+    ("roofs") show: a row is slower only if its roof differs from that of the fastest by less than
+    its time does. Where a roof is not known nothing is decided. Rows that were measured in rounds
+    (``peers``), simulated or published do not depend on the minute.
+
+    Parameters
+    ----------
+    fastest : Record or row of a table of records
+        With the least ``time_s``.
+    others : iterable of those
+        ``fastest`` among them is left out.
+
+    Examples
+    --------
+    Three cases took 1, 1.1 and 2 seconds; meanwhile the machine became a fifth slower:
+
+    >>> from types import SimpleNamespace
+    >>> row = lambda time_s, roof_gflops: SimpleNamespace(
+    ...     mode="measured", case="7f", time_s=time_s, roof_gflops=roof_gflops
+    ... )
+    >>> rows = [row(1.0, 50.0), row(1.1, 40.0), row(2.0, 40.0)]
+    >>> [each.time_s for each in rivals(rows[0], rows)]
+    [1.1]
+    """
+    return [
+        each for each in others if each is not fastest and not _told_apart_by_roofs(fastest, each)
+    ]
+
+
+def _told_apart_by_roofs(fastest, other) -> bool:
+    pair = fastest, other
+    if any(each.mode != "measured" for each in pair):
+        return True
+    if all(re.match(_ROUND, each.case or "") for each in pair):
+        return True
+    if any(not (each.roof_gflops or 0) > 0 for each in pair):
+        return False
+    drift = abs(log(fastest.roof_gflops / other.roof_gflops))
+    return drift < log(other.time_s / fastest.time_s)
 
 
 def nearest_to_median(samples: Sequence[float]) -> int:
