@@ -10,6 +10,8 @@ import pytest
 from busy import busy_cores
 
 import launch.commands.doctor
+import launch.commands.run
+import launch.commands.sweep
 import launch.host.kernels
 from algorithms import algorithms
 from drbench.model.native import loop
@@ -316,6 +318,31 @@ def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.delenv("OPENBLAS_L2_SIZE", raising=False)
     assert weaker_pins() == ((held, free) if weaker else None)
+
+
+def test_run_and_sweep_lift_weaker_kernels_as_mlp_does_and_say_so_in_one_line(
+    say, kernels, monkeypatch, tmp_path
+):
+    """125 against 242 GFLOP/s a thread, in two commands of one session, without a word before."""
+    kernels(held=SLOW, free=FAST)
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    given = []
+    monkeypatch.setattr(launch.commands.run, "run_ranks", lambda *args: given.append(args[-1]) or 0)
+    monkeypatch.setattr(
+        launch.commands.sweep,
+        "run_sweep",
+        lambda request, console: given.append(request.environ) or 0,
+    )
+    words = "-p", 2, "-m", 64, "-n", 64, "-k", 64
+    ended = say("run", *words), say("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")
+    lines = ended[0].stderr, ended[1].stdout
+    for line, environ in zip(lines, given, strict=True):
+        assert "OPENBLAS_CORETYPE" not in environ and "PATH" in environ
+        assert line.count("\n") == 1 and line.startswith("OPENBLAS_CORETYPE=Haswell holds this")
+        assert "unset for this run: SkylakeX kernels reach 60 GFLOP/s" in line
+    kernels(held=FAST, free=FAST)
+    ended = say("run", *words)
+    assert given[-1]["OPENBLAS_CORETYPE"] == "Haswell" and ended.stderr == ""
 
 
 def test_without_pins_nothing_is_measured(monkeypatch):
