@@ -36,3 +36,12 @@ def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_core
     if not row.oversubscribed:
         pytest.skip("eight cores are free")
     assert row.noisy and row.core_share < LEAST_SHARE and row.disturbed == 0
+
+
+def test_bandwidths_next_to_busy_processes_are_noisy(drbench):
+    words = "bandwidth -p 2 --sizes 16MiB --only get".split()
+    with busy_cores():
+        rows = json.loads(drbench(*words, "--json", timeout=120).stdout)
+        shown = drbench(*words, timeout=120).stdout
+    assert rows and all(row["noisy"] and row["core_share"] < LEAST_SHARE for row in rows)
+    assert "% of the cores" in shown and "noisy" in shown
