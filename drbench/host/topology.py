@@ -84,6 +84,13 @@ class Topology:
         each of its ranks."""
         return any(ranks * threads > cores for ranks, cores in self._crowds)
 
+    def core_due(self, threads: int) -> float | None:
+        """The share of a core that a rank with so many threads can have: 1 unless ranks share
+        cores; None if its threads would share them too."""
+        if not self.oversubscribed(threads):
+            return 1.0
+        return None if threads > 1 else min(cores / ranks for ranks, cores in self._crowds)
+
     def group(self, group: Group) -> MPI.Comm:
         """The communicator of a process row or column; made once (collective over its members).
 

@@ -8,9 +8,10 @@ decides. A repeat during which something else had a rank's core is left out: tha
 core's clock, whatever the repeat's time came to.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
-from math import ceil, comb
+from math import ceil, comb, log
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -19,13 +20,18 @@ CONFIDENCE = 0.95
 STABLE = 0.02
 #: A repeat is disturbed if some rank was without its core for more than this share of the time.
 DISTURBED = 0.03
-#: A row is noisy if its samples or ratios spread by more than this share of their median,
+#: A row is noisy if its ranks had less than this share of their cores, or most of its repeats were
+#: disturbed,
+LEAST_SHARE = 0.90
+#: or if its samples or ratios spread by more than this share of their median,
 NOISY_SPREAD = 0.20
 #: or if it is faster than local products alone by more than chance: percent of the roof.
 NOISY_PERCENT = 110.0
 #: Repeats at which a case that asks for fewer ends: the interval is a quarter of the standard
 #: deviation wide by then, and a row of a file 2 KB long.
 MOST_REPEATS = 100
+#: Cases that take turns are named so, by the number of the round.
+_ROUND = r"\d+ \| "
 #: With fewer samples no two of them hold the median with 95 % confidence.
 FEWEST = 6
 
@@ -65,6 +71,70 @@ def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:
         if all(each.lost <= DISTURBED for each in repeat)
     ]
     return had if len(had) >= least else list(range(len(repeats)))
+
+
+class CoresHad(NamedTuple):
+    """What the clocks of the cores say of the repeats of a row.
+
+    Attributes
+    ----------
+    disturbed : int
+        Repeats in which some rank was without its core, left out or not.
+    core_share : float or None
+        The share of its core that the rank with the least of it had, the median over the repeats
+        that count; where ranks share cores, of what they are due. None if that is not known.
+    lacking : bool
+        Whether the times of the row prove nothing: the ranks had less than :data:`LEAST_SHARE` of
+        their cores, or most of the repeats that count were disturbed.
+    """
+
+    disturbed: int
+    core_share: float | None
+    lacking: bool
+
+
+def cores_had(
+    repeats: Sequence[Sequence[Timed]], counted: Sequence[int], due: float | None = 1.0
+) -> CoresHad:
+    """Sum up whether ranks had their cores.
+
+    Parameters
+    ----------
+    repeats : list of tuples of Timed
+        What was timed in each repeat, the run itself first.
+    counted : list of int
+        Places of the repeats that count (:func:`undisturbed`).
+    due : float or None
+        Share of a core that a rank can have. Below 1, where ranks share cores, they take them from
+        each other: their CPU seconds decide, and no repeat is disturbed. None if these are no
+        measure either.
+
+    Examples
+    --------
+    >>> fine, lost = (Timed(1.0, 0.01, 0.99),), (Timed(6.0, 0.83, 1.0),)
+    >>> cores_had([fine, fine, lost], [0, 1])
+    CoresHad(disturbed=1, core_share=0.99, lacking=False)
+    >>> cores_had([fine, lost, lost], [0, 1, 2])
+    CoresHad(disturbed=2, core_share=0.17, lacking=True)
+
+    Four ranks on two cores, alone and beside four other processes:
+
+    >>> alone, beside = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
+    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, beside)]
+    [1.0, 0.5]
+    """
+    if due is None:
+        return CoresHad(0, None, False)
+    runs = [repeats[place][0] for place in counted]
+    if due < 1:
+        share = median(run.cpu_s / run.seconds for run in runs) / due
+        bad = set()
+    else:
+        share = 1 - median(run.lost for run in runs)
+        bad = {*range(len(repeats))} - {*undisturbed(repeats, 0)}
+    share = round(min(1.0, max(0.0, share)), 4)
+    most = 2 * len(bad.intersection(counted)) > len(counted)
+    return CoresHad(len(bad), share, most or share < LEAST_SHARE)
 
 
 @cache
@@ -279,6 +349,25 @@ DOUBTS = (
 )
 
 
+def cores_text(record) -> str:
+    """The words that say how much of their cores the ranks of a record had; empty if they had them
+    all, or it is not known.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> row = SimpleNamespace(core_share=0.18, disturbed=5, oversubscribed=False)
+    >>> cores_text(row), cores_text(SimpleNamespace(core_share=0.99, disturbed=0))
+    ('the ranks had 18 % of their cores, 5 repeats disturbed', '')
+    """
+    share, disturbed = record.core_share, record.disturbed
+    if share is None or (share >= LEAST_SHARE and not disturbed):
+        return ""
+    repeats = f", {disturbed} {'repeat' if disturbed == 1 else 'repeats'} disturbed"
+    whose = "their share of the cores" if record.oversubscribed else "their cores"
+    return f"the ranks had {100 * share:.0f} % of {whose}{repeats if disturbed else ''}"
+
+
 def doubts(record) -> list[str]:
     """What is held against the times of a record, each in a word or two; nothing if they can be
     trusted, or are of no measurement.
@@ -295,6 +384,50 @@ def doubts(record) -> list[str]:
         for name, value, _ in DOUBTS
         if getattr(record, name) is value
     ]
+
+
+def rivals(fastest, others: Iterable) -> list:
+    """Rows of one problem, measured one after the other, that may be as fast as the ``fastest``.
+
+    What a machine gained or lost in between, the no-communication bounds measured with each row
+    ("roofs") show: a row is slower only if its roof differs from that of the fastest by less than
+    its time does. Where a roof is not known nothing is decided. Rows that were measured in rounds
+    (``peers``), simulated or published do not depend on the minute.
+
+    Parameters
+    ----------
+    fastest : Record or row of a table of records
+        With the least ``time_s``.
+    others : iterable of those
+        ``fastest`` among them is left out.
+
+    Examples
+    --------
+    Three cases took 1, 1.1 and 2 seconds; meanwhile the machine became a fifth slower:
+
+    >>> from types import SimpleNamespace
+    >>> row = lambda time_s, roof_gflops: SimpleNamespace(
+    ...     mode="measured", case="7f", time_s=time_s, roof_gflops=roof_gflops
+    ... )
+    >>> rows = [row(1.0, 50.0), row(1.1, 40.0), row(2.0, 40.0)]
+    >>> [each.time_s for each in rivals(rows[0], rows)]
+    [1.1]
+    """
+    return [
+        each for each in others if each is not fastest and not _told_apart_by_roofs(fastest, each)
+    ]
+
+
+def _told_apart_by_roofs(fastest, other) -> bool:
+    pair = fastest, other
+    if any(each.mode != "measured" for each in pair):
+        return True
+    if all(re.match(_ROUND, each.case or "") for each in pair):
+        return True
+    if any(not (each.roof_gflops or 0) > 0 for each in pair):
+        return False
+    drift = abs(log(fastest.roof_gflops / other.roof_gflops))
+    return drift < log(other.time_s / fastest.time_s)
 
 
 def nearest_to_median(samples: Sequence[float]) -> int:

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -136,7 +136,10 @@ class Record:
     # simulated, of the prediction (launch.models.intervals)
     median_high_s: Number = None
     cpu_s: Number = None  # of all threads of a rank: median of the repeats, mean over the ranks
-    disturbed: Integer = None  # further repeats, left out: some rank was kept from its core
+    disturbed: Integer = None  # repeats in which some rank was kept from its core; left out where
+    # --iters others are left (before schema 12: those that were left out)
+    core_share: Number = None  # of its core that a rank had: the least of the ranks, median of the
+    # repeats that count; where ranks share cores, of what they are due
     stable: Truth = None  # the median of the ratios to the roof (or of times) is known within 2 %
     noisy: Truth = None  # nothing is to be concluded from this row: drbench.measure.noise says when
     oversubscribed: Truth = (
@@ -462,6 +465,7 @@ _ADDED = {
     9: ["copy_streams"],
     10: ["assemble", "balance_limit", "panel_bytes"],
     11: ["arbitration", "beyond"],
+    12: ["core_share"],
 }
 #: Rates of rows before this schema were those of the best repeat; they are read as of the median.
 _RATES_OF_THE_MEDIAN = 5

@@ -1,10 +1,13 @@
 """The roof: what the same cores reach on the same work with no communication at all."""
 
+import os
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from statistics import median
+from threading import get_native_id
 from time import process_time, thread_time
 from typing import Any
 
@@ -34,16 +37,21 @@ def timed(comm: MPI.Comm, function) -> Timed:
 
     A rank that polls or computes is always ready to run: what the wall clock counts and the clock
     of its thread does not, others had of its core, the hypervisor included. If the thread slept of
-    its own will in between (the system counts that), it is not known, and taken for nothing.
+    its own will in between (the system counts that), it is what the system says that the thread
+    waited for a core; nothing where it does not say it.
     """
     comm.Barrier()
-    slept, cpu_s, on_core, start = _sleeps(), process_time(), thread_time(), Clock.now()
+    slept, waited_s = _sleeps(), _waited_s()
+    cpu_s, on_core, start = process_time(), thread_time(), Clock.now()
     function()
     comm.Barrier()
     seconds = Clock.now() - start
     on_core = thread_time() - on_core
     cpu_s = process_time() - cpu_s
-    lost = 1 - on_core / seconds if _sleeps() == slept else 0.0
+    if _sleeps() == slept:
+        lost = 1 - on_core / seconds
+    else:
+        lost = min(1.0, (_waited_s() - waited_s) / seconds)
     found = np.empty((comm.size, 3))
     comm.Allgather(np.array((seconds, lost, cpu_s)), found)
     return Timed(*found[:, :2].max(axis=0).tolist(), float(found[:, 2].mean()))
@@ -54,6 +62,23 @@ def _sleeps() -> int:
     if _OF_THREAD is None:
         return next(_UNKNOWN)
     return resource.getrusage(_OF_THREAD).ru_nvcsw
+
+
+def _waited_s() -> float:
+    """Seconds in which this thread was ready to run and had no core; 0 where no system says it."""
+    file = _schedule_of(os.getpid(), get_native_id())
+    return 0.0 if file is None else 1e-9 * int(os.pread(file, 80, 0).split()[1])
+
+
+@cache
+def _schedule_of(process: int, thread: int) -> int | None:
+    """Linux's account of a thread, open: seconds on a core, and waiting for one."""
+    try:
+        file = os.open(f"/proc/{process}/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        os.pread(file, 80, 0).split()[1]
+    except (OSError, IndexError):
+        return None
+    return file
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
 """The peaks of this machine's cores: one core alone, then all of them at once, each a rank."""
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from drbench.common import Clock
 from drbench.errors import CaseTimeout, MissingError
 from drbench.host.cores import usable_cores
+from drbench.measure.noise import LEAST_SHARE
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
 
@@ -18,7 +21,7 @@ DTYPES = ("float32", "float64")
 _BUDGET_S = 0.7
 _TIMEOUT_S = 120
 #: A best sample this far above the median of its shape is the mark of a machine with other work.
-_UNSURE = 1.05
+_UNSURE = 1.10
 
 
 @dataclass(frozen=True)
@@ -34,23 +37,25 @@ class CorePeak:
     below : float
         How far the medians of the best shapes lie below their best samples: the larger of one core
         and of all, as a part.
+    core_share : float
+        The share of their cores that the ranks had: the smaller of one core and of all.
+    alone_gflops : float
+        What one core reached by itself; the peak of a core is no less than what it reached beside
+        the others.
     """
 
     peak: Peak
     cores: int
     below: float
-
-    @property
-    def sure(self) -> bool:
-        """Whether the machine had nothing else to do."""
-        return self.below <= 1 - 1 / _UNSURE
+    core_share: float
+    alone_gflops: float
 
     def __str__(self) -> str:
         """The peak in words.
 
         Examples
         --------
-        >>> print(CorePeak(Peak("core", 80.0, "-", 150.0), 2, 0.012))
+        >>> print(CorePeak(Peak("core", 80.0, "-", 150.0), 2, 0.012, 1.0, 80.0))
         80 GFLOP/s on one core, 150 on all 2 at once (75 a core); medians 1.2 % lower
         """
         one, every = self.peak.gflops, self.peak.node_gflops
@@ -60,8 +65,55 @@ class CorePeak:
         )
 
 
-def measure_core_peaks(cores: int | None = None) -> dict[str, CorePeak]:
-    """Measure by element type; a few seconds.
+def doubts(found: Mapping[str, CorePeak], load: float, machine_cores: int) -> list[str]:
+    """What is held against peaks of one machine, each in a few words; nothing if it had nothing
+    else to do.
+
+    Parameters
+    ----------
+    found : mapping of str to CorePeak
+        By element type.
+    load : float
+        Processes that wanted a core of the machine before anything was measured.
+    machine_cores : int
+        Cores of the machine, those included that this process may not use.
+
+    Examples
+    --------
+    >>> quiet = CorePeak(Peak("core", 80.0, "-", 150.0), 2, 0.01, 1.0, 80.0)
+    >>> slow = CorePeak(Peak("core", 37.0, "-", 17.0), 2, 0.0, 0.97, 37.0)
+    >>> doubts({"float32": quiet}, 0.4, 2)
+    []
+    >>> for each in doubts({"float32": slow, "float64": quiet}, 17.0, 2):
+    ...     print(each)
+    the load was 17.0 on 2 cores
+    float32: all cores at once were slower than one alone
+    float64 was faster than float32
+    """
+    said = [f"the load was {load:.1f} on {machine_cores} cores"] if load > machine_cores else []
+    for dtype, each in found.items():
+        if each.core_share < LEAST_SHARE:
+            said.append(f"{dtype}: the ranks had {100 * each.core_share:.0f} % of their cores")
+        if each.below > 1 - 1 / _UNSURE:
+            said.append(f"{dtype}: the samples differ")
+        if each.cores > 1 and each.peak.node_gflops < each.alone_gflops:
+            said.append(f"{dtype}: all cores at once were slower than one alone")
+    single, double = found.get("float32"), found.get("float64")
+    if single and double and _slower(single, double):
+        said.append("float64 was faster than float32")
+    return said
+
+
+def _slower(single: CorePeak, double: CorePeak) -> bool:
+    return (
+        single.alone_gflops < double.alone_gflops
+        or single.peak.node_gflops < double.peak.node_gflops
+    )
+
+
+def measure_core_peaks(cores: int | None = None) -> tuple[dict[str, CorePeak], list[str]]:
+    """Measure by element type, a few seconds; and what is held against it (:func:`doubts`), which
+    the sources of the peaks say too.
 
     Parameters
     ----------
@@ -73,7 +125,7 @@ def measure_core_peaks(cores: int | None = None) -> dict[str, CorePeak]:
     MissingError
         If there is no launcher, or its ranks do not answer.
     """
-    cores = cores or usable_cores()
+    cores, load = cores or usable_cores(), os.getloadavg()[0]
     alone, together = _on_ranks(1), _on_ranks(cores)
     found = {}
     for dtype in DTYPES:
@@ -86,8 +138,16 @@ def measure_core_peaks(cores: int | None = None) -> dict[str, CorePeak]:
         # alone it had the core's best clock; less than in company is a sample that came to nothing
         core = max(one["rank_gflops"], every["rank_gflops"])
         below = max(1 - each["median_gflops"] / each["rank_gflops"] for each in (one, every))
-        found[dtype] = CorePeak(Peak("core", core, source, node), cores, below)
-    return found
+        share = min(one["core_share"], every["core_share"])
+        peak = Peak("core", core, source, node)
+        found[dtype] = CorePeak(peak, cores, below, share, one["rank_gflops"])
+    held = doubts(found, load, os.cpu_count() or cores)
+    if held:
+        unsure = f"; unsure: {'; '.join(held)}"
+        for dtype, each in found.items():
+            peak = replace(each.peak, source=each.peak.source + unsure)
+            found[dtype] = replace(each, peak=peak)
+    return found, held
 
 
 def _on_ranks(ranks: int) -> dict:

@@ -1,6 +1,9 @@
 """``drbench run``: one multiplication, ours or a peer's; ``serve``: the ranks of a sweep."""
 
+import os
+import sys
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -9,6 +12,7 @@ from launch.cases.case import Case, bound, case_keys, failure, refuse_our_option
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
+from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
@@ -80,6 +84,11 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         ranks = 1 if values["backend"] == "cupy" else default_ranks(values["threads"])
         if ranks == 1:
             ranks = None  # this process is all it takes
+    environ = dict(os.environ)
+    if here is None and not started_by_us() and values["backend"] == "numpy" and pinned():
+        environ = without_weaker_pins(partial(click.echo, err=True))
+        if ranks is None and environ != os.environ:  # NumPy has its kernels: begin anew
+            os.execve(sys.executable, [sys.executable, "-m", "drbench", *arguments], environ)
     if ranks is None or here is not None or started_by_us():
         from launch.ranks.case import run_here
 
@@ -99,7 +108,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         return _run_program(taker, case, ranks, csv_path, as_json, timeout, peaks)
     if case.algorithm not in PEERS:
         taker.settle(problem, **options)
-    return run_ranks(ranks, list(arguments), timeout)
+    return run_ranks(ranks, list(arguments), timeout, environ)
 
 
 def _peaks(peak: str | None, case: Case, machine: str) -> Peaks | None:

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from drbench.measure.record import read_csv
 from launch.cases.launchers import load_launcher
 from launch.cases.sweep_values import scale_of, shipped
 from launch.host.files import made_folder
-from launch.host.kernels import pinned, weaker_pins, without_pins
+from launch.host.kernels import without_weaker_pins
 from launch.host.units import plural
 from launch.peers import get_peer
 from launch.sweeps.estimate import long_time
@@ -169,6 +170,9 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
         refuse_too_many(ranks, request.threads, request.yes)
     long = long_time(left_to_run(request), ranks, request.threads)
     go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
+    if load_launcher(request.launcher).words == ():
+        environ = without_weaker_pins(partial(console.print, markup=False))
+        request = replace(request, environ=environ)
     return run_sweep(request, console)
 
 
@@ -255,7 +259,7 @@ def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, ba
     go_on(long_time(left, ranks, threads), "drbench mlp", yes, "a smaller --scale")
     if without:
         say.print(f"without DT - Row and DT - Column: {without}", markup=False)
-    environ = _environment(say)
+    environ = without_weaker_pins(say.print)
     for request in requests:
         request = replace(request, environ=environ)
         code = run_sweep(request, say, shlex.join(["drbench", *arguments]))
@@ -289,18 +293,3 @@ def _draw(say: Console, files: list[Path], stem: Path) -> None:
         say.print(f"not drawn: {line}", markup=False)
     for path in drawn.paths:
         say.print(f"figure: {path}", markup=False)
-
-
-def _environment(say: Console) -> dict:
-    """The ranks' environment: without pins that hold the processor below its best kernels."""
-    found = weaker_pins()
-    if found is None:
-        return dict(os.environ)
-    held, free = found
-    names = " and ".join(f"{name}={value}" for name, value in pinned().items())
-    say.print(
-        f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
-        "GFLOP/s a thread); unset for this run: "
-        f"{free.name} kernels reach {free.flops_per_s / 1e9:.0f} GFLOP/s"
-    )
-    return without_pins()

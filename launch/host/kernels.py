@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 #: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
@@ -16,7 +17,7 @@ import json, time, numpy, threadpoolctl
 pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
 a = numpy.ones((1024, 1024), "f4"); b = a.copy(); best = 1e9
 for _ in range(6):
-    start = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - start)
+    start = time.thread_time(); a @ b; best = min(best, time.thread_time() - start)
 kernel = pools[0].get("architecture") if pools else None
 print(json.dumps({"kernel": kernel, "flops_per_s": 2 * 1024**3 / best}))
 """
@@ -24,7 +25,8 @@ print(json.dumps({"kernel": kernel, "flops_per_s": 2 * 1024**3 / best}))
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernel architecture, and FLOP/s of one thread on a 1024³ float32 product."""
+    """Kernel architecture, and FLOP/s of one thread on a 1024³ float32 product, while it has its
+    core: other work decides nothing."""
 
     name: str
     flops_per_s: float
@@ -62,3 +64,19 @@ def weaker_pins() -> tuple[Kernels, Kernels] | None:
         if held.name != free.name and free.flops_per_s > 1.05 * held.flops_per_s
         else None
     )
+
+
+def without_weaker_pins(say: Callable[[str], None]) -> dict[str, str]:
+    """The environment for ranks on this machine: without pins that hold its processor below its
+    best kernels, which is said in one line."""
+    found = weaker_pins()
+    if found is None:
+        return dict(os.environ)
+    held, free = found
+    names = " and ".join(f"{name}={value}" for name, value in pinned().items())
+    say(
+        f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
+        f"GFLOP/s a thread); unset for this run: {free.name} kernels reach "
+        f"{free.flops_per_s / 1e9:.0f} GFLOP/s"
+    )
+    return without_pins()

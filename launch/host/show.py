@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.common import PHASES
-from drbench.measure.noise import DOUBTS
+from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
@@ -149,7 +149,9 @@ def show_record(record: Record) -> None:
         )
         for name, value, way_out in DOUBTS:
             if getattr(record, name) is value:
-                add("", Text(f"{name if value else f'not {name}'}: {way_out}", "yellow"))
+                why = cores_text(record) if name == "noisy" else ""
+                told = "; ".join(filter(None, (why, way_out)))
+                add("", Text(f"{name if value else f'not {name}'}: {told}", "yellow"))
         add("rate", f"{record.gflops:.4g} GFLOP/s", _of_peak(record))
         add(
             "roof",

@@ -115,6 +115,11 @@ def otherwise(machine: Machine) -> list[Machine]:
     return [machine.with_value("arbitration", each) for each in others if machine.assumed]
 
 
+def alternatives(machine: Machine) -> tuple[list[Machine], list[Machine]]:
+    """What a machine may be instead: with other constants, and with links shared otherwise."""
+    return doubted(machine), otherwise(machine)
+
+
 def _moved(machine: Machine, slower: bool) -> Machine:
     for path in machine.assumed:
         rate, share = path.endswith(_RATES), path.endswith(_SHARES)

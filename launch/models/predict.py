@@ -1,7 +1,7 @@
 """Predict one case: trace all its ranks, run them in virtual time, make the record a run would
 make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from launch.cases.peaks import arithmetic
 from launch.host.units import format_bytes
 
 from .beyond import beyond
-from .intervals import combined, doubted, otherwise, residuals_of
+from .intervals import alternatives, combined, residuals_of
 
 #: Columns that make no sense without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "budget_s", "warmup", "backend")
@@ -98,7 +98,12 @@ def predict_with(
 
 
 def with_interval(
-    record: Record, case: Case, machine: Machine, ranks: int, made: "Programs | None" = None
+    record: Record,
+    case: Case,
+    machine: Machine,
+    ranks: int,
+    made: "Programs | None" = None,
+    others: Sequence[Sequence[Machine]] | None = None,
 ) -> Record:
     """A simulated record with the interval of its time, in the columns that hold the interval of
     the median of a measured one; as it is if nothing is known of how sure it is.
@@ -111,6 +116,8 @@ def with_interval(
         As of it.
     made : Programs, optional
         Those of the case on this machine, if they are known.
+    others : sequence of sequences of Machine, optional
+        What the machine may be instead (:func:`alternatives`), if it is known.
 
     Examples
     --------
@@ -122,17 +129,17 @@ def with_interval(
     """
     if record.status != "ok":
         return record
-    others = [
+    times = [
         [
             predict_with(case, other, ranks, made=made and made.on(case, other))[0]
             for other in changed
         ]
-        for changed in (doubted(machine), otherwise(machine))
+        for changed in others or alternatives(machine)
     ]
     found = combined(
         residuals_of(machine, case.transport),
         record.best_s,
-        [[other.best_s for other in each if other.status == "ok"] for each in others],
+        [[other.best_s for other in each if other.status == "ok"] for each in times],
     )
     if found is None:
         return record

@@ -16,9 +16,11 @@ from itertools import product
 from typing import NamedTuple
 
 from algorithms import algorithms
-from drbench.errors import UsageError
+from drbench.common import Clock
+from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record, append_csv, read_csv
 from drbench.model.machine import Machine
+from drbench.program.trace import no_collection
 from launch.cases.case import Case
 from launch.cases.sweep_file import load_sweep
 from partitions import LayoutError, preset
@@ -26,7 +28,8 @@ from partitions.arithmetic import near_square
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
-from .predict import predict, predict_with, programs_of, simulated_keys
+from .intervals import alternatives
+from .predict import predict_with, programs_of, simulated_keys, with_interval
 
 #: Hidden size, its multiple, and batch sizes of the paper (§5.2.1).
 HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
@@ -228,7 +231,7 @@ def run_simulations(
                     "the file away, or use another --out."
                 )
             known[record.case] = record
-    out, fresh = [], []
+    out, fresh, others = [], [], alternatives(machine)
 
     def write():
         if path is not None and fresh:
@@ -240,7 +243,8 @@ def run_simulations(
             key = case_key(case, machine, ranks)
             record = known.get(key)
             if record is None:
-                record = replace(_predicted(case, machine, ranks), case=key, environment=model)
+                record = _predicted(case, machine, ranks, others)
+                record = replace(record, case=key, environment=model)
                 fresh.append(record)
                 on_case(record)
                 if len(fresh) >= _BATCH:
@@ -251,8 +255,9 @@ def run_simulations(
     return out
 
 
-def _predicted(case: Case, machine: Machine, ranks: int) -> Record:
-    """The record of one case of many: one that makes no sense is a row like the others."""
+def _predicted(case: Case, machine: Machine, ranks: int, others) -> Record:
+    """The record of one case of many, with its interval: one that makes no sense is a row like the
+    others. Its ranks are traced once."""
     keys = simulated_keys(case, machine, ranks)
     if case.algorithm not in algorithms():
         return Record(
@@ -262,9 +267,16 @@ def _predicted(case: Case, machine: Machine, ranks: int) -> Record:
             "simulated",
         )
     try:
-        return predict(case, machine, ranks)
+        with no_collection():
+            start = Clock.now()
+            made = programs_of(case, machine, ranks)
+            plan_s = Clock.now() - start
+        record, _ = predict_with(case, machine, ranks, made=made)
+        return with_interval(replace(record, plan_s=plan_s), case, machine, ranks, made, others)
     except (UsageError, LayoutError) as error:
         return Record(**keys, status="failed", reason=str(error))
+    except DrbenchError as error:
+        return Record(**keys, status=error.status, reason=str(error))
 
 
 def excerpt(records: Iterable[Record]) -> list[Record]:

@@ -69,6 +69,8 @@ class HostBackend:
         For the roof.
     nodes : list of int or None
         For each rank its node, if collectives go through the memory that its ranks share.
+    core_due : float or None
+        The share of a core that a rank can have (:meth:`Topology.core_due`).
     """
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
@@ -84,6 +86,7 @@ class HostBackend:
             "blas_kernel": self._blas.info.kernel,
         }
         self._yields = self.keys["oversubscribed"]
+        self.core_due = topology.core_due(threads)
         self.nodes = nodes_sharing(case, topology.node_of)
 
     def free_bytes(self) -> None:
@@ -172,6 +175,9 @@ class DeviceBackend:
             "max_accumulates": case.max_accumulates or 1,
             "accumulate_blocks": case.accumulate_blocks,
         }
+        # threads that stand for streams, and ranks of one GPU, wait for each other
+        alone = case.backend == "cupy" and not self.keys["oversubscribed"]
+        self.core_due = 1.0 if alone else None
 
     def _oversubscribed(self, sharing: int) -> bool:
         """Whether ranks share cores, or a GPU (collective)."""

@@ -10,7 +10,7 @@ from drbench.common import parse_transport
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.fill import Fill, HostElements
 from drbench.host.topology import Topology, mpi_version
-from drbench.measure.noise import enough, median_interval
+from drbench.measure.noise import Timed, cores_had, enough, is_noisy, median_interval
 from drbench.measure.roof import timed
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
@@ -45,8 +45,8 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
     -------
     dict, list of dict
         A row has ``operation``, ``nbytes``, ``times`` (transfers of a repeat), ``samples_s`` (of
-        one transfer, slowest rank) with the ``interval`` of their median, or the ``reason`` why
-        there are none.
+        one transfer, slowest rank) with the ``interval`` of their median, ``noisy`` and
+        ``core_share``, or the ``reason`` why there are none.
 
     Raises
     ------
@@ -100,9 +100,13 @@ def _of_size(
                     found.append(row | {"reason": str(error)})
                     continue
                 with executor:
-                    samples = _sampled(comm, rows, backend, matrices["C"], executor, name)
-                samples = [seconds / times for seconds in samples]
-                found.append(row | {"samples_s": samples, "interval": median_interval(samples)})
+                    repeats = _sampled(comm, rows, backend, matrices["C"], executor, name)
+                samples = [repeat.seconds / times for repeat in repeats]
+                pairs = [(repeat,) for repeat in repeats]
+                cores = cores_had(pairs, range(len(pairs)), backend.core_due)
+                told = {"samples_s": samples, "interval": median_interval(samples)}
+                told |= {"noisy": cores.lacking or is_noisy(samples)}
+                found.append(row | told | {"core_share": cores.core_share})
     return transport, found
 
 
@@ -114,20 +118,21 @@ def _moved(name: str, rows: Rows) -> int:
     return columns * rows.problem.itemsize
 
 
-def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> list[float]:
-    """Seconds of each repeat; what the last one moved is verified, of other elements than those
+def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> list[Timed]:
+    """What each repeat took; what the last one moved is verified, of other elements than those
     before, so that nothing old can pass for it."""
-    samples, spent = [], 0.0
+    samples: list[Timed] = []
+    spent = 0.0
     for last in (False, True):
         fill = Fill("integer", 1 + last, 1)
         for block, tile in c.own_blocks():
             backend.fill(tile, fill, "A", block.row0, 0)
         if not last:
             executor.run()  # pages, connections, protocols
-        while last or not enough(samples, spent, _LEAST, _BUDGET_S):
+        while last or not enough([each.seconds for each in samples], spent, _LEAST, _BUDGET_S):
             executor.prepare()
-            samples.append(timed(comm, executor.run).seconds)
-            spent += samples[-1]
+            samples.append(timed(comm, executor.run))
+            spent += samples[-1].seconds
             if last:
                 break
     _verify(comm, rows, c, executor, name, fill)

@@ -41,6 +41,7 @@ from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
 from drbench.measure.noise import (
     Timed,
+    cores_had,
     enough,
     is_noisy,
     nearest_to_median,
@@ -263,7 +264,7 @@ def _run(
                         backend.work,
                         fill,
                         other,
-                        keys["oversubscribed"],
+                        backend.core_due,
                         roofs,
                     )
                 if case.trace:
@@ -379,7 +380,7 @@ def _run_peer(
             HostWork(job.blas),
             fill,
             None,
-            keys["oversubscribed"],
+            None if keys["oversubscribed"] else 1.0,  # theirs may sleep
             roofs,
         )
         verdict = Verification()
@@ -411,10 +412,11 @@ def _write_trace(path: str, executor, comm, keys: dict) -> None:
             file.write(chrome_trace((event for events in found for event in events), about))
 
 
-def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded, roofs) -> dict:
+def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, roofs) -> dict:
     """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
     beside every few, so that a drifting machine hurts all alike; repeats in which a rank was kept
-    from its core are left out, unless ranks share cores (``crowded``)."""
+    from its core are left out, unless ranks share cores. ``due`` is the share of a core that a
+    rank can have, 1 unless they do (:func:`cores_had`)."""
     roof, known = None, {} if roofs is None else roofs
     if case.roof:
         same = (problem.m, problem.n, problem.k, problem.mixture)
@@ -445,19 +447,21 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded
             if roof and not sampled:
                 sampled = [roof.sample()]
             repeats.append((found, *sampled))
-            counted = range(len(repeats)) if crowded else undisturbed(repeats, case.iters)
+            counted = undisturbed(repeats, case.iters) if due == 1 else range(len(repeats))
             samples = [round(repeats[place][0].seconds, 9) for place in counted]
             roofs = [roof.flops / repeats[place][1].seconds for place in counted] if roof else []
             ratios = [100 * problem.flops / s / flops for s, flops in zip(samples, roofs)]
             # times are the same on every rank, the time spent is rank 0's
             spent_s = Clock.now() - start
             done = comm.bcast(enough(samples, spent_s, case.iters, case.budget, ratios))
+    cores = cores_had(repeats, counted, due)
     phases = [phases[place] for place in counted]
     phase = phases[nearest_to_median(samples)]
     measured = time_columns(samples, ratios) | {
-        "noisy": is_noisy(samples, ratios),
+        "noisy": cores.lacking or is_noisy(samples, ratios),
         "cpu_s": statistics.median(repeats[place][0].cpu_s for place in counted),
-        "disturbed": len(repeats) - len(counted),
+        "disturbed": cores.disturbed,
+        "core_share": cores.core_share,
     }
     time_s = measured["median_s"]
     measured["gflops"] = problem.flops / time_s / 1e9

@@ -19,7 +19,7 @@ from drbench.host.fill import Fill
 from drbench.host.kernels.elementwise import apply
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology, mpi_version
-from drbench.measure.noise import enough, is_noisy, time_columns, undisturbed
+from drbench.measure.noise import cores_had, enough, is_noisy, time_columns, undisturbed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
 from drbench.measure.verify_chain import product_error, tiles_error
@@ -114,7 +114,9 @@ def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topolog
         error = _error(order, bound, matrices, comm, given)
         counters = {name: comm.allreduce(executor.bytes[name]) for name in COUNTERS}
         arena = comm.allreduce(executor.arena_bytes, MPI.MAX)
-    kept = undisturbed([(each,) for each in repeats], _LEAST)
+    due, pairs = topology.core_due(1), [(each,) for each in repeats]
+    kept = undisturbed(pairs, _LEAST) if due == 1 else range(len(repeats))
+    cores = cores_had(pairs, kept, due)
     samples = [repeats[x].seconds for x in kept]
     ok = error <= (0.0 if order.fill == "integer" else 1.0)
     columns = time_columns(samples)
@@ -125,8 +127,9 @@ def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topolog
         status="ok" if ok else "wrong",
         reason=None if ok else f"some operation is wrong: {error:g} times what it may differ",
         **columns,
-        noisy=is_noisy(samples),
-        disturbed=len(repeats) - len(kept),
+        noisy=cores.lacking or is_noisy(samples),
+        disturbed=cores.disturbed,
+        core_share=cores.core_share,
         gflops=flops / columns["median_s"] / 1e9,
         error=error,
         plan_s=plan_s,

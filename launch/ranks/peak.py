@@ -16,6 +16,7 @@ import threadpoolctl
 
 from drbench.host.blas import Blas, load_blas
 from drbench.host.topology import Topology
+from drbench.measure.noise import LEAST_SHARE
 from drbench.measure.roof import timed
 from launch.cases.case import Case
 from launch.cases.peaks import Peak, Peaks
@@ -36,6 +37,8 @@ SHAPES = (
 BUDGET_S = 0.5
 #: A shape this far below the best one is not tried again.
 _CLOSE = 0.93
+#: Samples that the best shape has at least, whatever they take: one agrees with itself.
+LEAST_SAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,16 @@ class Found:
     samples : int
         Of all shapes.
     shape : tuple of int
+    core_share : float
+        The share of its core that the rank with the least of it had, median of the samples of that
+        shape.
     """
 
     gflops: float
     median_gflops: float
     samples: int
     shape: tuple[int, int, int]
+    core_share: float
 
 
 def best_gemm(comm, blas: Blas, dtype: str, budget_s: float = BUDGET_S) -> Found:
@@ -65,23 +72,29 @@ def best_gemm(comm, blas: Blas, dtype: str, budget_s: float = BUDGET_S) -> Found
     most = largest[0] * max(largest[1:])
     a, b, c = (rng.random(most).astype(dtype) for _ in "ABC")
     samples: dict = {shape: [] for shape in SHAPES}
-    spent, best = 0.0, 0.0
+    lost: dict = {shape: [] for shape in SHAPES}
+    spent, best, fastest = 0.0, 0.0, SHAPES[0]
     for turn, shape in enumerate(cycle((SHAPES[0], *SHAPES))):
         m, n, k = shape
-        if turn > len(SHAPES) and spent >= budget_s:
-            break
-        known = samples[shape]
-        if turn > len(SHAPES) and max(known) < _CLOSE * best:
+        known, every_one_tried = samples[shape], turn > len(SHAPES)
+        if every_one_tried and spent >= budget_s:
+            if len(samples[fastest]) >= LEAST_SAMPLES:
+                break
+            if shape != fastest:
+                continue
+        if every_one_tried and max(known) < _CLOSE * best:
             continue
         operands = a[: m * k].reshape(m, k), b[: k * n].reshape(k, n), c[: m * n].reshape(m, n)
-        seconds = timed(comm, lambda operands=operands: blas.gemm(*operands, 0.0)).seconds
-        spent += seconds
+        took = timed(comm, lambda operands=operands: blas.gemm(*operands, 0.0))
+        spent += took.seconds
         if turn:  # the first touches memory and wakes threads
-            known.append(comm.size * 2e-9 * m * n * k / seconds)
-            best = max(best, known[-1])
-    shape = max(samples, key=lambda shape: max(samples[shape]))
-    found = samples[shape]
-    return Found(max(found), statistics.median(found), sum(map(len, samples.values())), shape)
+            known.append(comm.size * 2e-9 * m * n * k / took.seconds)
+            lost[shape].append(took.lost)
+            if known[-1] > best:
+                best, fastest = known[-1], shape
+    found, every = samples[fastest], sum(map(len, samples.values()))
+    share = 1 - statistics.median(lost[fastest])
+    return Found(max(found), statistics.median(found), every, fastest, share)
 
 
 def measured(comm, dtype: str, threads: int, budget_s: float = BUDGET_S) -> dict:
@@ -90,11 +103,14 @@ def measured(comm, dtype: str, threads: int, budget_s: float = BUDGET_S) -> dict
     with threadpoolctl.threadpool_limits(threads):
         blas = load_blas()
         found = best_gemm(comm, blas, dtype, budget_s)
+    share = found.core_share
+    kept = f", ranks had {100 * share:.0f} % of their cores" if share < LEAST_SHARE else ""
     return {
         "rank_gflops": found.gflops / comm.size,
         "median_gflops": found.median_gflops / comm.size,
+        "core_share": share,
         "source": f"measured: best of {len(SHAPES)} GEMM shapes on {comm.size} x {threads} threads "
-        f"at once ({found.samples} samples), {blas.info.library}, {blas.info.kernel} kernels",
+        f"at once ({found.samples} samples{kept}), {blas.info.library}, {blas.info.kernel} kernels",
         "library": f"{blas.info.library}, {blas.info.kernel} kernels",
     }
 

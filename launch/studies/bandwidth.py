@@ -6,6 +6,7 @@ from rich.table import Table
 
 from algorithms.registry import Option
 from drbench.errors import DrbenchError, UsageError
+from drbench.measure.noise import LEAST_SHARE
 from launch.host.files import rows_before
 from launch.host.show import table
 from launch.host.units import format_bytes, plural, seconds
@@ -95,12 +96,20 @@ def bandwidth_table(rows: Sequence) -> Table:
                 spread,
                 *rates,
                 share,
+                _doubt(row),
             )
         )
-    columns = "operation|>size|>time|95 % of the median|>algorithm GB/s|>bus GB/s|>of a copy"
+    columns = "operation|>size|>time|95 % of the median|>algorithm GB/s|>bus GB/s|>of a copy|note"
     return table(
         columns,
         lines,
         f"{first.ranks} ranks on {plural(first.nodes, 'node')}, transport {first.transport}, "
         f"{first.backend}, {first.dtype}, {first.mpi}; every transfer was verified",
     )
+
+
+def _doubt(row) -> str:
+    if not row.noisy:
+        return ""
+    lacking = row.core_share is not None and row.core_share < LEAST_SHARE
+    return f"noisy: {100 * row.core_share:.0f} % of the cores" if lacking else "noisy"

@@ -333,14 +333,15 @@ def pooled(records: Sequence[Record]) -> Record:
     faster = first.time_s / times["median_s"]
     rate = first.gflops and first.gflops * faster
     changed = times | {"gflops": rate, "case": None}
-    cpu = [record.cpu_s for record in records if record.cpu_s is not None]
-    changed["cpu_s"] = median(cpu) if cpu else None
+    for name, of in (("cpu_s", median), ("core_share", median), ("disturbed", sum)):
+        known = [value for each in records if (value := getattr(each, name)) is not None]
+        changed[name] = of(known) if known else None
     if len(roofed) > 1:
         changed |= ratio_columns(percents)
     elif roofed:
         changed["stable"] = roofed[0].stable
-    judged = roofed or records
-    changed["noisy"] = is_noisy(samples) or 2 * sum(bool(r.noisy) for r in judged) > len(judged)
+    most = lambda rows: 2 * sum(bool(row.noisy) for row in rows) > len(rows)
+    changed["noisy"] = is_noisy(samples) or most(roofed) or most(records)
     if first.percent_of_peak:
         changed["percent_of_peak"] = first.percent_of_peak * faster
     return replace(first, **changed)

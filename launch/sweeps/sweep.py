@@ -17,7 +17,7 @@ from launch.cases.sweep_file import Sweep, load_sweep
 from launch.host.units import plural
 
 from .folder import opened
-from .progress import SweepProgress
+from .progress import SweepProgress, fastest_cases
 from .store import GOOD, case_id, code_version
 from .stream import Stream
 from .supervisor import Settings, run_cases
@@ -181,6 +181,8 @@ def _run(pairs, store, settings, total, before, console, on_record=None) -> None
             run_cases(pairs, store, settings, watch)
     finally:
         console.print(watch.line(), markup=False)
+    for line in fastest_cases(watch.records):
+        console.print(line, markup=False)
 
 
 def verdict(records) -> int:

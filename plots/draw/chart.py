@@ -216,9 +216,11 @@ def draw_bars(axes: Axes, marks: Marks) -> None:
         else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
     )
     named(bars, marks.name)
+    color = marks.look.color
+    edge = color if bar_edge(color) == "white" else bar_edge(color)
     for bar, hollow in zip(bars, marks.hollow):
-        if hollow:
-            bar.set(facecolor="white", edgecolor=marks.look.color, linewidth=0.8)
+        if hollow:  # a white bar keeps the edge that shows it
+            bar.set(facecolor="white", edgecolor=edge, linewidth=0.8)
 
 
 def draw_axis(axes: Axes, name: str, axis: Axis) -> None:

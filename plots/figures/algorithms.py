@@ -9,6 +9,7 @@ from typing import Any
 
 from pandas import DataFrame
 
+from drbench.measure.noise import STABLE
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axes, draw_bars
 from plots.draw.chart import panels as draw_panels
 from plots.draw.page import GRID, note, number, patch_handle, time_unit, width_in
@@ -17,12 +18,14 @@ from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
 from plots.select.records import Records, rows
-from plots.select.selection import FASTEST, shown, usable
+from plots.select.selection import FASTEST, not_decided, shown, usable
 
 from .volume import local_s
 
 _MOST_PANELS, _MOST_BARS = 4, 16
 _BAR_IN, _RIGHT_IN = 0.17, 1.06
+#: Roofs of a panel that differ more than this have no line for all: each case has its own.
+_ONE_ROOF = 1.1
 _LOOKS = (*PHASES.values(), OTHER, UNKNOWN)
 
 #: Source and shape of a panel, and its bars: the best case of each algorithm and data movement,
@@ -65,6 +68,9 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
         bars = best[:_MOST_BARS]
         found.append(((source, shape), bars))
         over.update(bars.variant[bars[list(PHASES)].sum(axis=1) > bars.time_s * 1.001])
+        first, *others = rows(bars[~bars.hollow]) or [None]
+        if doubt := first and not_decided(first, others):
+            notes.append(f"{shape_text(shape)}: {bar_text(first)}: {doubt}")
         if len(best) > _MOST_BARS:
             notes.append(
                 f"{shape_text(shape)}: not drawn: {names(list(best.variant[_MOST_BARS:]))} (slower "
@@ -105,7 +111,7 @@ def _chart(panel: Panel) -> Chart:
             x, y = list(has / length), list(has.index)
             hollow = list(bars.hollow.iloc[has.index])
             marks.append(Marks("bars", look.name, x, y, cases, look, base, True, hollow))
-    times = local_s(bars).dropna()
+    times = local_s(bars).dropna()[: 0 if _roofs_differ(bars) else None]
     times = list(times.quantile([0, 0.5], interpolation="higher") / length) if len(times) else []
     ends = -0.5, len(bars) - 0.5
     if times:
@@ -118,6 +124,11 @@ def _chart(panel: Panel) -> Chart:
         Axis("", ends[::-1], ticks=dict(enumerate(map(bar_text, rows(bars))))),
         marks,
     )
+
+
+def _roofs_differ(bars: DataFrame) -> bool:
+    times = local_s(bars).dropna()
+    return bool(len(times)) and times.max() > _ONE_ROOF * times.min()
 
 
 def make(records: Records, options: Options) -> Made:
@@ -134,6 +145,14 @@ def make(records: Records, options: Options) -> Made:
     ]
     if any(marks.kind == "rule" for chart in described for marks in chart.marks):
         told.append("dashed, the roof: the same work without communication")
+    if any((bars.stable == False).any() for _, bars in found):  # noqa: E712
+        told.append(f"≈: the median is not known within {100 * STABLE:.0f} %")
+    apart = [shape_text(shape) for (_, shape), bars in found if _roofs_differ(bars)]
+    if apart:
+        told.append(
+            f"{names(apart)}: no one roof: those next to the cases differ by over "
+            f"{100 * (_ONE_ROOF - 1):.0f} %"
+        )
     highs_in = [len(bars) * _BAR_IN for _, bars in found]
     page, every = draw_panels(described, handles, [*told, *notes], highs_in, 1, room_in)
     for axes, (_, bars), chart in zip(every, found, described):
@@ -155,7 +174,8 @@ def _bars(axes, bars: DataFrame, chart: Chart) -> None:
         told = " (noisy)" if case.hollow else told
         # right of the axes: what is drawn on them does not run through it
         at = {"xycoords": axes.get_yaxis_transform(), "va": "center", "annotation_clip": False}
-        note(axes, f"{number(case.time_s / length)} {unit}{told}", (1, row), (4, 0), **at)
+        about = "≈ " if case.stable is False else ""
+        note(axes, f"{about}{number(case.time_s / length)} {unit}{told}", (1, row), (4, 0), **at)
     draw_axes(axes, chart)
     axes.tick_params(axis="y", length=0, labelsize=SMALL_PT + 0.5)
     axes.grid(axis="x", **GRID)

@@ -15,6 +15,7 @@ from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.bandwidth_rows import COPY, OPERATIONS, BandwidthRow, bus_bandwidth, read_rows
 from plots.select.cases import Options, SelectionError
+from plots.select.selection import doubts
 
 _DASHED = (0, (4, 1.6))
 LOOKS = {
@@ -48,7 +49,9 @@ def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
     """Describe the panels: (charts, notes)."""
     rows = list(rows)
     notes = sorted({f"not drawn: {row.operation}: {row.reason}" for row in rows if row.reason})
-    return [_chart(*panel) for panel in _panels(rows)], notes
+    drawn = _panels(rows)
+    notes += doubts([row.noisy for _, inside in drawn for row in inside], [])
+    return [_chart(*panel) for panel in drawn], notes
 
 
 def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
@@ -59,7 +62,11 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     step = max(1, -(-len(sizes) // 7))
     marks = []
     for name in (*OPERATIONS, COPY):
-        its = {row.nbytes: Spot(row.bus_gbps) for row in rows if row.operation == name}
+        its = {
+            row.nbytes: Spot(row.bus_gbps, None, bool(row.noisy))
+            for row in rows
+            if row.operation == name
+        }
         if its:  # what is divided may be some bytes smaller
             marks.append(polyline(name, LOOKS[name], sorted(its), its))
     return Chart(

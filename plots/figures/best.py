@@ -44,7 +44,7 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, frame, rows
-from plots.select.selection import FASTEST, groups, shown, usable
+from plots.select.selection import FASTEST, groups, not_decided, shown, usable
 
 _COLORS, _UNIT, _SHORT_S = "cividis", "% of fastest", 1e-3
 _MOST_MAPS, _MOST_ROWS, _MOST_COLUMNS = 8, 60, 90
@@ -62,7 +62,7 @@ class Map(NamedTuple):
     A column is (stationary, factors of A, B, C); folded maps keep C's factor alone and show the
     best over the others. ``best`` is the fastest case that is not noisy, if there is one;
     ``struck`` are the cells whose cases are all not ok; ``hidden`` counts rows below the best
-    :data:`_MOST_ROWS`.
+    :data:`_MOST_ROWS`; ``doubt`` says that it is not decided which case is the best, if it is not.
     """
 
     source: Source
@@ -74,6 +74,7 @@ class Map(NamedTuple):
     best: Any | None
     folded: bool
     hidden: int
+    doubt: str
 
 
 def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
@@ -134,7 +135,9 @@ def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame) -> Map:
     struck = {*zip(failed.row, failed.column)} & {*product(kept, columns)} - cells.keys()
     best = next((case for case in cells.values() if not case.hollow), None)
     hidden = len(order) - len(kept)
-    return Map(*key, kept, columns, cells, struck, best, folded, hidden)
+    others = [case for case in cells.values() if not case.hollow and case is not best]
+    doubt = not_decided(best, others) if best else ""
+    return Map(*key, kept, columns, cells, struck, best, folded, hidden, doubt)
 
 
 def charts(records: Records, options: Options) -> Charts:
@@ -176,11 +179,15 @@ def _chart(each: Map) -> Chart:
                 [[case and case.Index for case in row] for row in found],
                 _UNIT,
                 frozenset(place for place, case in places.items() if case.hollow),
-                next((place for place, case in places.items() if case is each.best), None),
+                None if each.doubt else _place_of(each.best, places),
             )
         ],
         notes=(f"best of {shape_text(each.shape)}: {best_text(each)}",),
     )
+
+
+def _place_of(best: Any | None, places: dict[tuple[int, int], Any]) -> tuple[int, int] | None:
+    return next((place for place, case in places.items() if case is best), None)
 
 
 def make(records: Records, options: Options) -> Made:
@@ -201,8 +208,9 @@ def make(records: Records, options: Options) -> Made:
     lines = [every[at : at + beside] for at in range(0, len(every), beside)]
     heights = [max(_high_in(each) for each, _ in line) for line in lines]
     told = [text for chart in described for text in chart.notes]
-    marks = "colour: the fastest case's time over that of the cell; c: replication factor; framed: "
-    marks += "the fastest case"
+    marks = "colour: the fastest case's time over that of the cell; c: replication factor"
+    if any(cells.frame for chart in described for cells in chart.marks):
+        marks += "; framed: the fastest case"
     if any(cells.hollow for chart in described for cells in chart.marks):
         marks += "; hollow: noisy"
     if any(each.struck for each in chosen):
@@ -231,10 +239,11 @@ def best_text(each: Map) -> str:
         return "none, every case is noisy"
     one, unit = time_unit(record.time_s)
     roof = "" if record.oversubscribed else record.percent_of_roof
-    return (
+    told = (
         f"A {record.a}, B {record.b}, C {record.c}, Stationary {record.stationary}: "
         f"{number(record.time_s / one)} {unit}" + (f", {roof:.0f} % of the roof" if roof else "")
     )
+    return f"{told}; {each.doubt}" if each.doubt else told
 
 
 def _factor_rows(each: Map) -> tuple[str, ...]:

@@ -232,7 +232,8 @@ def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> li
         texts.append("upright: 95 % interval of the median paired ratio")
     if "simulated" in known:
         texts.append("upright: 95 % interval of the prediction")
-    texts += doubts([point.hollow for point in points], [point.oversubscribed for point in points])
+    marks = ("hollow", "oversubscribed", "stable")
+    texts += doubts(*([getattr(point, name) for point in points] for name in marks))
     own_of = [[*_elsewhere(lines), *missing(chosen[name])] for name, lines in zip(chosen, drawn)]
     shared = [text for text in own_of[0] if all(text in each for each in own_of)]
     texts += shared

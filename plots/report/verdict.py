@@ -20,7 +20,7 @@ from plots.select.cases import (
     shape_name,
 )
 from plots.select.records import rows
-from plots.select.selection import FASTEST
+from plots.select.selection import FASTEST, SETTING, not_decided
 
 #: At this percent of the roof the local products are what takes the time.
 _BOUND = 90
@@ -28,7 +28,8 @@ _MOST_PROBLEMS = 40
 
 
 class Fastest(NamedTuple):
-    """The fastest case of a problem, as texts; ``number`` is that of its row."""
+    """The fastest case of a problem, as texts; ``number`` is that of its row. ``doubt`` says that
+    it is not decided, if it is not."""
 
     problem: str
     source: str
@@ -40,6 +41,7 @@ class Fastest(NamedTuple):
     limit: str
     command: str
     number: int
+    doubt: str = ""
 
 
 class Verdict(NamedTuple):
@@ -86,9 +88,16 @@ def verdict(found: DataFrame) -> Verdict:
     lost = ok.groupby(["source", "shape"]).ngroups - best.groupby(["source", "shape"]).ngroups
     if lost:
         notes.append(f"{cases(lost, 'problem')} with noisy cases only: no fastest one")
-    first = best.sort_values([*FASTEST, "algorithm"]).drop_duplicates(["source", "shape"])
+    ordered = best.sort_values([*FASTEST, "algorithm"])
+    first, several = ordered.drop_duplicates(["source", "shape"]), [*SETTING, "source", "shape"]
+    inside: dict[tuple, list] = {}
+    for row in rows(ordered.drop_duplicates(several)):
+        inside.setdefault((row.source, row.shape), []).append(row)
     order = lambda row: (*by_name(row.shape), rising(row.source))
-    fastest = [_fastest(row) for row in sorted(rows(first), key=order)]
+    fastest = [
+        _fastest(row)._replace(doubt=not_decided(row, inside[row.source, row.shape][1:]))
+        for row in sorted(rows(first), key=order)
+    ]
     if len(fastest) > _MOST_PROBLEMS:
         notes.append(f"{len(fastest) - _MOST_PROBLEMS} problems more: the table has them")
     kept = [(name, count) for name, count in counts if count]

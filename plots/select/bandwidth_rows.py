@@ -43,6 +43,11 @@ class BandwidthRow(NamedTuple):
         See :func:`bus_bandwidth`.
     reason : str
         Why there are none.
+    noisy : bool or None
+        Whether nothing can be concluded: the ranks lacked their cores, or the samples spread by
+        more than a fifth. None in rows of before it was told.
+    core_share : float or None
+        The share of its core that the rank with the least of it had, median of the samples.
     """
 
     label: str
@@ -62,6 +67,8 @@ class BandwidthRow(NamedTuple):
     bus_gbps: float | None
     mpi: str
     reason: str
+    noisy: bool | None = None
+    core_share: float | None = None
 
 
 def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tuple[float, float]:
@@ -89,7 +96,8 @@ def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tu
 
 def row_of(measured: dict, **about) -> BandwidthRow:
     """A row of what the ranks measured: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
-    ``interval`` of their median, or the ``reason`` why there are none."""
+    ``interval`` of their median, ``noisy`` and ``core_share``, or the ``reason`` why there are
+    none."""
     samples = measured.get("samples_s", [])
     row = BandwidthRow(
         operation=measured["operation"],
@@ -110,6 +118,8 @@ def row_of(measured: dict, **about) -> BandwidthRow:
         median_high_s=high,
         algorithm_gbps=algorithm,
         bus_gbps=bus,
+        noisy=measured["noisy"],
+        core_share=measured["core_share"],
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from numpy import isfinite
 from pandas import DataFrame, Series
 
+from drbench.measure.noise import STABLE, rivals
 from drbench.measure.record import OPTION_COLUMNS
 
 from .cases import (
@@ -104,25 +105,42 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
             "Run more cases."
         )
     found = found[kept].sort_values([*FASTEST, *_DEFINITION], na_position="first")
-    return found, notes + doubts(found.hollow, found.oversubscribed.fillna(False))
+    stable = found.stable.astype(object).where(found.stable.notna(), None)
+    return found, notes + doubts(found.hollow, found.oversubscribed.fillna(False), stable)
 
 
-def doubts(noisy: Iterable[bool], shared: Iterable[bool]) -> list[str]:
-    """Say of how many cases the times are unsure, being noisy or of ranks that share cores.
+def doubts(noisy: Iterable[bool], shared: Iterable[bool], stable: Iterable[bool] = ()) -> list[str]:
+    """Say of how many cases the times are unsure, being noisy, of ranks that share cores, or not
+    stable.
 
     Examples
     --------
-    >>> doubts([True, True, False], [False] * 3)
-    ['hollow: 2 noisy cases, no best of anything']
+    >>> doubts([True, True, False], [False] * 3, [False, False, None])
+    ['hollow: 2 noisy cases, no best of anything', '2 cases whose median is not known within 2 %']
     """
     noise, crowded = sum(map(bool, noisy)), sum(map(bool, shared))
+    unsure = sum(each is not None and not each for each in stable)
     said = [f"hollow: {cases(noise, 'noisy case')}, no best of anything"] if noise else []
+    if unsure:
+        said.append(f"{cases(unsure)} whose median is not known within {100 * STABLE:.0f} %")
     if crowded:
         said.append(
             f"{cases(crowded)} with more ranks than cores: compare them with each other, not "
             "with a roof"
         )
     return said
+
+
+def not_decided(fastest: Any, others: Iterable[Any]) -> str:
+    """Say that rows measured one after the other do not tell which is the fastest
+    (:func:`drbench.measure.noise.rivals`); empty if they do."""
+    count = len(rivals(fastest, others))
+    if not count:
+        return ""
+    return (
+        f"not decided: {cases(count, 'other case')} may be as fast: the roofs next to them differ "
+        "more than their times, or are not known"
+    )
 
 
 def _throttled(found: DataFrame) -> Series:

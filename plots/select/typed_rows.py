@@ -29,7 +29,8 @@ def read_rows(paths: Sequence[str | os.PathLike], kind: type, what: str, command
     Parameters
     ----------
     kind : named tuple
-        What a row is; numbers may be empty where it says so.
+        What a row is; numbers may be empty where it says so. Columns with a default were added
+        later, and a file may lack them.
     what, command : str
         What the rows are, and what writes them, for errors.
 
@@ -50,9 +51,11 @@ def read_rows(paths: Sequence[str | os.PathLike], kind: type, what: str, command
 
 def _read(path: Path, kind: type, what: str, command: str) -> list:
     kinds = {name: (*get_args(each), each)[0] for name, each in kind.__annotations__.items()}
+    kinds = {name: _truth if each is bool else each for name, each in kinds.items()}
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
         reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != kind._fields:
+        known = tuple(reader.fieldnames or ())
+        if known not in (kind._fields, kind._fields[: -len(kind._field_defaults) or None]):
             got = ", ".join(reader.fieldnames or ()) or "none"
             raise ValueError(f"{path} holds no {what}: its columns are {got}. Use {command}.")
         rows = []
@@ -61,6 +64,7 @@ def _read(path: Path, kind: type, what: str, command: str) -> list:
                 values = {
                     name: None if cells[name] == "" and each is not str else each(cells[name])
                     for name, each in kinds.items()
+                    if name in known
                 }
                 rows.append(kind(**values))
             except (TypeError, ValueError) as error:
@@ -68,3 +72,9 @@ def _read(path: Path, kind: type, what: str, command: str) -> list:
                     f"{path}, line {reader.line_num}: {error}. Write the file anew with {command}."
                 ) from None
     return rows
+
+
+def _truth(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError(f"{text!r} is neither True nor False")
+    return text == "True"

@@ -14,8 +14,10 @@ from made_up import made_up
 from drbench.measure.noise import (
     DISTURBED,
     FEWEST,
+    LEAST_SHARE,
     MOST_REPEATS,
     Timed,
+    cores_had,
     doubts,
     enough,
     interquartile_range,
@@ -119,6 +121,38 @@ def test_repeats_that_were_disturbed_do_not_count_as_made():
     repeats = [(fine,)] * 7 + [(kept,)] * 2
     assert undisturbed(repeats, 7) == list(range(7))
     assert undisturbed(repeats[:8], 8) == list(range(8))
+
+
+@given(st.lists(st.tuples(lost, lost), min_size=1, max_size=12), st.integers(1, 12))
+def test_a_row_lacks_its_cores_if_most_repeats_that_count_were_disturbed_or_the_median_lost_much(
+    shares, least
+):
+    repeats = [tuple(Timed(1.0, share) for share in each) for each in shares]
+    fine = [place for place, each in enumerate(shares) if max(each) <= DISTURBED]
+    counted = fine if len(fine) >= least else [*range(len(shares))]
+    found = cores_had(repeats, undisturbed(repeats, least))
+    bad = [place for place in range(len(shares)) if place not in fine]
+    assert found.disturbed == len(bad)
+    share = 1 - median(shares[place][0] for place in counted)
+    assert found.core_share == pytest.approx(share, abs=1e-4)
+    bad_ones = len({*bad} & {*counted})
+    assert found.lacking == (2 * bad_ones > len(counted) or share < LEAST_SHARE)
+
+
+def test_a_row_of_disturbed_repeats_alone_is_not_as_good_as_one_of_none():
+    """However few repeats there are: all counted, all disturbed, and it is said."""
+    kept = (Timed(6.0, 0.83, 1.0), Timed(6.0, 0.83, 1.0))
+    assert cores_had([kept] * 5, undisturbed([kept] * 5, 5)).lacking
+    fine = (Timed(1.0, 0.0, 1.0),) * 2
+    assert not cores_had([fine] * 5 + [kept] * 40, undisturbed([fine] * 5 + [kept] * 40, 5)).lacking
+
+
+@pytest.mark.parametrize("due", [1.0, 0.5, 0.25])
+def test_ranks_that_share_cores_are_judged_by_what_they_are_due(due):
+    alone, beside = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
+    assert not cores_had([alone] * 3, range(3), due).lacking
+    assert cores_had([beside] * 3, range(3), due).lacking
+    assert cores_had([beside] * 3, range(3), None) == (0, None, False)
 
 
 @given(repeat_s=st.floats(1e-3, 10), least=st.integers(1, 150), budget_s=st.floats(0, 20))

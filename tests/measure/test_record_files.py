@@ -262,18 +262,18 @@ def test_a_file_of_something_else_is_neither_appended_to_nor_changed(path, text)
 )
 def test_another_header_is_refused_on_reading_and_names_the_column(path, change):
     path.write_text(",".join(change(list(HEADER))) + "\n")
-    with pytest.raises(RecordError, match="another header: '.*' where schema 11 has '.*'"):
+    with pytest.raises(RecordError, match="another header: '.*' where schema 12 has '.*'"):
         read_csv(path)
 
 
 def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
-    row[0] = "12"
+    row[0] = "13"
     for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "9"])]:
         with open(path, "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, cells])
         with pytest.raises(
-            RecordError, match="schema_version 12 is unknown; this drbench reads 11"
+            RecordError, match="schema_version 13 is unknown; this drbench reads 12"
         ):
             read_csv(path)
 
@@ -282,7 +282,7 @@ def test_a_row_that_does_not_parse_is_named_by_file_and_line(path):
     append_csv(path, case(1))
     with open(path, "a") as file:
         file.write("1,measured,too short\n")
-    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 11"):
+    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 12"):
         read_csv(path)
 
 
@@ -306,7 +306,7 @@ def test_appending_nothing_leaves_a_header(path):
     assert path.read_text() == ",".join(HEADER) + "\n"
 
 
-#: What schemas 11 to 4 added to the one before.
+#: What schemas 12 to 4 added to the one before.
 FIFTH_ADDED = {
     "budget_s",
     "iqr_s",
@@ -321,7 +321,8 @@ FIFTH_ADDED = {
     "peak_source",
 }
 TENTH_ADDED = {"assemble", "balance_limit", "panel_bytes"}
-TENTH_SCHEMA = [name for name in HEADER if name not in ("arbitration", "beyond")]
+ELEVENTH_SCHEMA = [name for name in HEADER if name != "core_share"]
+TENTH_SCHEMA = [name for name in ELEVENTH_SCHEMA if name not in ("arbitration", "beyond")]
 NINTH_SCHEMA = [name for name in TENTH_SCHEMA if name not in TENTH_ADDED]
 EIGHTH_SCHEMA = [name for name in NINTH_SCHEMA if name != "copy_streams"]
 SEVENTH_SCHEMA = [name for name in EIGHTH_SCHEMA if name not in ("experts", "topk", "routing")]
@@ -341,6 +342,7 @@ EARLIER = [
     ("8", EIGHTH_SCHEMA),
     ("9", NINTH_SCHEMA),
     ("10", TENTH_SCHEMA),
+    ("11", ELEVENTH_SCHEMA),
 ]
 
 
@@ -378,7 +380,7 @@ def test_rates_of_earlier_rows_are_those_of_the_median_when_read(path, version, 
     assert read_records([path]).gflops.tolist() == [measured.gflops, of_best, of_best]
 
 
-@pytest.mark.parametrize("version, names", [*EARLIER[-6:], ("11", HEADER)])
+@pytest.mark.parametrize("version, names", [*EARLIER[-7:], ("12", HEADER)])
 def test_rates_since_schema_5_are_read_as_they_are(path, version, names):
     write_earlier(path, version, names, case(3, median_s=0.75, gflops=2.5))
     assert read_csv(path)[0].gflops == 2.5

@@ -79,6 +79,7 @@ AGREED = [
     "median_high_s",
     "cpu_s",
     "disturbed",
+    "core_share",
     "stable",
     "noisy",
     "oversubscribed",
@@ -139,7 +140,7 @@ BY_TYPE = {
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
     values |= {
-        "schema_version": 11,
+        "schema_version": 12,
         "mode": draw(st.sampled_from(MODES)),
         "status": draw(st.sampled_from(STATUSES)),
     }
@@ -251,7 +252,7 @@ def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
         ({"best_s": math.nan}, "needs best_s > 0; got None"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
-        ({"schema_version": 12}, "schema_version 12 is unknown"),
+        ({"schema_version": 13}, "schema_version 13 is unknown"),
         ({"m": 1.5}, "m must be an integer; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),

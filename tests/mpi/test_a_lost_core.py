@@ -19,7 +19,7 @@ def amiss(mpirun) -> list[str]:
     slept_s, slept_lost, slept_cpu_s = found["slept"]
     shared_s, shared_lost, shared_cpu_s = found["shared"]
     right = {
-        "slept": slept_s >= 0.2 and slept_lost == 0 and slept_cpu_s < slept_s / 2,
+        "slept": slept_s >= 0.2 and slept_lost <= DISTURBED and slept_cpu_s < slept_s / 2,
         "lost": shared_s >= 0.4 and 3 * DISTURBED < shared_lost < 1,
         # the mean of a rank that shares its core and one that need not
         "processor": 0.1 * shared_s < shared_cpu_s < shared_s,

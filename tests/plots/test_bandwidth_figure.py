@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from plots.draw.page import PAGE_IN
+from plots.figures.bandwidth import charts
 from plots.registry import draw, find
 from plots.select.bandwidth_rows import (
     COPY,
@@ -27,10 +28,10 @@ ABOUT = {
 }
 
 
-def measured(operation, nbytes, microseconds=(3, 2, 4, 3, 5, 3, 9)):
+def measured(operation, nbytes, microseconds=(3, 2, 4, 3, 5, 3, 9), noisy=False):
     samples = [each * 1e-6 for each in microseconds]
     row = {"operation": operation, "nbytes": nbytes, "times": 2, "samples_s": samples}
-    row["interval"] = min(samples), max(samples)
+    row |= {"interval": (min(samples), max(samples)), "noisy": noisy, "core_share": 0.5}
     return row_of(row, **ABOUT)
 
 
@@ -109,3 +110,19 @@ def test_of_several_rows_of_one_kind_the_latest_is_drawn_and_what_failed_is_name
     assert made.notes == ["not drawn: put: out of reach"]
     with pytest.raises(SelectionError, match="drbench bandwidth --csv"):
         find("bandwidth").make(rows[2:], Options())
+
+
+def test_a_noisy_bandwidth_is_hollow_and_counted_and_a_file_of_before_is_still_read(tmp_path):
+    rows = [measured("get", size, noisy=size == 4096) for size in (4096, 65536)]
+    (chart,), notes = charts(rows, Options())
+    assert [list(marks.hollow) for marks in chart.marks] == [[True, False]]
+    assert "hollow: 1 noisy case, no best of anything" in notes
+    path = tmp_path / "b.csv"
+    write_rows(path, rows)
+    assert [row.noisy for row in read_rows([path])] == [True, False]
+    lines = path.read_text().splitlines()
+    path.write_text("".join(line.rsplit(",", 2)[0] + "\n" for line in lines))
+    assert [(row.noisy, row.core_share) for row in read_rows([path])] == [(None, None)] * 2
+    path.write_text(path.read_text().replace(",mpi", ",api"))
+    with pytest.raises(ValueError, match=r"b\.csv holds no bandwidths"):
+        read_rows([path])

@@ -249,43 +249,53 @@ def best_settings(found: list) -> list:
 
 
 def summary(found: list) -> Table:
-    """For each shape: drbench's best, median and worst of its five partitionings, the first setting
-    of each peer, and which of these are as fast as drbench's median partitioning or faster.
+    """For each shape: drbench's best, median and worst of its partitionings, the first setting of
+    each library, and in words who is faster, drbench's best or the best library.
 
-    A cell is the median time, and its ratio to the best peer's default in the same rounds. A peer
-    under which drbench multiplies is no competitor.
-    Partitionings are ordered by their median time, noisy ones last.
+    A cell is the median time, and its ratio to the best library's default in the same rounds. Noisy
+    lines are no best, median or worst, and win nothing. A library under which drbench multiplies is
+    no competitor.
     """
     shapes = list(dict.fromkeys(line.shape for line in found))
     whos = [who for who in dict.fromkeys(line.who for line in found) if who != "drbench"]
-    header = (
-        "shape",
-        "drbench best",
-        "drbench median of five",
-        "drbench worst",
-        *whos,
-        "ahead of the median",
-    )
+    header = ("shape", "drbench best", "drbench median", "drbench worst", *whos, "who is faster")
     rows = []
     for shape in shapes:
         of = lambda who: [line for line in found if (line.shape, line.who) == (shape, who)]
-        five = sorted(
-            (line for line in of("drbench") if line.label in PARTITIONINGS and line.median_s),
-            key=fastest_first,
-        )
-        middle = five[len(five) // 2] if five else None
-        cells, ahead = (
-            [_cell(five[0], True), _cell(middle), _cell(five[-1], True)] if five else [""] * 3,
-            [],
-        )
-        for who in whos:
-            first = next(iter(of(who)), None)
-            cells.append(_cell(first, True) if first else "")
-            theirs = who not in ON_DRBENCH
-            if theirs and first and middle and (first.median_s or inf) <= middle.median_s:
-                ahead.append(who)
-        rows.append((shape, *cells, ", ".join(ahead) or "nobody"))
+        ours = [line for line in of("drbench") if line.label in PARTITIONINGS and line.median_s]
+        sure = sorted((line for line in ours if not line.noisy), key=fastest_first)
+        if sure:
+            left_out = f", {len(ours) - len(sure)} noisy" if len(sure) < len(ours) else ""
+            middle = f"{_cell(sure[len(sure) // 2])} (of {len(sure)}{left_out})"
+            cells = [_cell(sure[0], True), middle, _cell(sure[-1], True)]
+        else:
+            cells = ["noisy" if ours else ""] * 3
+        firsts = {who: next(iter(of(who)), None) for who in whos}
+        cells += [_cell(first, True) if first else "" for first in firsts.values()]
+        rivals = [
+            first
+            for who, first in firsts.items()
+            if first and who not in ON_DRBENCH and first.median_s is not None
+        ]
+        rows.append((shape, *cells, _who_is_faster(sure, rivals)))
     return header, rows
+
+
+def _who_is_faster(ours: list, theirs: list) -> str:
+    """Drbench's best or the best library, by the paired ratio of their times, where its interval
+    tells them apart."""
+    if not theirs:
+        return "no library ran"
+    named = {f"{line.who} {line.label}": line for line in theirs}
+    best = min(theirs, key=fastest_first)
+    library = named.get(ours[0].reference, best) if ours else best
+    if not ours or library.noisy:
+        return f"not decided: {'drbench' if not ours else library.who} is noisy"
+    ratio = Ratio(ours[0].ratio, ours[0].ratio_low, ours[0].ratio_high)
+    told = f"drbench's {ours[0].label} takes {ratio} of {library.who}'s time"
+    if not ratio.apart:
+        return f"not told apart: {told}"
+    return f"{'drbench' if ratio.middle < 1 else library.who}: {told}"
 
 
 def _cell(line, named: bool = False) -> str:

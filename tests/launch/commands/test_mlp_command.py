@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import launch.commands.sweep
+import launch.host.kernels
 import launch.sweeps.sweep
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import case_keys
@@ -224,7 +225,7 @@ def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded,
 def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setattr(
-        launch.commands.sweep,
+        launch.host.kernels,
         "weaker_pins",
         lambda: (Kernels("Haswell", 40e9), Kernels("SkylakeX", 60e9)),
     )
@@ -240,6 +241,6 @@ def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkey
 
 def test_pins_that_cost_nothing_are_left_alone(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    monkeypatch.setattr(launch.commands.sweep, "weaker_pins", lambda: None)
+    monkeypatch.setattr(launch.host.kernels, "weaker_pins", lambda: None)
     ended, environ = recorded("--layer", "mlp1")
     assert environ["OPENBLAS_CORETYPE"] == "Haswell" and "OPENBLAS" not in ended.stdout

@@ -1,12 +1,16 @@
 """Reproduction sweeps run the paper's own program; users keep the faster one."""
 
+from dataclasses import replace
+from itertools import islice
+
 import pytest
 
 from algorithms import get_algorithm
+from algorithms.registry import Algorithm
 from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
-from launch.models.simulate_sweeps import load_cases, sweep_cases
+from launch.models.predict import predict, programs_of, with_interval
+from launch.models.simulate_sweeps import load_cases, run_simulations, sweep_cases
 from launch.studies.artifact import Place, simulations
 from plots.select.cases import line_of
 from plots.select.records import read_records
@@ -47,6 +51,40 @@ def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():
     case = next(c for c in sweep_cases("mlp1", 8, legend=True) if c.preset == "block")
     record = predict(case, find_machine("h100x8"))
     assert (line_of(record), record.a, record.prefetch) == ("UA - Block", "block:4x2", 1)
+
+
+@pytest.mark.parametrize("name, ranks", [("h100x8", 8), ("pvc12", 12)])
+def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_traced_once(
+    name, ranks, monkeypatch
+):
+    """Also those that are lowered by their costs, which go by the machine, and those refused."""
+    machine, mine = find_machine(name), list(islice(sweep_cases("mlp1", ranks), 0, None, 2500))
+    cost = replace(mine[0], options={"stationary": "C", "schedule": "cost"})
+    refused = replace(mine[0], a="tiles:0x0")
+    singly = [predict(case, machine, ranks) for case in [*mine, cost]]
+    singly = [
+        with_interval(record, case, machine, ranks) for record, case in zip(singly, [*mine, cost])
+    ]
+    traced, trace = [], Algorithm.trace
+    monkeypatch.setattr(
+        Algorithm,
+        "trace",
+        lambda self, problem, rank, **more: (
+            traced.append(rank) or trace(self, problem, rank, **more)
+        ),
+    )
+    together = run_simulations(mine, machine, ranks, None)
+    once = len(traced)
+    for case in mine:
+        programs_of(case, machine, ranks)
+    assert once == len(traced) - once > 0
+    together += run_simulations([cost, refused], machine, ranks, None)
+    assert together.pop().status == "failed"
+    for record, single in zip(together, singly, strict=True):
+        assert record.median_low_s < record.median_s < record.median_high_s
+        for column in ("median_low_s", "median_high_s", "percent_of_roof_low", "best_s"):
+            assert getattr(record, column) == pytest.approx(getattr(single, column), rel=1e-12)
+        assert record.plan_s > 0
 
 
 def test_committed_records_of_dtensor_and_tiles_are_simulated_again(tmp_path):

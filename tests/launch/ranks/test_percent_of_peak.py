@@ -1,6 +1,7 @@
 """Percent of peak in records: given, kept in a file, or measured once by the ranks themselves."""
 
 import json
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from drbench.measure.noise import Timed
 from drbench.measure.record import read_csv
 from launch.cases.peak_files import write_peaks
 from launch.cases.peaks import Peak
-from launch.ranks.peak import SHAPES, best_gemm
+from launch.ranks.peak import LEAST_SAMPLES, SHAPES, best_gemm
 
 SMALL = ["-m", 64, "-n", 96, "-k", 48]
 ONCE = ["--iters", 1, "--budget", 0]
@@ -58,11 +59,23 @@ def test_the_best_sample_of_the_best_shape_counts_and_slow_shapes_are_given_up(m
     assert ranks.calls.count(SHAPES[3]) > 2 * max(slow)
 
 
-def test_every_shape_is_tried_once_whatever_it_takes(monkeypatch):
+def test_every_shape_is_tried_once_and_the_best_three_times_whatever_it_takes(monkeypatch):
+    """What fits its time once agrees with itself: that says nothing."""
     ranks = FakeRanks(1, lambda shape, count: 100.0)
     monkeypatch.setattr(launch.ranks.peak, "timed", ranks.timed)
-    best_gemm(ranks, ranks, "float32", budget_s=0.1)
-    assert set(ranks.calls) == set(SHAPES) and len(ranks.calls) == len(SHAPES) + 1
+    found = best_gemm(ranks, ranks, "float32", budget_s=0.1)
+    assert set(ranks.calls) == set(SHAPES) and len(ranks.calls) == len(SHAPES) + LEAST_SAMPLES
+    # the first sample of all warms up and does not count
+    assert ranks.calls.count(found.shape) == LEAST_SAMPLES + (found.shape == SHAPES[0])
+
+
+def test_a_peak_keeps_the_share_of_the_cores_that_the_ranks_had(monkeypatch):
+    ranks, lost = FakeRanks(1, lambda shape, count: 1.0), cycle([0.5, 0.7, 0.6])
+    plain = ranks.timed
+    monkeypatch.setattr(
+        launch.ranks.peak, "timed", lambda *args: plain(*args)._replace(lost=next(lost))
+    )
+    assert best_gemm(ranks, ranks, "float32", 0.1).core_share == pytest.approx(0.4)
 
 
 #: What is given as peak -> the peak of two ranks, where it is known, and the source.

@@ -1,0 +1,47 @@
+"""A row that was measured next to other work says so: the share of their cores that the ranks had,
+how many repeats were disturbed, and that nothing can be concluded from it."""
+
+import json
+
+import pytest
+from busy import busy_cores
+
+from drbench.measure.noise import LEAST_SHARE, doubts
+from drbench.measure.record import Record, read_csv
+
+pytestmark = pytest.mark.mpi
+
+
+def test_a_run_next_to_busy_processes_is_noisy_and_says_what_share_of_the_cores_it_had(
+    drbench, tmp_path
+):
+    """Where most repeats are disturbed none is left out, and the row is no better for it."""
+    words = "run -p 2 -m 1024 -n 1024 -k 512 --iters 6 --budget 0 --no-check --csv rows.csv".split()
+    with busy_cores():
+        ended = drbench(*words, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    (row,) = read_csv(tmp_path / "rows.csv")
+    assert row.noisy and 4 <= row.disturbed <= 6 and 0 < row.core_share < LEAST_SHARE
+    assert "noisy" in doubts(row)
+    said = " ".join(ended.stdout.split())
+    share = f"{100 * row.core_share:.0f} % of their cores, {row.disturbed} repeats disturbed"
+    assert f"noisy: the ranks had {share}; nothing can be concluded" in said
+
+
+def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_cores(drbench):
+    """Four ranks a core are no disturbance; other processes on these cores are."""
+    words = "run -p 8 -m 256 -n 256 -k 256 --iters 6 --budget 0 --no-check --json".split()
+    with busy_cores():
+        row = Record(**json.loads(drbench(*words, timeout=120).stdout))
+    if not row.oversubscribed:
+        pytest.skip("eight cores are free")
+    assert row.noisy and row.core_share < LEAST_SHARE and row.disturbed == 0
+
+
+def test_bandwidths_next_to_busy_processes_are_noisy(drbench):
+    words = "bandwidth -p 2 --sizes 16MiB --only get".split()
+    with busy_cores():
+        rows = json.loads(drbench(*words, "--json", timeout=120).stdout)
+        shown = drbench(*words, timeout=120).stdout
+    assert rows and all(row["noisy"] and row["core_share"] < LEAST_SHARE for row in rows)
+    assert "% of the cores" in shown and "noisy" in shown

@@ -1,0 +1,110 @@
+"""Rows measured one after the other are ranked where their no-communication bounds allow it: the
+report, the figures and the last lines of a sweep say where they do not."""
+
+import pytest
+from made_up import made_up, of_universal
+from matplotlib.colors import to_hex
+
+from launch.sweeps.progress import fastest_cases
+from plots.draw.telling import tell
+from plots.registry import find
+from plots.report.page import page
+from plots.report.verdict import verdict
+from plots.select.cases import Options
+from plots.select.records import frame
+
+#: Time in ms and roof in GFLOP/s of three cases -> whether the first is the fastest for sure.
+DRIFT = {
+    "a steady machine": (((1.0, 50.0), (1.1, 50.5), (2.0, 49.0)), True),
+    "a third slower meanwhile": (((1.0, 50.0), (1.3, 37.0), (2.0, 49.0)), False),
+    "slower, but not by as much": (((1.0, 50.0), (1.3, 45.0), (2.0, 30.0)), True),
+    "no roofs": (((1.0, None), (1.3, None), (2.0, None)), False),
+}
+
+
+def rows(times, **more):
+    kinds = "row", "column", "block"
+    return [
+        of_universal(
+            a=kind, b=kind, c=kind, median_s=1e-3 * time_ms, roof_gflops=roof, case=kind, **more
+        )
+        for kind, (time_ms, roof) in zip(kinds, times)
+    ]
+
+
+@pytest.mark.parametrize("what", DRIFT)
+def test_the_fastest_case_is_decided_only_where_roofs_agree_better_than_its_lead(what):
+    times, decided = DRIFT[what]
+    found = rows(times)
+    (first,) = verdict(frame(found)).fastest
+    (line,) = fastest_cases(found)
+    best, algorithms = (find(name).make(found, Options()) for name in ("best", "algorithms"))
+    drawn = tell(best.picture)
+    told = [first.doubt, page(found, [], "x"), line, drawn]
+    assert ["not decided" in text for text in told] == [not decided] * 4
+    assert ("framed: the fastest case" in drawn) == ("box, fastest" in drawn) == decided
+    assert "1.00 ms" in line or "1 ms" in line
+    # one bar an algorithm and data movement: these are one
+    assert "not decided" not in " ".join(algorithms.notes)
+
+
+@pytest.mark.parametrize("what", DRIFT)
+def test_the_figure_of_algorithms_says_what_is_not_decided_and_draws_no_roof_for_all(what):
+    times, decided = DRIFT[what]
+    ways = "CBA"
+    found = [
+        of_universal(stationary=way, median_s=1e-3 * time_ms, roof_gflops=roof)
+        for way, (time_ms, roof) in zip(ways, times)
+    ]
+    made = find("algorithms").make(found, Options())
+    assert ("not decided" in " ".join(made.notes)) == (not decided)
+    told = " ".join(tell(made.picture).split())
+    known = [roof for _, roof in times if roof]
+    differ = bool(known) and max(known) > 1.1 * min(known)
+    assert ("no one roof" in told) == differ
+    assert ("dashed, the roof" in told.lower()) == (bool(known) and not differ)
+
+
+def test_rounds_simulations_and_noisy_cases_leave_nothing_undecided():
+    times, _ = DRIFT["no roofs"]
+    assert "not decided" not in fastest_cases(rows(times, mode="simulated"))[0]
+    noisy = rows(times[:1]) + rows(times[1:], noisy=True)
+    assert "not decided" not in fastest_cases(noisy)[0]
+    assert fastest_cases([row for row in noisy if row.noisy]) == [
+        "fastest of 64x256x64 float32: not decided: every case is noisy"
+    ]
+    in_turn = [made_up(m=8, n=8, k=8, case=f"1 | s | {x} | y", best_s=x) for x in (1, 2)]
+    assert not verdict(frame(in_turn)).fastest[0].doubt
+
+
+def test_the_last_lines_of_a_sweep_are_one_a_problem_and_library():
+    """One shape in two element types, one of them by two libraries, and one problem of one case."""
+    times, _ = DRIFT["a steady machine"]
+    known = rows(times) + rows(times, dtype="float64") + rows(times, algorithm="scalapack")
+    lines = fastest_cases([*known, of_universal(m=9)])
+    assert [line.partition(": ")[0] for line in lines] == [
+        "fastest of 64x256x64 float32, drbench",
+        "fastest of 64x256x64 float64, drbench",
+        "fastest of 64x256x64 float32, scalapack",
+    ]
+    many = [row for m in range(1, 20) for row in rows(times, m=m)]
+    lines = fastest_cases(many)
+    assert len(lines) == 9 and lines[-1].startswith("11 problems more: ")
+
+
+def test_a_noisy_bar_without_phases_is_seen():
+    """White on white before: a library tells no phases."""
+    rows = [made_up(algorithm="scalapack", m=64, n=64, k=64, ranks=2, median_s=1e-3, noisy=True)]
+    (axes,) = (
+        each for each in find("algorithms").make(rows, Options()).picture.axes if each.patches
+    )
+    (bar,) = axes.patches
+    assert to_hex(bar.get_facecolor()) == "#ffffff" != to_hex(bar.get_edgecolor())
+
+
+def test_what_is_not_stable_is_said_in_figures():
+    found = [of_universal(stationary=way, median_s=1e-3, stable=way == "C") for way in "CB"]
+    for name in ("algorithms", "best", "peers", "volume"):
+        told = " ".join(tell(find(name).make(found, Options()).picture).split())
+        assert "1 case whose median is not known within 2 %" in told, name
+    assert "text: ≈ 1 ms" in tell(find("algorithms").make(found, Options()).picture)
