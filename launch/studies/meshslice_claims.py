@@ -375,7 +375,7 @@ def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tup
     >>> one, _ = traffic(1 << 20, 12288, 49152, 16, 16, 4)
     >>> _, other = traffic(1 << 20, 12288, 49152, 32, 8, 4)
     >>> f"{one:.4g} {other:.4g}"
-    '1.63e+09 3.366e+08'
+    '1.629e+09 3.366e+08'
     """
     chips, rounds = rows * columns, rows / copies
     a, b, c = (2 * size / chips for size in (m * k, k * n, m * n))
