@@ -452,6 +452,7 @@ CLAIMS: dict[str, Claim] = {
         threshold="communication over local GEMMs: at most a quarter more than Collective, all "
         "others at least twice as much, for both models",
         records=_of("weak"),
+        see=_LIST,
     ),
     "M7": Claim(
         "Figure 10: Wang adds launches, MeshSlice adds synchronisation",
@@ -492,6 +493,7 @@ CLAIMS: dict[str, Claim] = {
         theirs="relatively high efficiency",
         threshold="each above 50 %",
         records=_of("strong"),
+        see=_LIST,
     ),
     "M12": Claim(
         "Figure 12: on 256: MeshSlice is similar to Collective and Wang, above 1-D TP and SUMMA",
@@ -507,6 +509,7 @@ CLAIMS: dict[str, Claim] = {
         theirs="21.2 and 5.1 %",
         threshold=_DIFFERENCES,
         records=_of("dataflows"),
+        see=_LIST,
     ),
     "M14": Claim(
         "Figure 13: the cost model finds the best mesh, 32x8",
