@@ -257,9 +257,10 @@ def _p8(f):
         own, equal = (f[_PVC_2].fastest(name, mixed=mixed) for mixed in (True, False))
         gains += [gain for gain in equal / own if gain == gain]  # nan: no such case
     better = mean(gain > 1 / _COMPETITIVE for gain in gains)
+    usual, more = (each.mean(axis="columns") for each in (low, high))
     return (
-        (low <= high).all(axis=None) and (low.mean(1) < high.mean(1)).all() and better > 0.5,
-        f"mean A,B factor {_row(low.mean(1))} in MLP-1, {_row(high.mean(1))} in MLP-2, lower in "
+        (low <= high).all(axis=None) and (usual < more).all() and better > 0.5,
+        f"mean A,B factor {_row(usual)} in MLP-1, {_row(more)} in MLP-2, lower in "
         f"{(low > high).sum().sum()} of {low.size} points; with C's own more than 5 % faster than "
         f"with equal ones in {100 * better:.0f} % of the points",
     )
@@ -454,16 +455,22 @@ def _p12b(f):
         ours, theirs, told = _pairs(f, figure)
         lines = f.published[figure].unstack("line").reindex(theirs.index)
         simulated = f.dtensor[figure].unstack("line")
-        held += [*(ours >= _COMPETITIVE * theirs), *(ours >= _COMPETITIVE * lines.max(1))]
+        held += [
+            *(ours >= _COMPETITIVE * theirs),
+            *(ours >= _COMPETITIVE * lines.max(axis="columns")),
+        ]
         off = (lines / simulated - 1).abs().mean(axis=None)
         held.append(off <= 1 - _COMPETITIVE)
         row, column = lines["DT - Row"], lines["DT - Column"]
-        apart = lines.min(1) < _COMPETITIVE * lines.max(1)
+        apart = lines.min(axis="columns") < _COMPETITIVE * lines.max(axis="columns")
         order = (row < column) == (simulated["DT - Row"] < simulated["DT - Column"])
-        held += [*order[apart], *(simulated.min(1) < simulated.max(1))[apart]]
+        held += [
+            *order[apart],
+            *(simulated.min(axis="columns") < simulated.max(axis="columns"))[apart],
+        ]
         numbers.append(
             f"{told}; ours/published: "
-            + " ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(ours, lines.max(1)))
+            + " ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(ours, lines.max(axis="columns")))
             + f"; DTensor's simulated lines off by {100 * off:.1f} % on average, in the published "
             f"order at {order[apart].sum()} of {apart.sum()} batch sizes"
         )

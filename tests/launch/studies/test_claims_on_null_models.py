@@ -22,7 +22,7 @@ from plots.select.records import read_records
 RESULTS = ROOT / "results"
 #: Shuffles that are tried. A claim must be listed if it holds in a quarter of them, and may be if
 #: it holds in more than one of ten.
-SEEDS, LISTED, MAY_BE = range(12), 0.25, 0.10
+SEEDS, LISTED, MAY_BE = range(20), 0.25, 0.10
 
 #: (null model, claim) -> why it holds there.
 _COMMUNICATION = "it is about what moves, and over which links; local GEMMs of any shape leave it"
