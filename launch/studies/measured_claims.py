@@ -138,13 +138,13 @@ def _claim(text: str, check: Callable, threshold: str, files: str, see: str = ""
 
 
 _ONE_NODE = "performance/one_node.csv"
-_NEAR = f"median error at most {NEAR:.0%}, and at most half of that of one time for each shape"
+_NEAR = f"median error at most {100 * NEAR:.0f} %, and half of that of one time for each shape"
 #: Name -> claim.
 CLAIMS: dict[str, Claim] = {
     "S1": _claim(
         "the model has the order of this machine's times right, throttled and RMA",
         _order,
-        f"{CONCORDANT:.0%} of the pairs that are more than 10 % apart, by each transport",
+        f"{100 * CONCORDANT:.0f} % of the pairs that are more than 10 % apart, by each transport",
         "model/throttled/measured.csv model/rma/measured.csv",
     ),
     "S2": _claim(

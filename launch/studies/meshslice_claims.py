@@ -392,8 +392,8 @@ def _traffic(found: _Rows):
 
 _PAGE = "docs/reproduction.md#"
 _LEAD, _LIST = _PAGE + "the-lead-over-wang", _PAGE + "meshslices-claims"
-_LEVELS = f"each model within {LEVEL:.0%} of the paper"
-_DIFFERENCES = f"each model within {DIFFERENCE:.0%} of the paper's number"
+_LEVELS = f"each model within {100 * LEVEL:.0f} % of the paper"
+_DIFFERENCES = f"each model within {100 * DIFFERENCE:.0f} % of the paper's number"
 
 
 def _of(study: str, machine: str = "tpuv4sim") -> str:
@@ -483,7 +483,7 @@ CLAIMS: dict[str, Claim] = {
         "Figure 11: on average 27.8 % faster than Collective and 19.1 % than Wang",
         _mean_leads,
         theirs="27.8 and 19.1 %",
-        threshold=f"both within {DIFFERENCE:.0%} of the paper's number",
+        threshold=f"both within {100 * DIFFERENCE:.0f} % of the paper's number",
         records=_of("weak"),
         see=_LEAD,
     ),
@@ -573,7 +573,7 @@ CLAIMS: dict[str, Claim] = {
         _traffic,
         source="arithmetic",
         theirs="1.6 GB and 336 MB",
-        threshold=f"each within {LEVEL:.0%} of the paper",
+        threshold=f"each within {100 * LEVEL:.0f} % of the paper",
         records="launch/studies/meshslice_claims.py",
     ),
 }

@@ -317,14 +317,19 @@ def _rest(case) -> float:
 def _p10(f):
     (pvc, h100), told = _spreads(f, "mlp2")
     figure = f[_H100_2]
+    best = figure.lines[figure.values.iloc[-1].idxmax()].stationary
+    return h100.mean() < pvc.mean() and best == "C", f"{told}; best line S-{best}"
+
+
+def _p10a(f):
+    figure = f[_H100_2]
     slow, fast = (
         figure.best("Outer", stationary=stationary).percent_of_peak.fillna(0) for stationary in "BC"
     )
-    best = figure.lines[figure.values.iloc[-1].idxmax()].stationary
     drawn = figure.lines["Outer Prod."].stationary
     return (
-        h100.mean() < pvc.mean() and drawn == best == "C" and (slow < _COMPETITIVE * fast).all(),
-        f"{told}; Outer S-B {_row(slow)}, S-C {_row(fast)} %; best line S-{best}",
+        drawn == "C" and (slow < _COMPETITIVE * fast).all(),
+        f"Outer drawn S-{drawn}; S-B {_row(slow)}, S-C {_row(fast)} %",
     )
 
 
@@ -502,7 +507,7 @@ CLAIMS: dict[str, Claim] = {
         records=_of("mlp1-pvc12"),
     ),
     "P2a": Claim(
-        "PVC MLP-1: Column beats Inner Prod., its products being faster",
+        "PVC MLP-1: Column beats Inner Prod., its local GEMMs being faster",
         _p2a,
         theirs="local GEMMs of Column are more efficient",
         threshold="at each batch size Column is higher, its local GEMMs take more than 5 % less "
@@ -566,13 +571,21 @@ CLAIMS: dict[str, Claim] = {
         see=_PAGE + "why-p9-does-not-hold",
     ),
     "P10": Claim(
-        "H100 MLP-2: smaller differences; Outer poor with S-B; Stationary C wins",
+        "H100 MLP-2: smaller differences than on PVC; Stationary C wins",
         _p10,
-        theirs="smaller differences; Outer performs poorly with Stationary B",
-        threshold="the mean spread is smaller than on PVC; Outer is drawn with Stationary C, and "
-        "more than 5 % below that with Stationary B at each batch size; the best line is so, too",
+        theirs="a smaller difference; Stationary C winning out",
+        threshold="the mean spread is smaller; the best line is drawn with Stationary C",
         records=_of("mlp2-pvc12", "mlp2-h100x8"),
-        see=_PAGE + "why-p10-holds-in-part-and-what-it-rests-on",
+        see=_PAGE + "why-p10-does-not-hold-and-what-it-rests-on",
+    ),
+    "P10a": Claim(
+        "H100 MLP-2: Outer Prod. performs poorly with Stationary B",
+        _p10a,
+        theirs="poorly",
+        threshold="drawn with Stationary C, and more than 5 % below that with Stationary B at each "
+        "batch size",
+        records=_of("mlp2-h100x8"),
+        see=_PAGE + "why-p10-does-not-hold-and-what-it-rests-on",
     ),
     "P11": Claim(
         "direct execution is almost always as good as the optimal schedule; misaligned tiles are "

@@ -16,7 +16,7 @@ and F2. T12 to T15 had theirs before FLUX was simulated on their shapes.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -381,7 +381,8 @@ _MEANS = (
 
 
 def _of(*studies: str, machine: str = "h800") -> str:
-    return f"results/simulated/overlap/{{{','.join(studies)}}}.csv ({machine})"
+    files = studies[0] if len(studies) == 1 else f"{{{','.join(studies)}}}"
+    return f"results/simulated/overlap/{files}.csv ({machine})"
 
 
 _OF_FLUX = "geometric mean over FLUX's points within 5 %, on the same side of 1"
@@ -620,6 +621,22 @@ CLAIMS: dict[str, Claim] = {
         records=_of("td14"),
     ),
 }
+
+
+def ends_of_ratios(rows: Iterable, ranges: Iterable) -> Iterator[tuple]:
+    """(published range, which end, its number, ours) of FLUX's speedups over Transformer Engine,
+    and over PyTorch on two nodes."""
+    found = _Rows(rows, ranges)
+    for each in found.ranges:
+        if each.quantity == "over_chunks":
+            ours = _over_chunks(found, each.study, machine=each.machine)
+        elif (each.quantity, each.method) == ("speedup", "flux"):
+            ours = [r.speedup for r in found.all(each.study, method="flux", machine=each.machine)]
+        else:
+            continue
+        for name, end in (("low", min), ("high", max)):
+            if (number := getattr(each, name)) is not None:
+                yield each, name, number, end(ours)
 
 
 def committed(folder: str | os.PathLike | None) -> tuple[list, list]:

@@ -32,7 +32,7 @@ ABOUT = {
     ("pvc12", "mlp1"): {"P1", "P2", "P2a", "P3", "P4", "P5", "P8", "P12a"},
     ("pvc12", "mlp2"): {"P7", "P8", "P9", "P10", "P12"},
     ("h100x8", "mlp1"): {"P5", "P6", "P12b"},
-    ("h100x8", "mlp2"): {"P10", "P12b"},
+    ("h100x8", "mlp2"): {"P10", "P10a", "P12b"},
 }
 
 
@@ -107,11 +107,11 @@ BROKEN = [
     ("P10", "one line is far below", {
         **h1002("Traditional", "C", "1-1-1", 10, 10), **h1002("Traditional", "B", "1-1-1"),
     }),
-    ("P10", "Outer Prod. is better with B in place at the smallest batch",
+    ("P10a", "Outer Prod. is better with B in place at the smallest batch",
      h1002("Outer", "B", "1-1-1", 76, 61)),
-    ("P10", "both ways are equal at one batch", h1002("Outer", "B", "1-1-1", 75, 61)),
-    ("P10", "Stationary B is 4 % below", h1002("Outer", "B", "1-1-1", 72, 73)),
-    ("P10", "Outer Prod. is drawn with B in place", {
+    ("P10a", "both ways are equal at one batch", h1002("Outer", "B", "1-1-1", 75, 61)),
+    ("P10a", "Stationary B is 4 % below", h1002("Outer", "B", "1-1-1", 72, 73)),
+    ("P10a", "Outer Prod. is drawn with B in place", {
         **h1002("Outer", "C", "1-1-1", 50, 50), **h1002("Outer", "C", "2-1-1", 75, 76),
     }),
     ("P10", "another line with B in place wins", h1002("Traditional", "B", "1-1-1", 50, 77)),
