@@ -11,7 +11,7 @@ from pandas import DataFrame, concat
 
 from launch.cases.machine_models import find_machine
 from launch.studies.published_dtensor import points
-from launch.studies.verdicts import HOLDS
+from launch.studies.verdicts import HOLDS, shown
 
 from .records import CORE, HERE, RESULTS, ROOT, core, only, records, rows, where
 
@@ -796,7 +796,7 @@ def claims_by_arbitration() -> str:
         (one, shared)
         for paper in ("slicing", "meshslice", "overlap")
         for one, shared in zip(verdicts(paper), verdicts(paper, "simulated/fair"), strict=True)
-        if paper == "slicing" or one.numbers != shared.numbers
+        if paper == "slicing" or one.ours != shared.ours
     ]
     return table(
         ["claim", "fifo", "fair"],
@@ -806,15 +806,18 @@ def claims_by_arbitration() -> str:
 
 @block
 def claims(paper: str) -> str:
-    """Each claim with its verdict, and the numbers that decide it."""
-    text = "| | verdict | claim |\n|---|---|---|\n"
+    """Each claim with its verdict, the paper's number and by what it holds; and our numbers."""
     found = verdicts(paper)
-    text += "".join(f"| {each.claim} | {each.word} | {each.text} |\n" for each in found)
-    text += "\nThe numbers that decide each:\n\n"
+    text = table(
+        ["", "verdict", "claim", "the paper", "it holds if"],
+        [(each.claim, shown(each.word), each.text, each.theirs, each.threshold) for each in found],
+    )
+    text += "\nOur numbers, simulated unless they are marked:\n\n"
     for each in found:
-        words = f"- **{each.claim}** {each.numbers}."
+        source = "" if each.source == "simulated" else f" ({each.source})"
+        words = f"- **{each.claim}**{source} {each.ours}."
         if each.word == "KNOWN":
-            words += f" Does not hold: [why](#{each.see.partition('#')[2]})."
+            words += f" Not reproduced: [why](#{each.see.partition('#')[2]})."
         text += (
             textwrap.fill(
                 words,
@@ -826,6 +829,39 @@ def claims(paper: str) -> str:
             + "\n"
         )
     return text
+
+
+@block
+def not_reproduced() -> str:
+    """Every claim of a paper that is not reproduced, and where the page says why."""
+    found = [each for paper in ("slicing", "meshslice", "overlap") for each in verdicts(paper)]
+    return table(
+        ["", "claim", "the paper", "why"],
+        [
+            (each.claim, each.text, each.theirs, f"[here](#{each.see.partition('#')[2]})")
+            for each in found
+            if each.word == "KNOWN"
+        ],
+    )
+
+
+@block
+def claims_by_constants() -> str:
+    """MeshSlice's claims with the constants of the authors' simulation, and with the earlier ones
+    of their autotuner."""
+    pairs = zip(verdicts("meshslice"), verdicts("meshslice", "simulated/earlier"), strict=True)
+    return table(
+        ["claim", "constants of the simulation", "earlier constants", "numbers with the earlier"],
+        [
+            (
+                one.claim,
+                HOLDS[one.holds],
+                HOLDS[other.holds],
+                "the same" if one.ours == other.ours else other.ours,
+            )
+            for one, other in pairs
+        ],
+    )
 
 
 @block
@@ -1147,7 +1183,7 @@ def artifact_claims() -> str:
     found = rows("claims.csv")
     return table(
         ["", "verdict", "claim"],
-        [(row.claim, row.verdict, row.text) for row in found.itertuples()],
+        [(row.claim, shown(row.verdict), row.text) for row in found.itertuples()],
     )
 
 

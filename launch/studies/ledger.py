@@ -15,11 +15,18 @@ spr-rma, -throttled as those of the EPYC, on a Sapphire Rapids
 spr-mlp             both MLP shapes on this machine, read in place: none was used to calibrate
 h100-one-rank       products on one H100
 meshslice           utilisations that MeshSlice's text gives
+meshslice-table3    those of its Table 3, which were measured
 td-experts          Tables 4 and 5 of Triton-distributed
 td-speedups         its Figures 11 to 14, 17 and 18, its own programs
+td-flux             FLUX in them
+flux-ratios         ends of FLUX's speedups over Transformer Engine and PyTorch, as its text has
+                    them (Figures 11 to 15)
 ==================  ==============================================================================
 
-Rows are those of :class:`plots.select.ledger_rows.LedgerRow`. The last three compare what simulated
+COSMA's published points on H100 are in no group: no program here is its own. FLUX's efficiencies
+are claims (F1, F9 to F12), and in no group: near 0 and below it an error has no share.
+
+Rows are those of :class:`plots.select.ledger_rows.LedgerRow`. The last six compare what simulated
 studies have committed, which ``drbench artifact`` makes again; the others are predicted anew in
 seconds.
 """
@@ -28,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from math import prod
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, median
@@ -59,7 +67,7 @@ class Sum(NamedTuple):
     mean, median, most : float
         Of the absolute errors, percent.
     bias : float
-        Median error, percent.
+        Median of the errors with their signs, percent.
     held : float or None
         Share of the numbers that lie in their intervals, of those that were not fitted; None
         without intervals.
@@ -288,40 +296,67 @@ def _one_rank(release: str, results: Path) -> Iterator:
             yield maker.of_case(_case(record), machine, 1, record.time_s, _what(record))
 
 
-def _meshslice(release: str, results: Path) -> Iterator:
-    from plots.select.llm_rows import read_rows
+def _meshslice(group: str, file: str, study: str) -> Callable:
+    def rows(release: str, results: Path) -> Iterator:
+        from plots.select.llm_rows import read_rows
 
-    of = attrgetter("study", "model", "chips", "algorithm")
-    known = {
-        of(row): row
-        for row in read_rows([results / "simulated/tpuv4-llm/weak.csv"])
-        if row.layer == "all" and not row.variant
-    }
-    maker = _Maker(release, "meshslice", results, "published/meshslice/utilization.csv")
-    for row in read_rows([maker.path]):
-        found = known[of(row)]
-        peak = find_machine("tpuv4-4x4").compute.peak_flops * row.chips
+        of = attrgetter("study", "model", "chips", "algorithm")
+        # what is published of Table 3 says whether anything overlaps, of Figure 9 its source
+        name = lambda row: (*of(row), row.variant if study == "slice4x4" else "")
+        ran = read_rows([results / f"simulated/tpuv4-llm/{study}.csv"])
+        known = {
+            name(row): row
+            for row in ran
+            if row.layer == "all" and (study == "slice4x4" or not row.variant)
+        }
+        maker = _Maker(release, group, results, f"published/meshslice/{file}")
+        for row in read_rows([maker.path]):
+            found = known[name(row)]
+            peak = find_machine(f"{found.machine}-4x4").compute.peak_flops * row.chips
+            what = f"{row.model} {row.algorithm} p={row.chips}"
+            yield maker.row(
+                found.machine,
+                row.chips,
+                f"{what} {row.variant}".strip() if study == "slice4x4" else what,
+                (0, 0, 0),
+                found.seconds * peak * found.utilization_percent / 100,
+                mode="published",
+                unit="%",
+                value=row.utilization_percent,
+                predicted=found.utilization_percent,
+            )
+
+    return rows
+
+
+def _flux_ratios(release: str, results: Path) -> Iterator:
+    from .overlap.claims import committed, ends_of_ratios
+    from .overlap.study import FLUX_SHAPES
+
+    maker = _Maker(release, "flux-ratios", results, "published/overlap/ranges.csv")
+    for each, name, number, ours in ends_of_ratios(*committed(results / "simulated/overlap")):
+        quantity = each.quantity.replace("_", " ")
         yield maker.row(
-            row.machine,
-            row.chips,
-            f"{row.model} {row.algorithm} p={row.chips}",
+            each.machine,
+            each.ranks,
+            f"{each.study} {quantity}, {name} end p={each.ranks}",
             (0, 0, 0),
-            found.seconds * peak * found.utilization_percent / 100,
+            2.0 * each.most_m * prod(FLUX_SHAPES["ag"]),
             mode="published",
-            unit="%",
-            value=row.utilization_percent,
-            predicted=found.utilization_percent,
+            unit="x",
+            value=number,
+            predicted=ours,
         )
 
 
-def _overlap(group: str, file: str, unit: str, value: Callable) -> Callable:
+def _overlap(group: str, file: str, unit: str, value: Callable, flux: bool = False) -> Callable:
     def rows(release: str, results: Path) -> Iterator:
         from plots.select.overlap_rows import read_rows
 
         maker = _Maker(release, group, results, f"published/overlap/{file}")
         of = attrgetter("study", "ranks", "product", "m", "n", "k", "method")
         name = lambda row: (*of(row), row.variant if "table" in row.study else "")
-        published = [row for row in read_rows([maker.path]) if row.method != "flux"]
+        published = [row for row in read_rows([maker.path]) if (row.method == "flux") == flux]
         known = {}
         for study in dict.fromkeys(row.study for row in published):
             for row in read_rows([results / f"simulated/overlap/{study}.csv"]):
@@ -358,9 +393,12 @@ GROUPS: dict[str, Callable[[str, Path], Iterator]] = {
     "spr-throttled": _studied("spr", "throttled"),
     "spr-mlp": _mlp,
     "h100-one-rank": _one_rank,
-    "meshslice": _meshslice,
+    "meshslice": _meshslice("meshslice", "utilization.csv", "weak"),
+    "meshslice-table3": _meshslice("meshslice-table3", "table3.csv", "slice4x4"),
     "td-experts": _overlap("td-experts", "moe.csv", "s", attrgetter("seconds")),
     "td-speedups": _overlap("td-speedups", "speedups.csv", "x", attrgetter("speedup")),
+    "td-flux": _overlap("td-flux", "speedups.csv", "x", attrgetter("speedup"), flux=True),
+    "flux-ratios": _flux_ratios,
 }
 
 

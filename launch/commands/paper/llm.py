@@ -205,9 +205,10 @@ def _show(study, compared) -> None:
 )
 @option(
     "--machine",
-    default="tpuv4",
+    default="tpuv4sim",
     metavar="NAME",
-    help="Machine model of a torus, without its shape.",
+    help="Machine model of a torus, without its shape: tpuv4sim has the constants of the authors' "
+    "simulation, tpuv4 their earlier ones.",
 )
 @arbitration_option(ARBITRATION)
 @out_option(

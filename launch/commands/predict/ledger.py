@@ -105,10 +105,14 @@ def _show(found: dict, lines: list[str], again: bool) -> None:
         )
         for group, each in found.items()
     ]
-    columns = "|>points|>mean error|>median|>largest|>bias|>in interval|>half interval"
+    columns = "|>points|>mean error|>median|>largest|>median, signed|>in interval|>half interval"
     out = console()
     out.print(table(columns, cells))
-    out.print("All in percent; intervals of numbers that were not fitted.", markup=False)
+    out.print(
+        "All in percent. Mean, median and largest are of errors without their signs; median, "
+        "signed is the bias. Intervals of numbers that were not fitted.",
+        markup=False,
+    )
     for line in lines:
         out.print(f"worse: {line}", markup=False, soft_wrap=True)
     if again and not lines:

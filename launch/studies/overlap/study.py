@@ -12,8 +12,8 @@ flux11 to flux13   nothing overlapped, chunks, FLUX; a node of A100 PCIe, A100 N
 flux14             the same for m of 64 and 512 (Figure 14)
 flux15             two nodes (Figure 15)
 equal              FLUX where the collective is as fast as the links: the bound on its efficiency
-td11 to td14       nothing overlapped, TD; one node and two of H800 (Figures 11 to 14)
-td17, td18         the same on MI308X (Figures 17 and 18)
+td11 to td14       nothing overlapped, TD, FLUX; one node and two of H800 (Figures 11 to 14)
+td17, td18         nothing overlapped, TD; MI308X (Figures 17 and 18)
 order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
 td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on one node and
                    two of H800 (Tables 4 and 5)
@@ -367,12 +367,18 @@ def published(study: str) -> list:
 
 
 def _as_published(study: str, benches: Benches) -> Iterator:
-    """Each product of a figure of TD, once."""
-    shapes = {(r.machine, r.ranks, r.product, r.m, r.n, r.k): None for r in published(study)}
-    for machine, ranks, product, *shape in shapes:
-        bench = benches.of(machine)
-        for methods in ([base(product, ranks)], td(product, ranks, machine)):
-            found = bench.fastest(ranks, tuple(shape), methods)
+    """Each product of a figure of TD, once; FLUX too where the figure has it."""
+    rows = published(study)
+    of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k)
+    theirs = {of(row) for row in rows if row.method == "flux"}
+    for each in dict.fromkeys(map(of, rows)):
+        machine, ranks, product, *shape = each
+        methods = {"base": [base(product, ranks)], "td": td(product, ranks, machine)}
+        if each in theirs:
+            methods["flux"] = flux(product, ranks, machine)
+        for name, contenders in methods.items():
+            bench = benches.flux(machine) if name == "flux" else benches.of(machine)
+            found = bench.fastest(ranks, tuple(shape), contenders)
             yield bench.row(study, product, ranks, tuple(shape), found)
 
 

@@ -55,6 +55,17 @@ def test_the_ledger_has_every_group_and_every_point_once(committed, today):
     assert len(lost) < 0.1 * len(names)
     assert len(by_group(committed)["dtensor-h100"]) == 16
     assert len(by_group(committed)["meshslice"]) == 6
+    assert len(by_group(committed)["meshslice-table3"]) == 8
+    assert len(by_group(committed)["td-flux"]) == 17
+    assert len(by_group(committed)["flux-ratios"]) == 15
+
+
+def test_the_bias_of_a_group_is_the_median_and_the_table_says_so(capsys):
+    rows = [point(str(at), 1.0 + error) for at, error in enumerate((-0.01, 0.02, 0.3))]
+    assert summed(rows).bias == pytest.approx(2.0)
+    assert main(["ledger"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "median, signed is the bias" in said and "median," in said
 
 
 @pytest.mark.parametrize("machine", ["spr", "epyc"])

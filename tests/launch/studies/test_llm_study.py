@@ -134,7 +134,7 @@ def test_a_study_holds_what_its_figure_needs():
 
 
 def test_each_change_of_the_sensitivity_study_changes_one_thing():
-    base = find_machine("tpuv4-4x4")
+    base = find_machine("tpuv4sim-4x4")
     names = [name for name, _ in changes(base)]
     assert len(set(names)) == len(names) and [
         name for name, machine in changes(base) if machine == base
@@ -169,7 +169,7 @@ def row(study, model, chips, algorithm, seconds, **more):
 
 
 def test_claims_without_rows_are_undecided_and_with_them_compare_with_the_papers_numbers():
-    assert {verdict.holds for verdict in check([])} == {None}
+    assert {v.holds for v in check([]) if v.claim != "M21"} == {None}  # that is arithmetic
     names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
 
     def told(times, utilizations=(67.4, 82.2)):

@@ -1,4 +1,4 @@
-"""F1-F9 and T1-T11 on made-up rows: each holds on rows as the papers tell them, fails when just
+"""F1-F13 and T1-T15 on made-up rows: each holds on rows as the papers tell them, fails when just
 what it is about is otherwise, and is undecided without its rows."""
 
 import pytest
@@ -20,9 +20,9 @@ from plots.select.overlap_rows import OverlapRow, read_changes, write_rows
 
 #: Overlap efficiency in percent as the papers have it, by figure: FLUX's, and that of chunks.
 EFFICIENCIES = {
-    "flux11": ([41, 45, 50, 57, 41, 45, 50, 57], [-125, -90, -50, 36] * 2),
-    "flux12": ([36, 50, 55, 60, 65, 70, 72, 96], [-99, -60, -50, 10] * 2),
-    "flux13": ([37, 70, 72, 75, 75, 76, 78, 93], [-10, 10, 20, 30, 5, 10, 20, 30]),
+    "flux11": ([41, 45, 50, 57, 41, 45, 50, 57], [-125, -90, -90, 36] * 2),
+    "flux12": ([36, 50, 55, 60, 65, 70, 72, 96], [-99, -99, -90, 50] * 2),
+    "flux13": ([37, 70, 72, 75, 75, 76, 78, 93], [-40, 10, 20, 60, 5, 10, 20, 60]),
 }
 
 
@@ -49,8 +49,6 @@ def made_up():
             add("collective", 0)
             add("flux", ours)
             add("chunks", theirs)
-            rows.append(row("equal", machine, product, shape, "collective", 2.0))
-            rows.append(row("equal", machine, product, shape, "flux", 1.2))
     for product, m, naive in (("ag", 1024, 1.1), ("ag", 8192, 1.5), ("rs", 1024, 1.0),
                               ("rs", 8192, 1.2)):  # fmt: skip
         for variant, seconds in (("ranks", 1.0), ("naive", naive)):
@@ -63,19 +61,34 @@ def made_up():
         for tile in tiles(m, 8):
             seconds = 1.0 if tile == best else 1.1
             rows.append(row("flux10", "a100nvlink", "ag", (m, 8, 8), "flux", seconds, "", tile))
-    for m in (64, 512):
+    for machine, (least, most), (slow, fast) in (
+        ("a100pcie", (-2, 41), (-213, -36)),
+        ("a100nvlink", (14, 88), (-325, -49)),
+        ("h800", (-165, -82), (-142, -93)),
+    ):
+        over = {"a100pcie": (1.45, 3.21), "a100nvlink": (1.33, 4.68), "h800": (0.95, 1.03)}[machine]
+        for m, ours, theirs, ratio in ((64, least, slow, over[0]), (512, most, fast, over[1])):
+            for product in ("ag", "rs"):
+                one = row("flux14", machine, product, (m, 8, 8), "flux", with_efficiency(ours))
+                other = row("flux14", machine, product, (m, 8, 8), "chunks", one.seconds * ratio)
+                rows += [one, other._replace(efficiency_percent=theirs)]
+    for machine, speedup, most in (
+        ("a100pcie", 1.32, 18),
+        ("a100nvlink", 1.57, 74),
+        ("h800", 1.55, 56),
+    ):
         for product in ("ag", "rs"):
-            rows.append(row("flux14", "h800", product, (m, 8, 8), "flux", 2.5))
-    for machine, speedup in (("a100pcie", 1.32), ("a100nvlink", 1.57), ("h800", 1.55)):
-        for product in ("ag", "rs"):
-            rows.append(
-                row("flux15", machine, product, (8192, 8, 8), "flux", 2 / speedup, ranks=16)
-            )
+            one = row("flux15", machine, product, (8192, 8, 8), "flux", 2 / speedup, ranks=16)
+            rows.append(one._replace(efficiency_percent=most))
     theirs, ranges = committed(None)
     for each in theirs:
-        if each.method == "td" and each.study.startswith("td1"):
+        if each.method in ("td", "flux") and each.study.startswith("td1"):
             shape = each.m, each.n, each.k
-            rows.append(row(each.study, each.machine, each.product, shape, "td", 2 / each.speedup,
+            over = {"td11": 1.09, "td12": 1.30, "td13": 0.956, "td14": 0.9636}.get(each.study, 1.0)
+            td = 2 / next(r.speedup for r in theirs if r.study == each.study and r.method == "td"
+                          and (r.m, r.n, r.k) == shape)  # fmt: skip
+            seconds = td if each.method == "td" else td * over
+            rows.append(row(each.study, each.machine, each.product, shape, each.method, seconds,
                             ranks=each.ranks))  # fmt: skip
         if each.study.startswith("td-table"):
             rows.append(row(each.study, each.machine, each.product, (each.m, each.n, each.k),
@@ -84,8 +97,8 @@ def made_up():
                                         ("mi308x", "ag", "all peers", "one peer")):  # fmt: skip
         for variant, seconds in ((good, 1.0), (bad, 1.3)):
             rows.append(row("order", machine, product, (8, 8, 8), "td", seconds, variant))
-    for variant, seconds in (("16 multiprocessors", 1.01), ("beside, for nothing", 1.0)):
-        rows.append(row("sums", "h800", "rs", (8, 8, 8), "td", seconds, variant))
+    for variant, seconds in (("solved: 9", 1.03), ("searched: 16", 1.0), ("TD: 16", 1.0)):
+        rows.append(row("split", "h800", "rs", (8, 8, 8), "td", seconds, variant, ranks=16))
     return [*rows, *theirs], ranges
 
 
@@ -119,21 +132,32 @@ OTHERWISE = {
     "F2": lambda rows: scaled(rows, of("flux11", method="chunks", m=1024, product="rs"), 0.4),
     "F3": lambda rows: change(rows, of("flux13", method="chunks", m=1024), efficiency_percent=1.0),
     "F4": lambda rows: [
-        each._replace(efficiency_percent=min(80.0, each.efficiency_percent)) for each in rows
+        each._replace(efficiency_percent=min(91.0, each.efficiency_percent)) for each in rows
         if each.mode == "simulated"
     ],
     "F5": lambda rows: scaled(rows, of("flux8", variant="naive", m=8192, product="rs"), 0.8),
     "F6": lambda rows: scaled(rows, of("flux9", variant="push", machine="a100nvlink"), 0.8),
     "F7": lambda rows: scaled(rows, of("flux15", machine="a100pcie"), 0.8),
-    "F8": lambda rows: change(rows, of("equal", method="flux", m=1024), efficiency_percent=101.0),
-    "F9": lambda rows: change(rows, of("flux14", m=512), efficiency_percent=1.0),
+    "F9": lambda rows: change(rows, of("flux14", m=512, machine="h800", method="flux"),
+                              efficiency_percent=1.0),
+    "F10": lambda rows: change(rows, of("flux14", m=512, machine="a100pcie", method="flux"),
+                               efficiency_percent=67.0),
+    "F11": lambda rows: change(rows, of("flux15", machine="h800"), efficiency_percent=30.0),
+    "F12": lambda rows: change(rows, of("flux12", method="chunks", m=1024),
+                               efficiency_percent=-130.0),
+    "F13": lambda rows: change(rows, of("flux14", machine="h800", m=64, method="chunks"),
+                               efficiency_percent=-169.0),
     "T1": lambda rows: scaled(rows, of("td11"), 0.84),
     "T2": lambda rows: scaled(rows, of("td12"), 1.2),
     "T3": lambda rows: scaled(rows, of("td13", m=32768, n=11008), 1.5),
     "T4": lambda rows: scaled(rows, of("td14", m=4096), 0.7),
     "T5": lambda rows: scaled(rows, of("td18"), 1.2),
+    "T12": lambda rows: scaled(rows, of("td11", method="flux"), 0.94),
+    "T13": lambda rows: scaled(rows, of("td12", method="flux"), 0.94),
+    "T14": lambda rows: scaled(rows, of("td13", method="flux"), 1.048),
+    "T15": lambda rows: scaled(rows, of("td14", method="flux"), 1.04),
     "T6": lambda rows: scaled(rows, of("order", variant="one peer"), 0.5),
-    "T7": lambda rows: scaled(rows, of("sums", variant="16 multiprocessors"), 1.03),
+    "T7": lambda rows: scaled(rows, of("split", variant="solved: 9"), 1.03),
     "T8": lambda rows: scaled(rows, of("td-table4", method="td", ranks=8), 1.2),
     "T9": lambda rows: scaled(
         rows, of("td-table5", method="td", variant="8 experts, top 2", ranks=8), 0.6
@@ -148,10 +172,18 @@ MORE = {
         if of("flux13", method="flux")(each) else each for each in rows
     ],
     "F2, H800's maximum": lambda rows: scaled(rows, of("flux13", method="chunks"), 1.3),
-    "F6, one tile": lambda rows: [
-        each for each in rows if each.study != "flux10" or each.tile == 128
-        or (each.m > 1024 and each.tile == each.m // 8)
-    ],
+    "F4, all hidden": lambda rows: change(rows, of("flux12", method="flux", efficiency_percent=96),
+                                          efficiency_percent=99.0),
+    "F4, on another machine": lambda rows: change(rows, of("flux13", method="flux", m=1024),
+                                                  efficiency_percent=97.0),
+    "F3, at large m": lambda rows: change(rows, of("flux13", method="chunks", m=8192, product="rs"),
+                                          efficiency_percent=-1.0),
+    "F6, less than 1 %": lambda rows: scaled(rows, of("flux9", variant="push",
+                                                      machine="a100nvlink"), 0.924),
+    "F13, ratios": lambda rows: scaled(rows, of("flux14", machine="a100pcie", m=512,
+                                                method="chunks"), 1.3),
+    "T5, one point": lambda rows: scaled(rows, of("td17", m=8192, n=11008), 0.7),
+    "F6, all tiles alike": lambda rows: change(rows, of("flux10"), seconds=1.0),
     "T6, own rows first": lambda rows: scaled(rows, of("order", variant="as they lie"), 0.5),
 }  # fmt: skip
 
@@ -161,7 +193,8 @@ def holds(rows, ranges):
 
 
 def test_every_claim_holds_on_rows_as_the_papers_tell_them():
-    assert holds(*made_up()) == dict.fromkeys(CLAIMS, True) and set(OTHERWISE) == set(CLAIMS)
+    assert holds(*made_up()) == dict.fromkeys(CLAIMS, True)
+    assert {*OTHERWISE, "T7a"} == {*CLAIMS}  # that is arithmetic, and takes no rows
 
 
 @pytest.mark.parametrize("case", [*OTHERWISE, *MORE])
@@ -172,18 +205,21 @@ def test_a_claim_fails_when_what_it_is_about_is_otherwise(case):
     again = [*(each for each in mutated if each.mode == "simulated"), *theirs]
     after = holds(again, ranges)
     assert after[case.partition(",")[0]] is False
-    allowed = {"F4": {"F1"}, "F1": {"F4"}, "F2": set()}.get(case.partition(",")[0], set())
+    # claims about other numbers of the same rows
+    allowed = {"F3": {"F12"}, "F4": {"F1"}, "F1": {"F4"}, "T1": {"T12"}, "T2": {"T13"},
+               "T3": {"T14"}, "T4": {"T15"}, "F13": {"F2"}, "F2": {"F12"}}  # fmt: skip
+    allowed = allowed.get(case.partition(",")[0], set())
     assert {claim for claim, held in after.items() if not held} <= {
         case.partition(",")[0],
         *allowed,
     }
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("claim", sorted({*CLAIMS} - {"T7a"}))
 def test_a_claim_without_its_rows_is_undecided(claim):
     _, ranges = made_up()
     (verdict,) = (each for each in check([], ranges) if each.claim == claim)
-    assert verdict.holds is None and "missing" in verdict.numbers
+    assert verdict.holds is None and "missing" in verdict.ours
 
 
 def test_sums_need_what_the_text_works_out():
@@ -198,7 +234,8 @@ def test_the_command_checks_a_folder_of_rows_alone(tmp_path, capsys):
     write_rows(tmp_path / "overlap/all.csv", [each for each in rows if each.mode == "simulated"])
     assert main(["paper", "check-claims", str(tmp_path / "overlap")]) == 0
     printed = capsys.readouterr().out
-    assert "20 PASS, 0 FAIL" in printed or "FAIL  " in printed
+    # all hold; those that the documentation says not to are FAIL for it
+    assert printed.count("0 NOT REPRODUCED (documented), 0 SKIP") == 2
     assert all(f"{claim:4} " in printed for claim in CLAIMS)
     assert main(["paper", "check-claims", str(tmp_path / "overlap"), "--sensitivity", "0.25"]) == 2
 
