@@ -55,6 +55,7 @@ from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
 from drbench.plan.loads import balance
 from drbench.plan.schedule import pool_bytes
+from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
@@ -226,7 +227,11 @@ def _run(
                 case, topology, problem, asked, backend.nodes
             )
             keys.update(settled_keys(case, settled))
-            need = Need.of(problem, comm.rank, case.roof, pool, other_pool)
+            inboxes = sum(
+                inbox_bytes(each, each.element_types(problem.itemsizes))
+                for each in filter(None, (trace, baseline))
+            )
+            need = Need.of(problem, comm.rank, case.roof, pool, other_pool, inboxes)
             try:
                 check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
                 break
