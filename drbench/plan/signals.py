@@ -213,8 +213,8 @@ def inbox_bytes(trace: Trace, widths: Sequence[int]) -> int:
     --------
     >>> from drbench.program.signal_steps import Await
     >>> from drbench.program.trace import trace
-    >>> program = iter([Await(1, "left", (2, 5))])
-    >>> inbox_bytes(trace(program, None, 0, signals=True, fresh=False), [4])
+    >>> program = (step for step in [Await(1, "left", (2, 5))])
+    >>> inbox_bytes(trace(program, None, 0, fresh=False), [4])
     128
     """
     received = sum(isinstance(step, Signal) and not step.sends for step in trace.steps)
