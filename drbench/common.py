@@ -11,7 +11,8 @@ import termios
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from operator import index
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from .errors import UnsupportedError, UsageError
 
@@ -214,6 +215,23 @@ def parse_transport(text: str) -> TransportChoice:
             "Use for example throttled:20,5."
         )
     raise UsageError(f"transport must be auto, direct, rma or throttled:GBps,us, got {text!r}.")
+
+
+def as_int(value: object) -> int | None:
+    """A whole number as an int; None of anything else: a float, a text, True, an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [as_int(value) for value in (3, np.int64(3), 3.0, True, "3")]
+    [3, 3, None, None, None]
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # an array of several elements, or of floats
+        return None
 
 
 def numpy_type(name: str) -> np.dtype:

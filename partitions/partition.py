@@ -240,6 +240,11 @@ class Partition:
         ...     for text in ("row/c2", "block:1x4", "tiles:4x2@2x2", "S(0),R@2x2")
         ... ]
         ['column/c2', 'block:4x1', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
+
+        A grid that leaves ranks out, or deals them otherwise, is said in words:
+
+        >>> print(partition("grid:1x1x2", (8, 6), 3, "A").transposed().text)
+        transposed grid:1x1x2
         """
         if self.part_of is not None:
             whole, rows, cols = self.part_of
@@ -248,6 +253,9 @@ class Partition:
         text = _transposed_text(self.text)
         if self.text.startswith("block"):
             text = f"block:{places.grid}{replica_suffix(self.replicas)}"
+        if not (text or _explicit(self)):
+            text = self.text.removeprefix(_TURNED)
+            text = text if text != self.text else _TURNED + text
         return Partition.of(self.cols, self.rows, places, text)
 
     def part(self, rows: tuple[int, int], cols: tuple[int, int]) -> "Partition":
@@ -543,6 +551,10 @@ class Partition:
                 f" its ranks go from 0 to {self.nprocs - 1}"
             )
         return self.places.coords(rank)
+
+
+#: Begins the text of a transposed partition that no other text says.
+_TURNED = "transposed "
 
 
 def _explicit(partition: Partition) -> bool:

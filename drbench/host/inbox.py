@@ -24,13 +24,11 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.errors import CaseFailed
-from drbench.plan.signals import End, check_progress, ends_of, match, plan_inbox
+from drbench.plan.signals import End, check_progress, ends_of, flags_bytes, match, plan_inbox
 from drbench.program.trace import Trace
 
 from .matrix import Window
 from .topology import Topology, mpi_type
-
-_LINE = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -142,7 +140,7 @@ class Inbox:
                     memory[end.offset : end.offset + (end.span or end.nbytes)]
                     if memory is not None and (close or holds == comm.rank)
                     else None,
-                    _head(counts[holds]) + end.offset,
+                    flags_bytes(counts[holds]) + end.offset,
                     end.pitch,
                 )
         self.apart = not all(way.near for way in self.ways.values())
@@ -166,7 +164,7 @@ class Inbox:
 
     def _open(self, topology: Topology, count: int) -> None:
         """Make room for so many flags, and for the values (collective)."""
-        self.window = Window(topology, _head(count) + self.plan.nbytes, np.dtype(np.uint8))
+        self.window = Window(topology, flags_bytes(count) + self.plan.nbytes, np.dtype(np.uint8))
 
     def _reached(self) -> Sequence:
         """For each rank something of its inbox, None if it is out of reach."""
@@ -175,7 +173,7 @@ class Inbox:
     def _slots(self, counts: list[int]) -> list[np.ndarray | None]:
         """For each rank in reach the bytes of its values, if it has so many flags."""
         return [
-            None if memory is None else memory[_head(count) :]
+            None if memory is None else memory[flags_bytes(count) :]
             for memory, count in zip(self.window.in_reach, counts)
         ]
 
@@ -190,7 +188,9 @@ class Inbox:
     def memory(self, t: int) -> np.ndarray | None:
         """The bytes of a value that lies in this rank's inbox; None if it does not."""
         offset = self.plan.offsets.get(t)
-        return None if offset is None else self.window.local[_head(len(self.flags)) + offset :]
+        return (
+            None if offset is None else self.window.local[flags_bytes(len(self.flags)) + offset :]
+        )
 
     def is_near(self, t: int) -> bool:
         """Whether the other end of a step's signal shares memory with this rank."""
@@ -286,11 +286,6 @@ class Inbox:
 def _receives(ends: list[End]) -> list[End]:
     """The ends at which values arrive; their flags lie in this order."""
     return [end for end in ends if end.kind in ("push", "offer") and not end.sends]
-
-
-def _head(count: int) -> int:
-    """Bytes of so many flags and due times, before the slots."""
-    return -(-16 * count // _LINE) * _LINE
 
 
 def _flags(memory: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import numpy as np
 import threadpoolctl
 from mpi4py import MPI
 
-from drbench.common import parse_transport, until_heard
+from drbench.common import as_int, parse_transport, until_heard
 from drbench.errors import CaseFailed, DrbenchError, UsageError, did_you_mean
 from drbench.host.topology import start_mpi
 from partitions import Partition
@@ -64,13 +64,13 @@ class Context:
             raise UsageError(f"comm must be a communicator of mpi4py, got {what}.")
         if blas != "auto" and not hasattr(blas, "gemm"):
             raise UsageError(f"blas must be auto or an object with a method gemm, got {blas!r}.")
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
+        if threads is not None and (as_int(threads) or 0) < 1:
             raise UsageError(f"threads must be at least 1, got {threads!r}.")
         self.ground = open_ground(world, nbytes, blas, choice, device)
         self.comm, self.heap = self.ground.comm, self.ground.heap
         self.rank, self.size, self.specs = self.ground.rank, self.ground.size, self.ground.specs
         if threads is not None:
-            threadpoolctl.threadpool_limits(threads)
+            threadpoolctl.threadpool_limits(int(threads))
         self.closed = self._freed = False
         self._plans: dict = {}
         self.lock = threading.RLock()
@@ -315,8 +315,13 @@ class Context:
         """The whole matrix on every rank, or on one (collective)."""
         with self.lock:
             self._check(A)
-            if root is not None and (not isinstance(root, int) or not 0 <= root < self.size):
-                raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root!r}.")
+            if root is not None:
+                rank = as_int(root)
+                if rank is None or not 0 <= rank < self.size:
+                    raise UsageError(
+                        f"root must be a rank from 0 to {self.size - 1}, got {root!r}."
+                    )
+                root = rank
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
             found = self.ground.empty(A.shape if here else (0, 0), A.dtype)

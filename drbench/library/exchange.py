@@ -71,8 +71,9 @@ class Exchange:
         if places:
             _PLACES[len(places) // 3].pack_into(mine, 0, *places)
         try:
-            _LAST.pack_into(mine, 8 * _VETO, fault is not None, alpha, beta)
-        except struct.error:
+            # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
+            _LAST.pack_into(mine, 8 * _VETO, fault is not None, alpha + 0.0, beta + 0.0)
+        except (struct.error, TypeError):
             raise UsageError(f"alpha and beta are numbers, got {alpha!r} and {beta!r}.") from None
         self.comm.Allgather(self._send, self._receive)
         factors = self._factors.tobytes()

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from drbench.common import numpy_type
+from drbench.common import as_int, numpy_type
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, partition, sources, summed
 
@@ -161,6 +161,29 @@ def _shift(part: list, whole: list) -> int | None:
     return shifts.pop() if shifts else 0
 
 
+def extents(shape) -> tuple[int, int]:
+    """The rows and columns of a shape.
+
+    Raises
+    ------
+    UsageError
+        If it is no pair of whole numbers.
+
+    Examples
+    --------
+    >>> extents([np.int64(4), 2])
+    (4, 2)
+    >>> extents((4.0, 2))
+    Traceback (most recent call last):
+    drbench.errors.UsageError: a matrix has two extents, got shape (4.0, 2).
+    """
+    pair = isinstance(shape, (tuple, list)) and len(shape) == 2
+    found = tuple(each for each in map(as_int, shape) if each is not None) if pair else ()
+    if len(found) != 2:
+        raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
+    return found
+
+
 class Specs:
     """The specs of one context."""
 
@@ -176,6 +199,7 @@ class Specs:
             If the layout cannot be read or does not fit shape and ranks, or the type is none of
             those that the context has.
         """
+        shape = extents(shape)
         key = shape, layout, dtype
         try:
             found = self._found.get(key)
@@ -187,8 +211,7 @@ class Specs:
             found = self._found[key] = self._made(*key)
         return found
 
-    def _made(self, shape, layout, dtype) -> Spec:
-        shape = tuple(shape) if isinstance(shape, list) else shape
+    def _made(self, shape: tuple[int, int], layout, dtype) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
             raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):
@@ -201,12 +224,11 @@ class Specs:
             kind = None
         if kind is None or kind.name not in self._types:
             raise UsageError(f"dtype must be one of {', '.join(self._types)}; got {dtype!r}.")
-        if (
-            not isinstance(shape, tuple)
-            or len(shape) != 2
-            or not all(isinstance(n, int | np.integer) for n in shape)
-        ):
-            raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
+        if not kind.isnative:  # BLAS would read the bytes of each element backwards
+            raise UsageError(
+                f"dtype must have this machine's byte order, got {kind.str!r}. Convert the array "
+                "first: array.astype(array.dtype.newbyteorder('='))."
+            )
         try:
             whole = (
                 layout if isinstance(layout, Partition) else partition(layout, shape, self._nprocs)

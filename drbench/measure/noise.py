@@ -10,8 +10,9 @@ core's clock, whatever the repeat's time came to.
 
 import re
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from functools import cache
-from math import ceil, comb, log
+from math import ceil, log
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -150,10 +151,11 @@ def median_ranks(samples: int) -> tuple[int, int] | None:
     >>> median_ranks(5), median_ranks(6), median_ranks(20)
     (None, (0, 5), (5, 14))
     """
-    allowed = (1 - CONFIDENCE) / 2 * 2**samples
-    below, place = 0, -1
-    while (below := below + comb(samples, place + 1)) <= allowed:
+    allowed = int(Fraction(1 - CONFIDENCE) / 2 * 2**samples)  # no float holds 2**1024
+    below, place, ways = 0, -1, 1  # ways to throw place + 1 heads
+    while (below := below + ways) <= allowed:
         place += 1
+        ways = ways * (samples - place) // (place + 1)
     return None if place < 0 else (place, samples - 1 - place)
 
 

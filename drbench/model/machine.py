@@ -9,10 +9,9 @@ its constants differ.
 from __future__ import annotations
 
 import copy
-import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf, prod
@@ -22,6 +21,7 @@ from drbench.errors import UnsupportedError, UsageError, did_you_mean
 from drbench.program.problem import ITEMSIZES
 from drbench.program.steps import Block
 
+from .constants import Calibrated, check_table, read_table, refuse_unknown, shown
 from .gemm import Compute
 from .links import ARBITRATIONS
 
@@ -32,6 +32,16 @@ SHARED = ("pair", "device", "node", "fabric", "initiator")
 #: What products are made of, each with a peak of its own: element types, and TF32, an arithmetic
 #: for float32.
 ARITHMETICS = (*(name for name in ITEMSIZES if ":" not in name), "tf32")
+
+
+#: Who moves data.
+LANES = ("copy", "nic")
+#: Names in tables of a machine, by table.
+_KNOWN = {
+    "collectives": ("allgather", "reducescatter", "broadcast", "reduce", "shift"),
+    "transports": ("direct", "rma"),
+    "residuals": ("direct", "rma", "throttled", "any"),
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Link:
         Links that a transfer occupies too, as long as its bytes need there: the PCIe port of both
         ends on the way to a network card, say. It is never faster than the slowest of them.
     lane : str
-        Who moves the data: transfers of a rank on links of one lane keep their order
+        One of :data:`LANES`: transfers of a rank on links of one lane keep their order
         (``copy_streams``).
     """
 
@@ -107,10 +117,9 @@ class Link:
             raise UsageError(
                 f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}."
             )
-        if not self.bandwidth_bytes_per_s > 0:
+        if self.lane not in LANES:
             raise UsageError(
-                f"link {self.name}: bandwidth_bytes_per_s must be above 0, got "
-                f"{self.bandwidth_bytes_per_s}."
+                f"link {self.name}: lane must be one of {', '.join(LANES)}, got {self.lane!r}."
             )
         if 0 < self.carries_bytes_per_s < self.bandwidth_bytes_per_s:
             raise UsageError(
@@ -413,13 +422,13 @@ class Machine:
     adds_on_core: bool = False
     pieces_apart: bool = False
     dtype: str = "float32"
-    dtypes: dict = field(default_factory=dict)
+    dtypes: dict[str, Compute] = field(default_factory=dict)
     packets: int = 8
-    collectives: dict = field(default_factory=dict)
+    collectives: dict[str, Collective] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     factors: dict[str, float] = field(default_factory=dict)
-    calibrated: dict = field(default_factory=dict)
-    residuals: dict = field(default_factory=dict)
+    calibrated: Calibrated = field(default_factory=Calibrated)
+    residuals: dict[str, list[float]] = field(default_factory=dict)
     sources: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
@@ -441,10 +450,10 @@ class Machine:
         )
         object.__setattr__(self, "links", tuple(links))
         for name, ratios in self.residuals.items():
-            if len(ratios) < 2 or not all(ratio > 0 for ratio in ratios):
+            if len(ratios) < 2:
                 raise UsageError(
                     f"machine {self.name}: residuals.{name} must be two or more measured over "
-                    f"predicted times, all above 0, got {ratios}."
+                    f"predicted times, got {ratios}."
                 )
         if self.arbitration not in ARBITRATIONS:
             raise UsageError(
@@ -467,34 +476,39 @@ class Machine:
             If a key is missing or unknown, or a value makes no sense.
         """
         raw = copy.deepcopy(section)
-        values = {"links": {}, "collectives": {}, "compute": {}, "assumed": (), "torus": None}
-        values |= {"dtypes": {}} | raw
+        check_table(raw, "model")
+        values = {"torus": None} | raw
+        for table in ("compute", "links", "collectives", "dtypes", "transports", "residuals"):
+            check_table(values.setdefault(table, {}), f"model.{table}")
         values["name"] = name or values.get("name", "unnamed")
-        values.pop("transports", None)
         _check_names(values)
         values["dtypes"] = {
-            name: _made(Compute, _of_dtype(raw, name), f"model.dtypes.{name}")
+            name: read_table(Compute, _of_dtype(raw, name), f"model.dtypes.{name}")
             for name in values["dtypes"]
         }
-        values["compute"] = _made(Compute, values["compute"], "model.compute")
-        values["links"] = tuple(
-            _made(Link, link, f"model.links.{key}", name=key)
-            for key, link in values["links"].items()
+        values["compute"] = read_table(Compute, values["compute"], "model.compute")
+        links, _ = (
+            tuple(
+                read_table(Link, link, f"model.{table}.{key}", name=key)
+                for key, link in values.pop(table).items()
+            )
+            for table in ("links", "transports")
         )
+        values["links"] = links
         values["collectives"] = {
-            key: _made(Collective, each, f"model.collectives.{key}")
+            key: read_table(Collective, each, f"model.collectives.{key}")
             for key, each in values["collectives"].items()
         }
-        values["assumed"], values["factors"] = _assumed(values["assumed"])
+        values["assumed"], factors = _assumed(values.get("assumed", ()))
         if isinstance(values["torus"], str):
             raise UsageError(
                 f"machine {values['name']} needs the shape of its torus. Name it "
                 f"{values['name']}-RxC, as {values['name']}-4x8."
             )
         if values["torus"] is not None:
-            values["torus"] = tuple(values["torus"])
-            values["devices"] = prod(values["torus"])
-        return _made(cls, values | {"sources": raw}, "model")
+            values.pop("devices", None)
+        machine = read_table(cls, values, "model", sources=raw, factors=factors)
+        return replace(machine, devices=prod(machine.torus)) if machine.torus else machine
 
     @classmethod
     def load(cls, path, name: str | None = None, **changes) -> Machine:
@@ -513,19 +527,25 @@ class Machine:
                 f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
                 f"--save {path}."
             ) from None
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
         if section is None:
             raise UsageError(
                 f"machine file {path} has no section [model]. Add one, or make one with drbench "
                 f"calibrate --save {path}."
             )
-        return cls.from_dict(section | changes, name)
+        check_table(section, "model")
+        machine = cls.from_dict(section | changes, name)
+        where = f"machine {machine.name} (model.assumed)"
+        for constant in machine.assumed:
+            (place, *_) = machine._tables(section, constant, True, where)
+            _number(place[constant.rpartition(".")[2]], constant, where)
+        return machine
 
     def vary(self, path: str, factor: float) -> Machine:
         """The machine with one constant times a factor; ``path`` as in
         ``links.xe.bandwidth_bytes_per_s``."""
-        return self.with_value(path, lambda value: value * factor)
+        return self.with_value(path, lambda value: _number(value, path, self.name) * factor)
 
     def with_value(self, path: str, value) -> Machine:
         """The machine with one constant replaced (or put through a function): ``*`` in its path
@@ -549,7 +569,7 @@ class Machine:
         """One constant as the file has it, of ``*`` the first."""
         return self._tables(self.sources, path, True)[0][path.rpartition(".")[2]]
 
-    def _tables(self, raw: dict, path: str, known: bool) -> list[dict]:
+    def _tables(self, raw: dict, path: str, known: bool, where: str = "") -> list[dict]:
         """The tables of a section in which the constant of a path stands, where it must be
         ``known``, or may."""
         *folders, last = path.split(".")
@@ -561,7 +581,7 @@ class Machine:
             places = [place for place in places if last in place]
         if not places:
             raise UsageError(
-                f"{self.name} has no constant {path!r}. Its tables are "
+                f"{where or self.name} has no constant {path!r}. Its tables are "
                 f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
             )
         return places
@@ -785,7 +805,10 @@ def _bandwidth(link: Link) -> float:
 
 
 def _check_names(values: dict) -> None:
-    """Refuse an element type that there is none of: its peak would never be used."""
+    """Refuse an element type, an operation or a transport that there is none of: its constants
+    would never be used."""
+    for table, known in _KNOWN.items():
+        refuse_unknown(values[table], known, f"model.{table}")
     for where, name in (("dtype", values.get("dtype", Machine.dtype)),) + tuple(
         (f"dtypes.{each}", each) for each in values["dtypes"]
     ):
@@ -804,6 +827,8 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
     >>> _assumed(["fence_s", "links.xe.bandwidth_bytes_per_s by 1.33"])
     (('fence_s', 'links.xe.bandwidth_bytes_per_s'), {'links.xe.bandwidth_bytes_per_s': 1.33})
     """
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"model.assumed must be a list of texts, got {shown(texts)}.")
     found = [text.partition(" by ")[::2] for text in texts]
     try:
         factors = {path: float(by) for path, by in found if by}
@@ -815,6 +840,13 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
             f"{', '.join(map(repr, texts))}. Write it as fence_s by 1.5."
         )
     return tuple(path for path, _ in found), factors
+
+
+def _number(value, path: str, machine: str) -> float:
+    """The number that a constant is, to be varied."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{machine} has no number {path!r} to vary. Name one, as 'fence_s'.")
+    return value
 
 
 def _of_dtype(section: dict, dtype: str) -> dict:
@@ -831,30 +863,3 @@ def _passed(at: int, to: int, size: int) -> list[int]:
     ahead = (to - at) % size
     by, hops = (1, ahead) if 2 * ahead <= size else (-1, size - ahead)
     return [(at + by * hop) % size for hop in range(1, hops + 1)]
-
-
-def _made(kind, values: dict, where: str, **more):
-    if not isinstance(values, dict):
-        raise UsageError(f"{where} must be a table of constants, got {values!r}.")
-    values = more | values
-    known = {each.name: each for each in fields(kind)}
-    for name in values:
-        if name not in known:
-            raise UsageError(
-                f"{where} has no constant {name!r}. It takes "
-                f"{', '.join(sorted(set(known) - {'sources', 'factors'}))}."
-            )
-    for name, each in known.items():
-        if name not in values and each.default is MISSING and each.default_factory is MISSING:
-            raise UsageError(f"{where} needs {name}. Add it, with its source.")
-    for name, value in values.items():
-        if not re.search(r"_(s|flops|bytes|per_s|efficiency|slowdown)$", name):
-            continue
-        if isinstance(value, str):
-            raise UsageError(f"{where}.{name} must be a number, got {value!r}.")
-        if isinstance(value, (int, float)) and not value >= 0:
-            raise UsageError(f"{where}.{name} must be at least 0, got {value}.")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise UsageError(f"{where}: {error}. Correct it.") from None

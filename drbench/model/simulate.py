@@ -168,7 +168,10 @@ class Simulator:
             pairs_of(traces)
             self._checked = True
         if loop and not self._tables:  # a timeline needs none
-            self._tables = Tables(traces, machine, self.folding)
+            try:
+                self._tables = Tables(traces, machine, self.folding)
+            except OverflowError:  # more tiles than an int32 counts: the Python loop has no limit
+                loop = None
         found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
         if found is None:
             run = _Run(traces, machine, prefetch, timeline, self.folded, self.folding)

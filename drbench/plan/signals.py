@@ -195,6 +195,32 @@ def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
     return InboxPlan(offsets, -(-at // _ALIGNMENT) * _ALIGNMENT)
 
 
+def flags_bytes(count: int) -> int:
+    """Bytes of the flags and due times of so many signals that a rank receives, before the slots.
+
+    Examples
+    --------
+    >>> flags_bytes(0), flags_bytes(1), flags_bytes(5)
+    (0, 64, 128)
+    """
+    return -(-16 * count // _ALIGNMENT) * _ALIGNMENT
+
+
+def inbox_bytes(trace: Trace, widths: Sequence[int]) -> int:
+    """Shared memory of a rank's inbox, flags and slots; 0 for a trace without signals.
+
+    Examples
+    --------
+    >>> from drbench.program.signal_steps import Await
+    >>> from drbench.program.trace import trace
+    >>> program = (step for step in [Await(1, "left", (2, 5))])
+    >>> inbox_bytes(trace(program, None, 0, fresh=False), [4])
+    128
+    """
+    received = sum(isinstance(step, Signal) and not step.sends for step in trace.steps)
+    return flags_bytes(received) + plan_inbox(trace, widths).nbytes if trace.signals else 0
+
+
 def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None) -> list[End]:
     """What the other ranks need to know of a rank's trace, in program order.
 

@@ -635,20 +635,23 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     name = case.algorithm
     taker = get_peer(name) if name in PEERS else get_algorithm(name)
     options = taker.pick(case.options)
-    problem = taker.problem(
-        case.m,
-        case.n,
-        case.k,
-        ranks,
-        case.a,
-        case.b,
-        case.c,
-        case.dtype,
-        case.transpose or "",
-        case.beta is not None,
-        case.mixture,
-        **options,
-    )
+    try:
+        problem = taker.problem(
+            case.m,
+            case.n,
+            case.k,
+            ranks,
+            case.a,
+            case.b,
+            case.c,
+            case.dtype,
+            case.transpose or "",
+            case.beta is not None,
+            case.mixture,
+            **options,
+        )
+    except LayoutError as error:
+        raise UsageError(str(error)) from None
     return taker, problem, options
 
 

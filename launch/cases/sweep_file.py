@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
+from math import prod
 from pathlib import Path
 
 from algorithms import algorithms, get_algorithm
@@ -34,6 +35,8 @@ from .sweep_values import (
 
 _TOP = ("name", "about", "scale", "defaults", "cases")
 _SHAPE = ("m", "n", "k")
+#: More cases than this are a slip of the pen.
+_MOST_CASES = 250_000
 #: Keys that are not fields of a case but set several of them.
 _SPECIAL = ("partitions", "replication", "zip", "exclude")
 
@@ -144,15 +147,16 @@ def expand(
         block = defaults | block
         # another backend has a way to get tiles of its own
         own = {"get": None} if "backend" in given and "get" not in block else {}
-        for case in _block(block, ranks, factor, f"{file}: cases {number}"):
+        for case in _block(block, ranks, factor, f"{file}: cases {number}", total):
             case = replace(case, **own, **given)
             cases.setdefault(repr(case), case)
             total += 1
     return Sweep(name, about, tuple(cases.values()), factor, total - len(cases))
 
 
-def _block(block: dict, ranks: int, scale: Fraction, where: str):
-    """The cases of one block: the product of its axes, the first key turning slowest."""
+def _block(block: dict, ranks: int, scale: Fraction, where: str, before: int):
+    """The cases of one block: the product of its axes, the first key turning slowest; ``before`` it
+    there were so many."""
     axes = {
         key: _axis(key, value, ranks, f"{where}: {key}")
         for key, value in block.items()
@@ -162,6 +166,12 @@ def _block(block: dict, ranks: int, scale: Fraction, where: str):
         if key not in axes:
             raise UsageError(f"{where}: {key}: is missing. Every case needs m, n and k.")
     merged = _zipped(axes, block.get("zip", []), f"{where}: zip")
+    if (count := before + prod(map(len, merged))) > _MOST_CASES:
+        lists = ", ".join(f"{len(axes[key])} of {key}" for key in axes if len(axes[key]) > 1)
+        raise UsageError(
+            f"{where}: makes {count} cases of the file, at most {_MOST_CASES} are taken. Use "
+            f"shorter lists, or several files; there are {lists}."
+        )
     excluded = _exclusions(block.get("exclude", []), axes, f"{where}: exclude")
     for choice in product(*merged):
         values = {key: value for part in choice for key, value in part.items()}

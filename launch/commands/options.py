@@ -258,7 +258,8 @@ def reading(way_out: str = "Use files that can be read."):
             warnings.simplefilter("always", TornRowWarning)
             yield caught
     except OSError as error:
-        raise UsageError(f"{error.filename}: {error.strerror}. {way_out}") from None
+        name = "" if error.filename is None else f"{error.filename}: "  # none of a full disk
+        raise UsageError(f"{name}{error.strerror or error}. {way_out}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -1,6 +1,7 @@
 """``drbench compare``, ``plot`` and ``report``: what records tell."""
 
 import csv
+import io
 import json
 import re
 import sys
@@ -10,7 +11,7 @@ import click
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
-from launch.host.files import check_output
+from launch.host.files import check_output, write_output
 from launch.host.units import plural
 
 from .options import command, csv_option, json_option, option, reading, save_option
@@ -86,15 +87,11 @@ def _row(pair, keys) -> dict:
 
 
 def _write(path: str, rows: list[dict]) -> None:
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    except OSError as error:
-        raise UsageError(
-            f"--csv {path}: {error.strerror}. Use a file that can be written."
-        ) from None
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    write_output("--csv", path, text.getvalue())
 
 
 def _cell(value):
@@ -283,8 +280,9 @@ def report(folders, save):
     one = Path(folders[0])
     beside = one if one.is_dir() else one.parent
     out = Path(save) if save else (beside if len(folders) == 1 else Path()) / "report.html"
-    with reading("Use a path that can be read, and written with -o.") as caught:
-        out.write_text(build(folders), encoding="utf-8", errors="replace")
+    with reading("Use a path that can be read.") as caught:
+        page = build(folders)
+    write_output("--save", out, page)
     for warning in caught:
         click.echo(str(warning.message), err=True)
     click.echo(

@@ -99,6 +99,22 @@ def check_output(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: {error.strerror}. Use another name.") from None
 
 
+def write_output(option: str, path: str | os.PathLike, text: str) -> None:
+    """Write a file that someone asked for.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be written: the disk is full, say.
+    """
+    try:
+        Path(path).write_text(text, encoding="utf-8", errors="replace", newline="")
+    except OSError as error:
+        raise UsageError(
+            f"{option} {os.fspath(path)}: {error.strerror}. Use a file that can be written."
+        ) from None
+
+
 def check_csv(path: str | None) -> None:
     """A result file can be appended to, and holds records if it holds anything; None is no file.
 

@@ -8,21 +8,21 @@ import psutil
 #: Pages that a window may take beside each rank's tiles: its last page, and what MPI and our locks
 #: keep. (MPICH 5 took one page a window of two ranks.)
 _PAGES_BESIDE = 4
-#: Windows of a case: A, B and C.
-_WINDOWS = 3
+#: Windows of a case: A, B and C, and the inboxes of the program and of its baseline.
+_WINDOWS = 5
 
 
-def windows_bytes(tiles: list[int]) -> int:
-    """Shared memory of one case whose ranks on a node have so many bytes of tiles, with what MPI
-    keeps for itself. Too much rather than too little: what does not fit is no error there, but a
-    SIGBUS.
+def windows_bytes(shared: list[int]) -> int:
+    """Shared memory of one case whose ranks on a node have so many bytes of tiles and inboxes, with
+    what MPI keeps for itself. Too much rather than too little: what does not fit is no error there,
+    but a SIGBUS.
 
     Examples
     --------
     >>> windows_bytes([4096, 4096]) // mmap.PAGESIZE
-    26
+    42
     """
-    pages = [-(-each // mmap.PAGESIZE) + _WINDOWS * _PAGES_BESIDE for each in tiles]
+    pages = [-(-each // mmap.PAGESIZE) + _WINDOWS * _PAGES_BESIDE for each in shared]
     return sum(pages) * mmap.PAGESIZE
 
 

@@ -314,19 +314,28 @@ def _pools() -> threadpoolctl.ThreadpoolController:
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes one rank is going to hold: its tiles (in windows), its arena, and what the roof and the
-    baseline need of their own."""
+    """Bytes one rank is going to hold: its tiles (in windows), its arena, its inboxes included, and
+    what the roof and the baseline need of their own; ``inboxes`` are those of both, in windows."""
 
     tiles: int
     arena: int
     beside: int
+    inboxes: int = 0
 
     @classmethod
-    def of(cls, problem: Problem, rank: int, roof: bool, arena: int = 0, baseline: int = 0) -> Need:
+    def of(
+        cls,
+        problem: Problem,
+        rank: int,
+        roof: bool,
+        arena: int = 0,
+        baseline: int = 0,
+        inboxes: int = 0,
+    ) -> Need:
         """What a case needs on one rank; ``baseline`` is the arena of the baseline."""
         local = map(operator.mul, problem.roof_sizes(), problem.itemsizes.values())
         tiles = sum(problem.tile_bytes(rank).values())
-        return cls(tiles, arena, baseline + (sum(local) if roof else 0))
+        return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
 
     @property
     def total(self) -> int:
@@ -389,11 +398,11 @@ def _check_node(
     """Raise if the ranks of one node need more than it has, or may give."""
     ranks = len(needs)
     total = sum(need.total for need in needs)
-    windows = windows_bytes([need.tiles for need in needs])
+    windows = windows_bytes([need.tiles + need.inboxes for need in needs])
     if ranks > 1 and shared is not None and windows > shared:
         raise OutOfMemory(
-            f"the tiles of the {ranks} ranks on {host} need {format_bytes(windows)} of shared "
-            f"memory (with what MPI adds), {SHARED_MEMORY} has "
+            f"tiles and inboxes of the {ranks} ranks on {host} need {format_bytes(windows)} of "
+            f"shared memory (with what MPI adds), {SHARED_MEMORY} has "
             f"{format_bytes(shared)} free: {format_bytes(windows - shared)} are missing. Enlarge "
             f"{SHARED_MEMORY}, or use "
             "more nodes or smaller matrices."

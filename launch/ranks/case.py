@@ -56,6 +56,7 @@ from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
 from drbench.plan.loads import balance
 from drbench.plan.schedule import pool_bytes
+from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
@@ -74,7 +75,7 @@ from launch.cases.case import (
 )
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
-from launch.host.files import check_csv, check_output, hand_over
+from launch.host.files import check_csv, check_output, hand_over, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
@@ -114,11 +115,26 @@ def run_here(
 
         require_gpu()
     found = peaks_here(comm, case) if peaks is None else {}
-    record = run_case(case, comm)
+    timelines: list[str] = []
+    record = run_case(case, comm, timelines=timelines)
     found = {dtype: peak.raised(record) for dtype, peak in found.items()}
     record = with_peak(record, peaks or found)
     everywhere(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
+    if case.trace:  # if it cannot be written, the result has been said at least
+        everywhere(comm, lambda: write_timeline(case, timelines))
     return EXIT_CODES[record.status]
+
+
+def write_timeline(case: Case, timelines: list[str]) -> None:
+    """Write what :func:`run_case` gave rank 0; other ranks have nothing to write.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be written.
+    """
+    for text in timelines:
+        write_output("--timeline", str(case.trace), text)
 
 
 def _check_outputs(csv_path: str | None, trace: str | None) -> None:
@@ -163,12 +179,14 @@ def run_case(
     topology: Topology | None = None,
     mem_limit: int | None = None,
     roofs: dict | None = None,
+    timelines: list[str] | None = None,
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
 
     ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in
     bytes, that the ranks of a node may need together. ``roofs`` keeps the local shapes of the roof
-    from case to case, so that equal problems have the same and it is looked for once.
+    from case to case, so that equal problems have the same and it is looked for once. The text of
+    the timeline, if the case asks for one, is appended to ``timelines`` on rank 0.
 
     Raises
     ------
@@ -188,7 +206,7 @@ def run_case(
             if case.algorithm in PEERS:
                 verdict = _run_peer(case, topology, keys, mem_limit, roofs)
             else:
-                verdict = _run(case, topology, keys, mem_limit, roofs)
+                verdict = _run(case, topology, keys, mem_limit, roofs, timelines)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -206,7 +224,12 @@ def run_case(
 
 
 def _run(
-    case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
+    case: Case,
+    topology: Topology,
+    keys: dict,
+    mem_limit: int | None,
+    roofs: dict | None,
+    timelines: list[str] | None,
 ) -> Verification:
     """Run a case of ours; fills in the columns of its record."""
     check_case(case)
@@ -227,7 +250,11 @@ def _run(
                 case, topology, problem, asked, backend.nodes
             )
             keys.update(settled_keys(case, settled))
-            need = Need.of(problem, comm.rank, case.roof, pool, other_pool)
+            inboxes = sum(
+                inbox_bytes(each, each.element_types(problem.itemsizes))
+                for each in filter(None, (trace, baseline))
+            )
+            need = Need.of(problem, comm.rank, case.roof, pool, other_pool, inboxes)
             try:
                 check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
                 break
@@ -267,8 +294,8 @@ def _run(
                         backend.core_due,
                         roofs,
                     )
-                if case.trace:
-                    _write_trace(case.trace, executor, comm, keys)
+                if case.trace and timelines is not None:
+                    timelines += _timeline(executor, comm, keys)
             verdict = Verification()
             if case.check:
                 copies = problem.c.partition.copies() if settled.get("replicate_result") else [0]
@@ -397,8 +424,8 @@ def _run_peer(
     return verdict
 
 
-def _write_trace(path: str, executor, comm, keys: dict) -> None:
-    """One more repeat, with the times of every step of every rank written to a file."""
+def _timeline(executor, comm, keys: dict) -> list[str]:
+    """One more repeat, with the times of every step of every rank: on rank 0 its text."""
     executor.spoil()
     executor.timeline = []
     comm.Barrier()
@@ -406,10 +433,10 @@ def _write_trace(path: str, executor, comm, keys: dict) -> None:
     executor.run()
     found = comm.gather(events_of(executor.trace, executor.timeline, zero))
     executor.timeline = None
-    if comm.rank == 0:
-        about = {name: keys.get(name) for name in TOLD}
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(chrome_trace((event for events in found for event in events), about))
+    if comm.rank:
+        return []
+    about = {name: keys.get(name) for name in TOLD}
+    return [chrome_trace((event for events in found for event in events), about)]
 
 
 def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, roofs) -> dict:

@@ -22,7 +22,7 @@ from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
-from .case import everyone_is_here, run_case, world
+from .case import everyone_is_here, run_case, world, write_timeline
 from .peak import measured
 
 
@@ -60,9 +60,9 @@ def serve() -> int:
                 say({"peak": measured(comm, **order["peak"])})
                 continue
             say({"start": order["index"]})
-            case = Case(**order["case"])
+            case, timelines = Case(**order["case"]), []
             try:
-                record = run_case(case, comm, topology, order.get("mem_limit"), roofs)
+                record = run_case(case, comm, topology, order.get("mem_limit"), roofs, timelines)
             except UsageError as error:
                 if not everyone_is_here(comm):
                     _fail(comm, error)
@@ -71,6 +71,10 @@ def serve() -> int:
                 Exception
             ) as error:  # it may have struck this rank alone: only a fresh start is safe
                 _fail(comm, error)
+            try:
+                write_timeline(case, timelines)
+            except UsageError as error:  # the record counts
+                sys.stderr.write(f"drbench: {error}\n")
             say({"done": order["index"], "record": record.to_row()})
 
 

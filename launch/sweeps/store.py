@@ -111,6 +111,7 @@ class Store:
             If the folder holds results of another sweep, of none but other cases (unless to
             ``renew`` them is what was asked for), or a file that is not one of ours.
         """
+        self._is_there(self.folder / "log.txt")
         self._refuse_another(name)
         records = self._read(self.records_path)
         if keep:
@@ -195,8 +196,9 @@ class Store:
 
     def _refuse_another(self, name: str) -> None:
         path = self.folder / "sweep.json"
+        there = self._is_there(path)
         try:
-            text = path.read_text() if path.exists() else "{}"
+            text = path.read_text() if there else "{}"
             try:
                 found = json.loads(text)
             except ValueError:  # cut off by a crash: the rows say what was done
@@ -235,8 +237,17 @@ class Store:
             f"{path.name}, those cases run again"
         )
 
+    def _is_there(self, path: Path) -> bool:
+        """Whether there is such a file; a pipe would keep its reader waiting."""
+        if path.exists() and not path.is_file():
+            raise UsageError(
+                f"{path.name} in {self.folder} is no file. Use another --out, or --fresh to move "
+                "it aside."
+            )
+        return path.exists()
+
     def _read(self, path: Path) -> list[Record]:
-        if not path.exists():
+        if not self._is_there(path):
             return []
         try:
             with warnings.catch_warnings(record=True) as warned:
@@ -266,7 +277,7 @@ class Store:
         )
 
     def _journal(self) -> list[str]:
-        if not self.journal_path.exists():
+        if not self._is_there(self.journal_path):
             return []
         text = self.journal_path.read_bytes().decode("utf-8", "replace")
         if text and not text.endswith(

@@ -95,7 +95,8 @@ def left_to_run(request: SweepRequest) -> list[Case]:
     _, launcher, pairs = plan_cases(request)
     path = Path(request.out) / "records.csv"
     try:
-        done = {record.case for record in read_csv(path)} if not request.fresh else set()
+        kept = path.is_file() and not request.fresh  # a pipe would keep its reader waiting
+        done = {record.case for record in read_csv(path)} if kept else set()
     except (OSError, RecordError):
         done = set()  # none, or one that is refused when it is opened
     todo = [case for name, case in part_of(pairs, request.part) if name not in done]

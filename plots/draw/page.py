@@ -55,10 +55,13 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
     with matplotlib.rc_context(RC):
         for suffix in formats:
             path = base.with_name(base.name + suffix)
-            if suffix == TEXT:
-                path.write_text(tell(picture), encoding="utf-8")
-            else:
-                picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
+            try:
+                if suffix == TEXT:
+                    path.write_text(tell(picture), encoding="utf-8")
+                else:
+                    picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
+            except OSError as error:  # of a full disk there is no name in it
+                raise OSError(error.errno, error.strerror, str(path)) from None
             paths.append(path)
     return tuple(paths)
 

@@ -167,7 +167,7 @@ def csv_files(path: str | os.PathLike) -> list[Path]:
     if not path.is_dir():
         return [path]
     found = [each / _RECORDS for each in (path, *parts(path)) if (each / _RECORDS).is_file()]
-    found = found or sorted(path.glob("*.csv"))
+    found = found or sorted(each for each in path.glob("*.csv") if each.is_file())
     if not found:
         raise ValueError(
             f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."

@@ -3,7 +3,9 @@ elements one by one."""
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
+import drbench
 from algorithms.universal.choice import busiest_rank
 from algorithms.universal.slicing import slices
 from drbench.errors import UsageError
@@ -137,10 +139,24 @@ def test_the_busiest_rank_moves_what_its_products_touch_elsewhere(stationary):
         assert busiest_rank(problem, stationary) == most
 
 
+@pytest.mark.parametrize("kind", [">f4", ">f8"])
+def test_arrays_of_the_other_byte_order_are_refused_on_one_rank_too(kind):
+    with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        for make in (
+            lambda: ctx.from_global(np.eye(2, dtype=kind)),
+            lambda: ctx.wrap(np.eye(2, dtype=kind), "row", (2, 2)),
+            lambda: ctx.empty((2, 2), "row", kind),
+            lambda: ctx.zeros((2, 2), "row", np.dtype(kind)),
+        ):
+            with pytest.raises(UsageError, match="byte order, got '>f.'. Convert the array first"):
+                make()
+
+
 def test_equal_requests_give_one_spec_and_bad_ones_a_line():
     specs = Specs(4, 1)
     one = specs.of((8, 8), "row", "float32")
     assert specs.of([8, 8], "row", np.float32) is one and specs.of((8, 8), one, "f4") is one
+    assert specs.of((np.int64(8), 8), "row", "float32") is one
     assert one.T.T is one and one.T.shape == (8, 8) and specs.of((8, 8), "row", "f8") is not one
     for shape, layout, dtype, said in (
         ((8, 8), "rows", "f4", "did you mean row"),
@@ -151,6 +167,9 @@ def test_equal_requests_give_one_spec_and_bad_ones_a_line():
         ((8, 8), partition("row", (8, 8), 2), "f4", "on 2 ranks"),
         ((8,), "row", "f4", "two extents"),
         ((8, "8"), "row", "f4", "two extents"),
+        ((8.0, 8), "row", "float32", "two extents"),  # equal to a request that was granted
+        ((8, 8), "row", ">f4", "this machine's byte order, got '>f4'"),
+        ((8, 8), "row", np.dtype(">f8"), "this machine's byte order, got '>f8'"),
         ((8, 8), 7, "f4", "a layout is a text or a Partition, got int"),
         ((8, -1), "row", "f4", "layout 'row' of"),
     ):

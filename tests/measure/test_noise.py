@@ -57,6 +57,14 @@ def test_the_ranks_are_the_innermost_that_hold_the_median_with_95_percent(sample
     assert (samples >= FEWEST) == bool(fitting)
 
 
+@pytest.mark.parametrize("samples", [1023, 1024, 1100, 5000, 20000])
+def test_thousands_of_samples_have_the_ranks_of_the_normal_distribution(samples):
+    """Rows of one case are merged: 2 to the power of the samples is no float then."""
+    low, high = median_ranks(samples)
+    assert low + high == samples - 1
+    assert low == pytest.approx(samples / 2 - 1.96 * (samples / 4) ** 0.5, abs=1.5)
+
+
 @pytest.mark.parametrize("spread", SPREADS)
 @settings(max_examples=8, deadline=None)
 @given(samples=st.integers(FEWEST, MOST_REPEATS), seed=st.integers(0, 99))

@@ -61,7 +61,7 @@ def test_one_residual_says_nothing_and_wrong_ones_are_refused():
     with pytest.raises(CaseFailed, match="at least 2"):
         spread([1.0])
     for wrong in ([1.0], [1.0, 0.0]):
-        with pytest.raises(UsageError, match="residuals.any must be two or more"):
+        with pytest.raises(UsageError, match="residuals.any must be (two or more|a number from)"):
             Machine.from_dict(SECTION | {"residuals": {"any": wrong}})
 
 

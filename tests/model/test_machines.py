@@ -2,11 +2,14 @@
 
 import re
 import tomllib
+from copy import deepcopy
 from fnmatch import fnmatch
+from functools import reduce
 from itertools import product
 from pathlib import Path
 
 import pytest
+import tomlkit
 
 from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
@@ -295,10 +298,16 @@ def test_a_link_is_not_faster_than_what_it_goes_through():
     "section, says",
     [
         ({}, "needs peak_flops"),
-        ({"compute": {"peak_flops": -1}}, "at least 0"),
+        (
+            {"compute": {"peak_flops": -1}},
+            "model.compute.peak_flops must be a number from 0.001 to",
+        ),
         ({"compute": {"peak_flops": 1, "sustained": 2}}, "sustained"),
         ({"compute": {"peak_flops": 1}, "speed": 3}, "no constant 'speed'"),
-        ({"compute": {"peak_flops": 1}, "links": {"x": {"bandwidth_bytes_per_s": 0}}}, "above 0"),
+        (
+            {"compute": {"peak_flops": 1}, "links": {"x": {"bandwidth_bytes_per_s": 0}}},
+            "of at least 0.001",
+        ),
         ({"compute": {"peak_flops": 1}, "links": {"x": 3}}, "must be a table"),
         (
             {
@@ -321,6 +330,128 @@ def test_a_link_is_not_faster_than_what_it_goes_through():
 def test_a_model_that_makes_no_sense_is_refused_with_its_place(section, says):
     with pytest.raises(UsageError, match=says):
         Machine.from_dict(section)
+
+
+#: A machine file that makes sense, with every table there is.
+SENSIBLE = {
+    "name": "toy",
+    "compute": {
+        "peak_flops": 1e12,
+        "units": 4,
+        "tiles": [[64, 64], [32, 32]],
+        "functions": {"gelu": 1e-9},
+    },
+    "dtypes": {"float64": {"peak_flops": 5e11}},
+    "links": {
+        "wire": {"bandwidth_bytes_per_s": 1e9, "within": 4},
+        "nic": {"bandwidth_bytes_per_s": 1e8, "through": ["wire"], "lane": "nic"},
+    },
+    "transports": {"rma": {"bandwidth_bytes_per_s": 1e9}},
+    "collectives": {"allgather": {"node": 2, "shape": "ring", "both_ways": True}},
+    "assumed": ["compute.peak_flops"],
+    "calibrated": {"ranks": 2, "m": [8, 2048], "date": "2026-11-23", "dtypes": ["float32"]},
+    "residuals": {"any": [1.0, 1.1]},
+}
+#: Values that are no number of the kind that any constant has.
+_NONE = ("x", True, [], {}, float("nan"), -1, 1e308, -float("inf"), 1 << 200)
+_WHOLE = (*_NONE, 1.5, 2147483648, 4294967296)
+#: Constants, and values that their descriptions forbid.
+HOSTILE = {
+    "name": (5, ["x"], "a\nb"),
+    "compute": (5, "x", []),
+    "compute.peak_flops": (*_NONE, 0, 5e-324, 1e-308, float("inf")),
+    "compute.peak_measured": (1, "no"),
+    "compute.sustained": (*_NONE, 0, 1.5),
+    "compute.units": (*_WHOLE, 0, 2147483647, float("inf")),
+    "compute.tiles": ("ab", 5, [], [[]], [[0, 0]], [[-1, 64]], [[64]], [[1e308, 64]], [[True, 1]]),
+    "compute.splits": ([], [0], [-1], ["x"], [1.5], 1, [2, 4]),
+    "compute.edge": (*_NONE, -1e9, float("inf")),
+    "compute.k_ramp": (*_NONE, -64, float("inf")),
+    "compute.k_block": (*_NONE, 0),
+    "compute.memory_bytes_per_s": (*_NONE, 0, 5e-324),
+    "compute.unit_bytes_per_s": (*_NONE, 0),
+    "compute.launch_s": (*_NONE, float("inf")),
+    "compute.pack_s": (0.0, "abc", [0.0, 0.0], [0.0, 0.0, "x"], [0.0, 0.0, -1.0]),
+    "compute.turn_s": (0.0, [0.0], [0.0, float("inf")]),
+    "compute.functions": (5, [], {"gelu": -1}, {"gelu": "x"}, {"gelu": float("inf")}),
+    "compute._known": ({},),
+    "dtypes": (5, "x"),
+    "dtypes.float64": (5, {}, {"peak_flops": "x"}),
+    "links": (5, []),
+    "links.wire": (5, []),
+    "links.wire.name": ("nic",),
+    "links.wire.bandwidth_bytes_per_s": ("x", True, [], float("nan"), -1, 0, 5e-324),
+    "links.wire.carries_bytes_per_s": (*_NONE, float("inf")),
+    "links.wire.latency_s": (*_NONE, float("inf")),
+    "links.wire.within": _WHOLE,
+    "links.wire.rails": _WHOLE,
+    "links.wire.node": (*_WHOLE, 0),
+    "links.wire.shared": ("all", 5, []),
+    "links.wire.lane": ("nix", 5),
+    "links.wire.reads_in_place": (1, "no"),
+    "links.wire.core_bytes_per_s": (*_NONE, 0),
+    "links.nic.through": ("wire", "l", 5, [5], ["wire", "x"]),
+    "transports": (5, {"rmaa": {"bandwidth_bytes_per_s": 1e9}}, {"rma": 5}, {"rma": {}}),
+    "collectives": (5, {"gather": {}}, {"allgather": 5}),
+    "collectives.allgather.launch_s": (*_NONE, float("inf")),
+    "collectives.allgather.bandwidth_bytes_per_s": (*_NONE, 0),
+    "collectives.allgather.node": _WHOLE,
+    "collectives.allgather.both_ways": (1, "no"),
+    "collectives.allgather.shape": ("star", 5),
+    "torus": (4, [0, 4], [-2, -2], [1e9, 1e9], [4], [4, 4, 4], [True, 4], False),
+    "devices": (*_NONE, 0, 1.5),
+    "memory_bytes": (*_NONE, 0),
+    "transfer_slowdown": (*_NONE, float("inf")),
+    "accumulate_efficiency": (*_NONE, 0, float("inf")),
+    "pull_efficiency": (*_NONE, 0),
+    "fence_s": (*_NONE, float("inf")),
+    "copy_engines": _WHOLE,
+    "copy_streams": _WHOLE,
+    "copy_engine_bytes_per_s": (*_NONE, 0),
+    "side_units": (*_WHOLE, 4),
+    "packets": (*_WHOLE, 0, -3),
+    "memory_shared": (1, "no"),
+    "arbitration": (5, "lottery"),
+    "dtype": (5, "half"),
+    "assumed": (5, "x", [5], ["x"], ["links.x.latency_s"], ["name"], ["compute.tiles"], ["links"]),
+    "calibrated": (5, {"ranks": 0}, {"m": 5}, {"m": [1]}, {"date": 5}, {"when": "x"}),
+    "residuals": (5, {"any": 5}, {"any": [1.0]}, {"any": [1, 0]}, {"gpu": [1.0, 1.0]}),
+    "sources": ({}, 5),
+}
+
+
+def test_a_sensible_file_is_taken(tmp_path):
+    assert Machine.load(_file(tmp_path, SENSIBLE)).links[0].within == 4
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_a_value_that_its_description_forbids_is_refused_in_one_line_that_names_it(tmp_path, path):
+    for value in HOSTILE[path]:
+        section = deepcopy(SENSIBLE)
+        *tables, last = path.split(".")
+        reduce(dict.__getitem__, tables, section)[last] = value
+        with pytest.raises(UsageError) as error:
+            raise_taken(Machine.load(_file(tmp_path, section)), value)
+        said = str(error.value)
+        assert "\n" not in said and last in said and len(said) < 500, (value, said)
+
+
+def raise_taken(machine, value):
+    raise AssertionError(f"{value!r} was taken")
+
+
+def _file(folder, section):
+    path = folder / "machine.toml"
+    path.write_text(tomlkit.dumps({"model": section}))
+    return path
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = 1" + "0" * 5000, "x = \x00"])
+def test_a_file_that_cannot_be_read_as_toml_is_refused_in_one_line(tmp_path, text):
+    path = tmp_path / "machine.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is no TOML"):
+        Machine.load(path)
 
 
 def test_a_transport_without_a_model_is_refused():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from any_simulations import DEPTHS, any_simulation
 
+from algorithms import get_algorithm
 from drbench.common import PHASES
 from drbench.errors import CaseFailed, MissingError, UsageError
 from drbench.model.gemm import Compute
@@ -236,6 +237,22 @@ def test_predictions_do_not_depend_on_the_loop(compiled, monkeypatch, machine):
         phases = [getattr(record, f"phase_{name}_s") for name in PHASES]
         found.append((record.best_s, record.steps, record.get_bytes, *phases))
     assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("units, tile", [(2**31 - 1, 64), (2**20, 32), (4, 1)])
+def test_numbers_beyond_an_int32_are_simulated_like_any(both, units, tile):
+    """So many workers, or so many tiles of a part: sums of the former once overflowed, and what
+    was written then lay behind its memory."""
+    compute = Compute(1e12, units=units, tiles=((tile, tile), (tile, 1)), launch_s=1e-6)
+    machine = Machine("t", compute, (Link("wire", 1e9),))
+    size = 1024 if tile > 1 else 1 << 18
+    problem = Problem(size, size, 64, 4, "row", "column", "column")
+    rows = get_algorithm("ag_gemm")
+    options = rows.settle(problem, True, tile=size // 4)
+    traces = [rows.trace(problem, rank, **options) for rank in range(4)]
+    expected, found = both(traces, machine, 1)
+    assert found.time_s == pytest.approx(expected.time_s, rel=1e-9)
+    assert found.phases == pytest.approx(expected.phases, rel=1e-9, abs=1e-12)
 
 
 def test_without_it_the_python_loop_runs_unless_the_compiled_one_is_asked_for(

@@ -100,6 +100,12 @@ SAID = {
     "beta of one": "UsageError ranks multiply with different factors: rank 0 alpha=0.1 beta=2.0, "
     "rank 1 alpha=0.1 beta=1.0, in multiply(C += A·B: 4x6 float32 row, ",
     "root text": "UsageError root must be a rank from 0 to 1, got '0'.",
+    "root True": "UsageError root must be a rank from 0 to 1, got True.",
+    "byte order": "UsageError dtype must have this machine's byte order, got '>f4'. Convert the",
+    "byte order wrapped": "UsageError dtype must have this machine's byte order, got '>f8'. Conv",
+    "byte order empty": "UsageError dtype must have this machine's byte order, got '>f8'. Conv",
+    "float extents": "UsageError a matrix has two extents, got shape (4.0, 6).",
+    "equal values": "no error",
     "comm": "UsageError comm must be a communicator of mpi4py, got str.",
     "no comm": "UsageError comm must be a communicator of mpi4py, got COMM_NULL.",
     "blas": "UsageError blas must be auto or an object with a method gemm, got 'mkl'.",

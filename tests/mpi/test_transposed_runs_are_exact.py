@@ -115,6 +115,18 @@ def test_every_form_is_exact_on_every_transport(mpirun, dealt, p, situation):
     exact(mpirun, p, situation, dealt(universal(p, situation), turn, 7))
 
 
+@pytest.mark.parametrize("situation", ["direct", "rma"])
+def test_grids_that_leave_ranks_out_take_every_form(mpirun, situation):
+    """A transposed grid of fewer ranks than there are has no text form; that ended the ranks."""
+    cases = [
+        {"m": 6, "n": 7, "k": 8, "iters": 1, "warmup": 0, "transpose": transpose}
+        | dict.fromkeys("abc", grid)
+        for transpose in TRANSPOSES[1:]
+        for grid in ("grid:1x1x2", "grid:2x1x1", "grid:1x2x1")
+    ]
+    exact(mpirun, 3, situation, cases)
+
+
 @pytest.mark.parametrize("p, situation", RUNS[:4])
 def test_every_algorithm_takes_every_form(mpirun, dealt, p, situation):
     turn = RUNS.index((p, situation))

@@ -1,10 +1,11 @@
 """Process grids against numbering the cells one by one."""
 
 from itertools import product
+from math import prod
 
 import pytest
 
-from partitions import LayoutError, ProcessGrid, divisors, near_square
+from partitions import LayoutError, ProcessGrid, divisors, near_square, partition
 
 SHAPES = list(product([1, 2, 3, 5], [1, 2, 4]))
 
@@ -53,3 +54,25 @@ def test_what_is_off_the_grid_is_refused_in_one_line_with_the_way_out(call, way_
     with pytest.raises(LayoutError) as caught:
         call()
     assert way_out in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("role", "ABC")
+@pytest.mark.parametrize("grid", [(1, 1, 2), (2, 1, 2), (1, 2, 1), (2, 2, 1), (3, 1, 1)])
+def test_a_transposed_grid_holds_each_element_where_the_grid_does(role, grid):
+    """Also where ranks are left out, so that neither tiles nor placements say it."""
+    text = "grid:{}x{}x{}".format(*grid)
+    for nprocs in range(prod(grid), prod(grid) + 3):
+        found = partition(text, (6, 4), nprocs, role=role)
+        turned = found.transposed()
+        assert turned.transposed() == found and turned.text
+        for rank in range(nprocs):
+            here, there = (
+                {(i, j) for idx in p.tiles_of(rank) for i, j in elements(p, idx)}
+                for p in (found, turned)
+            )
+            assert there == {(j, i) for i, j in here}
+
+
+def elements(p, idx):
+    rows, cols = p.tile_bounds(idx)
+    return product(range(rows.start, rows.stop), range(cols.start, cols.stop))

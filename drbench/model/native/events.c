@@ -187,6 +187,15 @@ static void *room_for(State *s, int64_t count, size_t size)
 
 #define ROOM(where, count) ((where) = room_for(s, (count), sizeof *(where)))
 
+/* A sum that tables count with: memory does not suffice where it is beyond int32. */
+static int32_t counted(State *s, int64_t sum)
+{
+    if (sum <= INT32_MAX)
+        return (int32_t)sum;
+    s->failed = 1;
+    return 0;
+}
+
 /* -- events: a heap by time, those of one time in the order they were made */
 
 static int before(const Event *x, const Event *y)
@@ -316,8 +325,8 @@ static void look_ahead(State *s, Rank *r, int32_t *unfinished_room, int32_t *seg
     r->counts = count + 1;
     r->unfinished0 = *unfinished_room;
     r->segment0 = *segment_room;
-    *unfinished_room += count + 1;
-    *segment_room += fences + 1;
+    *unfinished_room = counted(s, (int64_t)*unfinished_room + count + 1);
+    *segment_room = counted(s, (int64_t)*segment_room + fences + 1);
 }
 
 static int needs_all_inputs(const Simulation *in, int32_t t)
@@ -1439,7 +1448,8 @@ static void prepare_groups(State *s)
     int32_t steps = in->first[in->ranks], any = 0, workers = 0, *most;
     ROOM(s->seat_head, in->seats), ROOM(s->seat_tail, in->seats), ROOM(s->seat_next, in->seats);
     ROOM(s->seat_count, in->seats), ROOM(s->way_free, in->ways);
-    ROOM(s->meeting0, in->groups + 1), ROOM(s->place0, in->groups + 1), ROOM(most, in->groups);
+    ROOM(s->meeting0, (int64_t)in->groups + 1), ROOM(s->place0, (int64_t)in->groups + 1);
+    ROOM(most, in->groups);
     if (s->failed)
         return;
     for (int32_t t = 0; t < steps; t++) {
@@ -1457,9 +1467,12 @@ static void prepare_groups(State *s)
         s->seat_count[seat] = 0;
     }
     for (int32_t group = 0; group < in->groups; group++) {
-        s->meeting0[group + 1] = s->meeting0[group] + most[group];
-        s->place0[group + 1] = s->place0[group] + most[group] * in->sizes[group];
+        int64_t places = (int64_t)most[group] * in->sizes[group];
+        s->meeting0[group + 1] = counted(s, (int64_t)s->meeting0[group] + most[group]);
+        s->place0[group + 1] = counted(s, s->place0[group] + places);
     }
+    if (s->failed)
+        return;
     ROOM(s->comers, s->meeting0[in->groups]);
     ROOM(s->came, s->place0[in->groups]), ROOM(s->seated, s->place0[in->groups]);
     if (any) {
@@ -1467,7 +1480,7 @@ static void prepare_groups(State *s)
         ROOM(s->halves, steps), ROOM(s->over, steps);
     }
     for (int32_t each = 0; workers && each < in->ranks; each++)
-        ROOM(s->rank[each].free, workers + 1);
+        ROOM(s->rank[each].free, (int64_t)workers + 1);
 }
 
 static void prepare(State *s)
@@ -1477,7 +1490,7 @@ static void prepare(State *s)
     ROOM(s->rank, ranks), ROOM(s->arrived, ranks), ROOM(s->engine_taken, ranks);
     ROOM(s->engine_head, ranks), ROOM(s->engine_tail, ranks);
     ROOM(s->rank_of, steps), ROOM(s->before, steps), ROOM(s->fences, steps);
-    ROOM(s->missing, steps), ROOM(s->taker0, steps + 2), ROOM(s->takers, in->input0[steps]);
+    ROOM(s->missing, steps), ROOM(s->taker0, (int64_t)steps + 2), ROOM(s->takers, in->input0[steps]);
     ROOM(s->comm, steps), ROOM(s->waiting, steps), ROOM(s->compute, steps);
     ROOM(s->out, steps), ROOM(s->done, steps), ROOM(s->exposed, steps);
     ROOM(s->moves, steps), ROOM(s->is_held, steps), ROOM(s->next, steps);
@@ -1491,10 +1504,11 @@ static void prepare(State *s)
     for (int32_t value = 0; value < in->values; value++)
         s->waits[value] = -1;
     if (in->fair) {
-        ROOM(s->node0, steps + 1);
+        ROOM(s->node0, (int64_t)steps + 1);
         for (int32_t t = 0; t < steps && !s->failed; t++) {
             s->node0[t] = nodes;
-            nodes += in->resource0[in->row[t] + 1] - in->resource0[in->row[t]];
+            int32_t taken = in->resource0[in->row[t] + 1] - in->resource0[in->row[t]];
+            nodes = counted(s, (int64_t)nodes + taken);
         }
         ROOM(s->node_next, nodes), ROOM(s->node_prev, nodes), ROOM(s->node_step, nodes);
         ROOM(s->left, steps), ROOM(s->speed, steps), ROOM(s->since, steps);
@@ -1502,7 +1516,7 @@ static void prepare(State *s)
         ROOM(s->most, steps);
         ROOM(s->wanted, links), ROOM(s->head, links), ROOM(s->tail, links);
         ROOM(s->users_on, links), ROOM(s->is_changed, links), ROOM(s->is_queued, links);
-        ROOM(s->changed, links), ROOM(s->queue, links + 1), ROOM(s->level, links);
+        ROOM(s->changed, links), ROOM(s->queue, (int64_t)links + 1), ROOM(s->level, links);
         for (int32_t link = 0; link < links && !s->failed; link++)
             s->level[link] = INFINITY;
         for (int32_t t = 0; t < steps && !s->failed; t++) {
@@ -1511,7 +1525,7 @@ static void prepare(State *s)
                 s->node_step[node] = t;
         }
     } else {
-        ROOM(s->busy, links), ROOM(s->crowd, links), ROOM(s->fronts, links + 1);
+        ROOM(s->busy, links), ROOM(s->crowd, links), ROOM(s->fronts, (int64_t)links + 1);
     }
     if (s->failed)
         return;

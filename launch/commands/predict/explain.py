@@ -7,7 +7,7 @@ import click
 
 from drbench import __version__
 from drbench.errors import UsageError
-from launch.host.files import check_output
+from launch.host.files import check_output, write_output
 
 from ..options import (
     ARBITRATION,
@@ -92,10 +92,7 @@ def explain(context, save, beside, **values):
     if beside is not None:
         cases.append(_told(_beside(context, values, beside)))
     page = explained_page(cases, __version__)
-    try:
-        Path(save).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--save {save}: {error.strerror}. Use a file that can be made.") from None
+    write_output("--save", save, page)
     names = " beside ".join(case["name"] for case in cases)
     click.echo(f"{names}: {save}, {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
 

@@ -9,7 +9,7 @@ import click
 
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
-from launch.host.files import check_csv, check_output, hand_over, made_folder
+from launch.host.files import check_csv, check_output, hand_over, made_folder, write_output
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.host.units import plural
 
@@ -285,13 +285,8 @@ def _one(machine, ranks, transport, csv_path, files, as_json, values) -> int:
     record = with_interval(record, case, machine, ranks)
     code = hand_over(record, csv_path, as_json)
     if timeline and found:
-        try:
-            about = {name: getattr(record, name) for name in TOLD}
-            Path(timeline).write_text(chrome_trace(found.timeline, about), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(
-                f"--timeline {timeline}: {error.strerror}. Use a file that can be made."
-            ) from None
+        about = {name: getattr(record, name) for name in TOLD}
+        write_output("--timeline", timeline, chrome_trace(found.timeline, about))
     if (goal or chakra) and found:
         _write_programs(goal, chakra, case, machine, ranks, found.timeline)
     return code

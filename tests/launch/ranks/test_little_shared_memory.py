@@ -10,21 +10,39 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 
-@pytest.mark.parametrize("over_kib", [-16, pytest.param(4, marks=pytest.mark.thorough), 12, 256])
+RUN = "run -p 2 --threads 1 --iters 1 --warmup 0 --no-roof --json"
+#: Three matrices of 256 KiB; and a push for each tile of C, whose slots (256 KiB in all) are in
+#: the inboxes.
+TILES = f"{RUN} -m 256 -n 256 -k 256 --a row --b column --c block --stationary C", 3 * 256
+INBOXES = f"{RUN} -m 256 -n 256 -k 256 --algorithm gemm_rs --budget 0", 3 * 256 + 256
+
+
+@pytest.mark.parametrize(
+    "of, over_kib",
+    [
+        (TILES, -16),
+        pytest.param(TILES, 4, marks=pytest.mark.thorough),
+        (TILES, 12),
+        (TILES, 256),
+        (INBOXES, -100),
+        (INBOXES, 256),
+    ],
+)
 def test_shared_memory_that_just_does_not_suffice_is_said_not_struck(
-    process, mpich, tmp_path, over_kib
+    process, mpich, tmp_path, of, over_kib
 ):
-    """Tiles alone would fit, with what MPI keeps they do not: a rank was killed by SIGBUS."""
+    """Tiles alone would fit, with what MPI keeps and with inboxes they do not: a rank was killed by
+    SIGBUS."""
     shared = "mount -t tmpfs -o size={}k tmpfs /dev/shm && exec "
     inside = ["unshare", "--mount", "sh", "-c"]
     if not shutil.which("unshare") or process(*inside, f"{shared.format(64)}true").returncode:
         pytest.skip("/dev/shm of another size cannot be made here (needs root and unshare)")
-    run = "run -p 2 -m 256 -n 256 -k 256 --threads 1 --iters 1 --warmup 0 --no-roof --json"
-    ask = f"{sys.executable} -m drbench {run} --a row --b column --c block --stationary C"
+    run, kib = of
+    ask = f"{sys.executable} -m drbench {run}"
     small = process(*inside, shared.format(2600) + ask)  # too small: what has MPI taken by then?
     free = re.search(r"has ([\d.]+) ([KM]iB) free", json.loads(small.stdout)["reason"])
     taken = 2600 - float(free[1]) * {"KiB": 1, "MiB": 1024}[free[2]]
-    size = taken + 3 * 256 + over_kib
+    size = taken + kib + over_kib
     ended = process(*inside, shared.format(int(size)) + ask, timeout=60)
     assert ended.returncode in (0, 6) and ended.stderr == ""
     assert over_kib >= 0 or ended.returncode == 6

@@ -272,3 +272,14 @@ def test_the_cases_that_a_point_of_the_mlp_figures_is_chosen_from_are_neighbours
     points = [(case.m, case.preset) for case in cases]
     changes = sum(before != after for before, after in zip(points, points[1:]))
     assert changes + 1 == len(set(points)) < len(points)
+
+
+def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypatch):
+    """Each range was bounded, their product was not: it had no end."""
+    wide = {"start": 1, "stop": 90000, "step": 1}
+    with pytest.raises(UsageError, match="8099820001 cases .* at most 250000 .* 89999 of m, 89999"):
+        expanded({"m": wide, "n": wide, "k": 8})
+    monkeypatch.setattr("launch.cases.sweep_file._MOST_CASES", 10)
+    blocks = [{"m": [1, 2, 3], "n": [1, 2], "k": k, "preset": "row"} for k in (1, 2)]
+    with pytest.raises(UsageError, match="cases 2: makes 12 cases of the file, at most 10"):
+        expand({"name": "test", "cases": blocks}, 4)

@@ -17,6 +17,7 @@ from launch.cases.case import Case
 from launch.host.environment import describe
 from launch.sweeps.store import Store, case_id, code_version, write_csv
 from launch.sweeps.sweep import SweepRequest, plan_cases
+from plots.select.records import read_records
 
 CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
 IDS = [case_id(case, 2) for case in CASES]
@@ -289,3 +290,13 @@ def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, monkeypatc
     else:
         filled(tmp_path, rows)
         assert len(read_csv(tmp_path / "records.csv")) == 3
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["records.csv", "journal.txt", "sweep.json", "log.txt"])
+def test_a_pipe_in_the_place_of_a_result_file_is_refused_and_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UsageError, match=f"{name} in .* is no file. Use another --out, or --fresh"):
+        opened(tmp_path)
+    with pytest.raises(ValueError, match="holds no CSV file"):
+        read_records([tmp_path])

@@ -269,6 +269,11 @@ def mistakes(comm, ctx, other):
         "part ends": said(lambda: A[:0.5]),
         "factor": said(lambda: multiply(A, B, alpha="two")),
         "root text": said(lambda: A.to_global(root="0")),
+        "root True": said(lambda: A.to_global(root=True)),
+        "byte order": said(lambda: ctx.from_global(np.ones((4, 6), ">f4"), "row")),
+        "byte order wrapped": said(lambda: ctx.wrap(A.local.astype(">f8"), "row", A.shape)),
+        "byte order empty": said(lambda: ctx.empty((4, 6), "row", ">f8")),
+        "float extents": said(lambda: ctx.empty((4.0, 6), "row")),
         "comm": said(lambda: drbench.init("world")),
         "no comm": said(lambda: drbench.init(MPI.COMM_NULL)),
         "blas": said(lambda: drbench.init(comm, "1M", "mkl")),
@@ -279,6 +284,9 @@ def mistakes(comm, ctx, other):
     found["alpha"] = said(lambda: multiply(A, B, C, alpha=1 + rank))
     found["beta of one"] = said(lambda: multiply(A, B, C, alpha=0.1, beta=2 - rank))
     found["full"] = said(lambda: full_on_one(ctx))
+    # equal values in other types or signs are equal: no error
+    zero = multiply(A, B, C, beta=-0.0 if rank else 0.0)
+    found["equal values"] = said(lambda: zero.to_global(root=np.int64(1)))
     # another order of calls
     began = time.monotonic()
     found["order"] = said(lambda: multiply(A, B) if rank else drbench.redistribute(A, "column"))

@@ -1,0 +1,50 @@
+"""Files that cannot be written once the work is done: what was found is shown, and one line says
+which file it was. /dev/full is a disk that is always full."""
+
+import os
+
+import pytest
+from made_up import made_up
+from starting import ROOT
+
+from drbench.measure.record import append_csv
+
+SIZES = ["-m", 32, "-n", 32, "-k", 32, "-p", 2]
+FULL = "No space left on device"
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+
+
+@pytest.fixture
+def records(tmp_path):
+    path = tmp_path / "records.csv"
+    append_csv(path, made_up(status="ok"))
+    return path
+
+
+@pytest.mark.mpi
+def test_a_measurement_is_shown_though_its_timeline_cannot_be_written(drbench):
+    run = ["run", *SIZES, "--iters", 1, "--no-roof", "--threads", 1]
+    ended = drbench(*run, "--timeline", "/dev/full", timeout=60)
+    assert ended.returncode == 2 and "ok, exact" in ended.stdout
+    assert ended.stderr.startswith(f"drbench: --timeline /dev/full: {FULL}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_simulations_and_pages_name_the_file(say, records):
+    for words in (
+        ["simulate", *SIZES, "--machine", "pvc12", "--timeline", "/dev/full"],
+        ["explain", *SIZES, "--save", "/dev/full"],
+        ["report", records, "--save", "/dev/full"],
+        ["compare", records, records, "--csv", "/dev/full"],
+    ):
+        ended = say(*words)
+        assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+        assert f"/dev/full: {FULL}" in ended.stderr
+
+
+def test_a_figure_names_the_file(say, tmp_path):
+    records = ROOT / "results/measured/epyc-2core/exhaustive-p4/records.csv"
+    picture = tmp_path / "best.png"
+    picture.symlink_to("/dev/full")
+    assert f"{picture}: {FULL}" in say("plot", "best", records, "--save", picture).refusal()
