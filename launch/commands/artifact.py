@@ -8,8 +8,10 @@ from pathlib import Path
 from drbench.errors import EXIT_CODES, UsageError
 from launch.host.files import made_folder
 from launch.host.show import console
+from launch.host.units import duration
 from launch.studies.artifact import Check, Place, accept, check_artifact
 from launch.studies.verdicts import counted
+from launch.sweeps.progress import progress_console
 
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
 
@@ -17,13 +19,17 @@ _STYLES = {"PASS": "green", "FAIL": "bold red", "KNOWN": "yellow", "SKIP": "dim"
 
 
 @command()
-@option("--quick", is_flag=True, help="Experiments at 1/64 of the paper's size: ten minutes.")
+@option(
+    "--quick",
+    is_flag=True,
+    help="Three repeats of each case, and only the figures' simulations again: three minutes.",
+)
 @option(
     "--only",
     metavar="NAMES",
-    help="Only checks whose names begin so, as T1,P7. T1 to T4 are the steps, R the committed "
-    "records, X what other machines have, P, M, F and T the papers' claims, S those of "
-    "measurements. A name that a step and a claim have is the step's: claim:T1 is the claim.",
+    help="Only checks whose names begin so, as step1,P7. step1 to step4 are those of the paper's "
+    "artifact, R the committed records, X what needs other packages or hardware, P, M, F and T the "
+    "claims of papers, S those of this suite.",
 )
 @out_option("Folder for records and figures.", default="results/measured/here/artifact")
 @csv_option("Write every check to this file.")
@@ -36,7 +42,7 @@ _STYLES = {"PASS": "green", "FAIL": "bold red", "KNOWN": "yellow", "SKIP": "dim"
     "changed records and the documentation with them.",
 )
 def artifact(quick, only, out, csv_path, as_json, accepts):
-    """Check the artifact: steps T1 to T4, the committed records, and every claim.
+    """Check the artifact: its steps, the committed records, and every claim.
 
     \b
       PASS   as expected
@@ -54,13 +60,15 @@ def artifact(quick, only, out, csv_path, as_json, accepts):
     names = tuple(only.split(",")) if only else ()
     place, say, start = Place(made_folder(out), quick, only=names), console(), time.monotonic()
     found = []
-    for check in check_artifact(place):
+    progress = progress_console(stderr=True)
+    begins = lambda about, left_s: progress.print(f"{about}; {duration(left_s)} left", markup=False)
+    for check in check_artifact(place, begins):
         found.append(check)
         if not as_json:
             _show(say, check)
     if not found:
         raise UsageError(
-            f"--only {only}: no check's name begins so. Names are like T1, R, P7, M, S, claim:T1."
+            f"--only {only}: no check's name begins so. Names are like step1, R, P7, M, S, T1."
         )
     if csv_path:
         with open(csv_path, "w", newline="") as file:

@@ -7,14 +7,19 @@ import subprocess
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.commands.cli import main
 from launch.host.files import ROOT
+from launch.host.kernels import Kernels
+from launch.peers import Availability
 from launch.studies import artifact, measured_claims, slicing_claims
-from launch.studies.artifact import Place, accept, check_artifact
+from launch.studies.artifact import Place, accept, check_artifact, fitting_scale
 from launch.studies.verdicts import Verdict
+from launch.sweeps import estimate
+from launch.sweeps.dry_run import needs
 
 RECORDS = ("R.files", "R.rows", "R.mlp1-h100x8", "P", "M", "S")
 
@@ -200,7 +205,8 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
 ):
     out = ["--out", str(tmp_path)]
     assert main(["artifact", "--only", "P1,P7", "--quick", *out]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert progress.startswith("Every claim") and progress.endswith(" s left\n")
     assert (
         said.startswith("PASS  P1 ") and "KNOWN P7 " in said and "1 PASS, 0 FAIL, 1 KNOWN" in said
     )
@@ -212,7 +218,7 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     assert check["verdict"] == "FAIL" and check["measured"] == "FAIL: no"
     with open(table, newline="") as file:
         assert next(csv.DictReader(file))["verdict"] == "FAIL"
-    for nothing in ("Q", "claim:R", "claim:T1.doctor"):
+    for nothing in ("Q", "claim:T1", "T1.doctor"):
         assert main(["artifact", "--only", nothing, *out]) == 2
         assert nothing in capsys.readouterr().err
 
@@ -220,33 +226,97 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
 @pytest.mark.parametrize(
     "only, found",
     [
-        ("T1", "T1.doctor T1.auto T1.rma"),
-        ("claim:T1", "T1"),
-        ("T5", "T5"),
-        ("T1.doctor,claim:F,claim:T2", "T1.doctor F1 F2 F3 F4 F5 F6 F7 F8 F9 T2"),
-        ("claim:T", " ".join(f"T{x}" for x in range(1, 12))),
+        ("T1", "T1"),
+        ("step1", "step1.doctor step1.auto step1.rma"),
+        ("step1.doctor,F,T2", "step1.doctor F1 F2 F3 F4 F5 F6 F7 F8 F9 T2"),
+        ("T", " ".join(f"T{x}" for x in range(1, 12))),
     ],
 )
-def test_a_step_and_a_claim_of_one_name_are_told_apart(tmp_path, monkeypatch, only, found):
+def test_a_name_is_that_of_a_step_or_of_a_claim(tmp_path, monkeypatch, only, found):
     done = subprocess.CompletedProcess([], 0, "{}", "")
     monkeypatch.setattr(Place, "run", lambda self, *words, **files: done)
     assert list(words(Place(tmp_path), *only.split(","))) == found.split()
 
 
-def test_all_claims_are_asked_for_at_once_and_a_letter_of_both_is_the_steps(tmp_path, monkeypatch):
-    asked = []
-    named = {
-        (lambda place, name=step.__name__: asked.append((name, place.only)) or ()): names
-        for step, names in artifact.STEPS.items()
-        if step is not artifact.claims
-    }
-    noted = lambda place: asked.append(("claims", place.only)) or ()
-    monkeypatch.setattr(artifact, "claims", noted)
-    monkeypatch.setattr(artifact, "STEPS", named | {noted: ("P", "M", "S", "F", "T")})
-    for only in ("T", "claim:", "S"):
-        words(Place(tmp_path), only)
-    steps = ["setup", "launching", "experiments"]
-    assert asked == [*((name, ("T",)) for name in steps), ("claims", ("",)), ("claims", ("S",))]
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """The artifact's place on a machine of so many cores, at so many FLOP/s each."""
+
+    def made(cores=2, rate=1e11, shared=2**33, torch=True, quick=True):
+        for module in (artifact, estimate):
+            monkeypatch.setattr(module, "usable_cores", lambda: cores)
+        monkeypatch.setattr(estimate, "measure_kernels", lambda: Kernels("any", rate))
+        monkeypatch.setattr(artifact, "shared_memory_free", lambda: shared)
+        peer = SimpleNamespace(available=lambda: Availability(torch, ""))
+        monkeypatch.setattr(artifact, "get_peer", lambda name: peer)
+        found = Place(tmp_path, quick)
+        return replace(found, scale=fitting_scale(found))
+
+    return made
+
+
+@pytest.mark.parametrize("torch", [True, False])
+@pytest.mark.parametrize("rate", [5e9, 2e10, 1e11])
+@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+def test_a_quick_check_is_estimated_at_three_minutes_at_most(machine, cores, rate, torch):
+    place = machine(cores, rate, torch=torch)
+    assert sum(step.time_s(place) for step in artifact.STEPS) <= 180
+    swept = artifact.cases_of(place, place.scale, artifact.SWEEPS)
+    assert len(swept) > 250 and ("dtensor" in {case.algorithm for case in swept}) == torch
+
+
+def test_the_sweeps_are_smaller_on_a_slower_machine_and_not_larger_than_told(machine):
+    scales = [machine(rate=rate).scale for rate in (5e9, 2e10, 1e11, 1e13)]
+    assert scales == ["1/64", "1/32", "1/16", "1/16"]
+    assert machine(rate=5e9, quick=False).scale == "1/16"
+
+
+@pytest.mark.parametrize("shared, scale", [(64 * 2**20, "1/32"), (128 * 2**20, "1/16")])
+def test_the_sweeps_fit_into_shared_memory(machine, shared, scale):
+    """Containers have 64 MiB by default."""
+    place = machine(4, shared=shared)
+    assert (place.ranks, place.scale) == (4, scale)
+    cases = artifact.cases_of(place, scale, [artifact.experiments])
+    assert max(needs(case, 4).total_bytes for case in cases) <= shared
+
+
+def test_every_sweep_runs_at_the_scale_and_with_the_ranks_that_were_estimated(machine, monkeypatch):
+    place, ran = replace(machine(4, 2e10), only=("step3", "X.dtensor")), []
+    committed = ROOT / "results/measured/epyc-2core"
+
+    def done(self, *words, **files):
+        ran.append(words)
+        if files.get("to"):
+            shutil.copy(committed / f"{files['to'].stem}-h1536-p2/records.csv", files["to"])
+        return subprocess.CompletedProcess(words, 1, "", "")
+
+    monkeypatch.setattr(Place, "run", done)
+    list(check_artifact(place))
+    swept = [words for words in ran if "--fresh" in words]
+    assert [words[0] if words[0] != "-m" else words[3] for words in swept] == [
+        *(f"launch/launch_experiments_mlp{layer}.py" for layer in (1, 2)),
+        "mlp1-dtensor",
+    ]
+    for words in swept:
+        assert f"--scale={place.scale}" in words and "4" == words[words.index("-p") + 1]
+
+
+def test_before_each_step_it_says_what_comes_and_how_long_the_rest_takes(tmp_path, monkeypatch):
+    told, clock = [], iter([0, 60, 120])
+    monkeypatch.setattr(artifact, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    steps = [artifact.Step(check, (name,), (10, 20)) for check, name in made_steps()]
+    monkeypatch.setattr(artifact, "STEPS", tuple(steps))
+    place = Place(tmp_path, results=ROOT / "results")
+    list(check_artifact(place, lambda about, left_s: told.append((about, left_s))))
+    assert [about for about, _ in told] == ["One", "Two", "Three"]
+    assert [left for _, left in told] == [30, 120, 60]
+
+
+def made_steps():
+    for name in ("One", "Two", "Three"):
+        check = lambda place: iter(())
+        check.__doc__ = f"{name}."
+        yield check, name
 
 
 def test_without_committed_records_it_says_where_to_go(tmp_path):
@@ -265,10 +335,12 @@ def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch
     for name, value in fault("in a hurry").items():
         monkeypatch.setenv(name, value)
     place = Place(tmp_path)
-    assert words(place, "T1.") == dict.fromkeys(["T1.doctor", "T1.auto", "T1.rma"], "PASS")
+    assert words(place, "step1") == dict.fromkeys(
+        ["step1.doctor", "step1.auto", "step1.rma"], "PASS"
+    )
     broken = subprocess.CompletedProcess([], 5, "", "drbench: it broke\n")
     monkeypatch.setattr(Place, "run", lambda self, *words, **files: broken)
-    assert set(words(place, "T1.").values()) == {"FAIL"}
+    assert set(words(place, "step1").values()) == {"FAIL"}
 
 
 def test_what_is_made_lies_where_the_command_was_given(tmp_path, monkeypatch):
@@ -281,6 +353,6 @@ def test_what_is_made_lies_where_the_command_was_given(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Place, "run", done)
     monkeypatch.chdir(tmp_path)
-    words(Place(Path("art")), "T2")
+    words(Place(Path("art")), "step2")
     places = [Path(word) for before, word in pairwise(given) if before == "--out"]
     assert places and all(place.is_relative_to(tmp_path / "art") for place in places)
