@@ -11,7 +11,7 @@ from pandas import DataFrame, concat
 
 from launch.cases.machine_models import find_machine
 from launch.studies.published_dtensor import points
-from launch.studies.verdicts import HOLDS
+from launch.studies.verdicts import HOLDS, shown
 
 from .records import CORE, HERE, RESULTS, ROOT, core, only, records, rows, where
 
@@ -796,7 +796,7 @@ def claims_by_arbitration() -> str:
         (one, shared)
         for paper in ("slicing", "meshslice", "overlap")
         for one, shared in zip(verdicts(paper), verdicts(paper, "simulated/fair"), strict=True)
-        if paper == "slicing" or one.numbers != shared.numbers
+        if paper == "slicing" or one.ours != shared.ours
     ]
     return table(
         ["claim", "fifo", "fair"],
@@ -809,10 +809,10 @@ def claims(paper: str) -> str:
     """Each claim with its verdict, and the numbers that decide it."""
     text = "| | verdict | claim |\n|---|---|---|\n"
     found = verdicts(paper)
-    text += "".join(f"| {each.claim} | {each.word} | {each.text} |\n" for each in found)
+    text += "".join(f"| {each.claim} | {shown(each.word)} | {each.text} |\n" for each in found)
     text += "\nThe numbers that decide each:\n\n"
     for each in found:
-        words = f"- **{each.claim}** {each.numbers}."
+        words = f"- **{each.claim}** {each.ours}."
         if each.word == "KNOWN":
             words += f" Does not hold: [why](#{each.see.partition('#')[2]})."
         text += (
@@ -1147,7 +1147,7 @@ def artifact_claims() -> str:
     found = rows("claims.csv")
     return table(
         ["", "verdict", "claim"],
-        [(row.claim, row.verdict, row.text) for row in found.itertuples()],
+        [(row.claim, shown(row.verdict), row.text) for row in found.itertuples()],
     )
 
 

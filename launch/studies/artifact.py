@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -555,8 +556,8 @@ def claims(place: Place) -> Iterator[Check]:
 
 def held(verdict: Verdict, expected: dict | None, command: str) -> Check:
     """A verdict against the committed one: KNOWN and PASS only if word and numbers are the same."""
-    found = f"{verdict.word}: {verdict.numbers}"
-    wanted = f"{expected['verdict']}: {expected['numbers']}" if expected else "no committed verdict"
+    found = f"{verdict.word}: {verdict.ours}"
+    wanted = f"{expected['verdict']}: {expected['ours']}" if expected else "no committed verdict"
     good = verdict.word in ("PASS", "KNOWN") and same_text(found, wanted)
     return Check(
         verdict.claim,
@@ -572,9 +573,10 @@ def held(verdict: Verdict, expected: dict | None, command: str) -> Check:
 
 def accept(results: Path) -> None:
     """Write today's verdicts and sums as the expected ones."""
-    rows = [("claim", "verdict", "see", "text", "numbers")]
+    names = ("source", "text", "theirs", "ours", "threshold", "records", "see")
+    rows = [("claim", "verdict", *names)]
     for _, verdicts_of in CLAIMS.values():
-        rows += [(v.claim, v.word, v.see, v.text, v.numbers) for v in verdicts_of(results)]
+        rows += [(v.claim, v.word, *attrgetter(*names)(v)) for v in verdicts_of(results)]
     with open(results / EXPECTED, "w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
     sums = sorted(_sums(results).items())

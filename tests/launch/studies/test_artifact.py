@@ -17,7 +17,7 @@ from launch.host.kernels import Kernels
 from launch.peers import Availability
 from launch.studies import artifact, measured_claims, slicing_claims
 from launch.studies.artifact import Place, accept, check_artifact, fitting_scale
-from launch.studies.verdicts import Verdict
+from launch.studies.verdicts import Claim, Verdict
 from launch.sweeps import estimate
 from launch.sweeps.dry_run import needs
 
@@ -148,19 +148,19 @@ def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, tex
 
 @pytest.mark.parametrize("claim", ["P1", "P7"])
 def test_a_claim_that_flips_fails_whichever_way(place, monkeypatch, claim):
-    words_of, check = slicing_claims.CLAIMS[claim]
+    usual = slicing_claims.CLAIMS[claim]
 
     def flipped(figures):
-        holds, numbers = check(figures)
-        return not holds, numbers
+        holds, ours = usual.check(figures)
+        return not holds, ours
 
-    monkeypatch.setitem(slicing_claims.CLAIMS, claim, (words_of, flipped))
+    monkeypatch.setitem(slicing_claims.CLAIMS, claim, replace(usual, check=flipped))
     found = words(place, "P")
     assert found.pop(claim) == "FAIL" and set(found.values()) <= {"PASS", "KNOWN"}
 
 
 @pytest.mark.parametrize(
-    "column, text", [("verdict", "PASS"), ("numbers", "mean % of peak: Column 70.0")]
+    "column, text", [("verdict", "PASS"), ("ours", "mean % of peak: Column 70.0")]
 )
 def test_a_committed_verdict_that_is_not_what_records_say_fails(place, column, text):
     rewrite(place.results / "claims.csv", lambda rows: claim_of(rows, "P7").update({column: text}))
@@ -182,7 +182,7 @@ def test_a_claim_without_records_or_without_a_check_fails(place):
 
 
 def test_numbers_are_the_same_within_a_percent_or_a_last_digit():
-    known = {"verdict": "KNOWN", "numbers": "Column 83.0, Inner 81.7; 3 of 4"}
+    known = {"verdict": "KNOWN", "ours": "Column 83.0, Inner 81.7; 3 of 4"}
     for numbers, verdict in (
         ("Column 83.4, Inner 81.7; 3 of 4", "KNOWN"),
         ("Column 84.0, Inner 81.7; 3 of 4", "FAIL"),
@@ -208,10 +208,12 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     said, progress = capsys.readouterr()
     assert progress.startswith("Every claim") and progress.endswith(" s left\n")
     assert (
-        said.startswith("PASS  P1 ") and "KNOWN P7 " in said and "1 PASS, 0 FAIL, 1 KNOWN" in said
+        said.startswith("PASS  P1 ")
+        and "KNOWN P7 " in said
+        and "1 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in said
     )
     assert "drbench paper check-claims results/simulated" in said and "reproduction.md#why" in said
-    monkeypatch.setitem(slicing_claims.CLAIMS, "P1", ("it", lambda figures: (False, "no")))
+    monkeypatch.setitem(slicing_claims.CLAIMS, "P1", Claim("it", lambda figures: (False, "no")))
     table = tmp_path / "checks.csv"
     assert main(["artifact", "--only", "P1", "--json", "--csv", str(table), *out]) == 1
     (check,) = json.loads(capsys.readouterr().out)

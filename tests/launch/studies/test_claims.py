@@ -40,9 +40,9 @@ def test_almost_always_is_nine_of_ten_of_all_cases(slow, holds, told):
     assert (
         verdict.holds is holds
         and f"all: competitive with the best lowering in {told} % of 21 cases, at worst 1.20 times"
-        in verdict.numbers
+        in verdict.ours
         and f"of the figures: competitive with the best lowering in {100 - 5 * slow}.0 % of 20"
-        in verdict.numbers
+        in verdict.ours
     )
 
 
@@ -62,10 +62,8 @@ def test_where_the_search_gave_up_a_lowering_can_only_show_that_direct_loses(
     refused = replace(case("exhaustive", 1.0, preset="column"), **given_up)
     rows = [case("direct", seconds, preset="column"), case("cost", 1.0, preset="column"), refused]
     verdict = p11([*rows, *lowered([1.0] * 10), *MISALIGNED])
-    assert verdict.holds is (cases == 11) and f"% of {cases} cases" in verdict.numbers
-    assert verdict.numbers.endswith(
-        f"beyond its limit, {12 - cases}: with them at most {at_most} %"
-    )
+    assert verdict.holds is (cases == 11) and f"% of {cases} cases" in verdict.ours
+    assert verdict.ours.endswith(f"beyond its limit, {12 - cases}: with them at most {at_most} %")
 
 
 def test_without_an_exhaustive_search_nothing_is_said():
@@ -77,9 +75,9 @@ def test_lowered_rows_are_no_points_of_the_figures():
         case("direct", 1.0, m=m, texts=texts, k=64, n=256)
         for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])
     ]
-    told = {verdict.claim: verdict.numbers for verdict in check_claims(direct)}
+    told = {verdict.claim: verdict.ours for verdict in check_claims(direct)}
     assert {
-        verdict.claim: verdict.numbers
+        verdict.claim: verdict.ours
         for verdict in check_claims(
             [
                 *direct,

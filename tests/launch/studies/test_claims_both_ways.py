@@ -235,7 +235,7 @@ def test_rows_of_other_kinds_say_nothing():
         *(replace(r, machine="mars", **better) for r in base if r.machine == "pvc12"),
     ]
     assert check_claims([*other, *base]) == told
-    assert "undecided, exhaustive being beyond its limit, 0" in told[-2].numbers
+    assert "undecided, exhaustive being beyond its limit, 0" in told[-2].ours
 
 
 @pytest.mark.parametrize("figure", ABOUT)
