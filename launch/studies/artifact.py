@@ -1,8 +1,9 @@
 """The artifact, checked: the steps of the paper's appendix, the committed records, and the claims
 that they show.
 
-Each check says what is expected, how near, what was found, and the command that shows it. A claim
-is held against ``results/claims.csv``: the word and the numbers that the documentation gives.
+Each check says where its number is from, what was found and expected, and the command that shows
+it. A claim is compared with two things: with the paper, whose number and threshold stand beside
+ours, and with ``results/claims.csv``, the verdict and numbers that the documentation gives.
 """
 
 import csv
@@ -33,7 +34,7 @@ from launch.peers import get_peer
 from launch.sweeps.estimate import estimated
 from launch.sweeps.sweep import SweepRequest, plan_cases
 
-from .verdicts import Verdict
+from .verdicts import HOLDS, Verdict, shown
 
 #: The committed verdicts, and the sums of the files under results/.
 EXPECTED, SUMS = "claims.csv", "SHA256SUMS"
@@ -53,16 +54,44 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Check(NamedTuple):
-    """One thing that was checked; ``verdict`` is one of :data:`launch.studies.verdicts.WORDS`."""
+    """One thing that was checked.
+
+    Attributes
+    ----------
+    name, about : str
+        What is checked.
+    verdict : str
+        One of :data:`launch.studies.verdicts.WORDS`.
+    source : str
+        Where the number that was found is from: measured here, or simulated, of which committed
+        records, and so on.
+    found, expected : str
+        What was found, and what is expected: of a claim our number, and by what it holds.
+    theirs : str
+        The paper's number, of a claim.
+    committed : str
+        Whether a claim's verdict and numbers are those of ``results/claims.csv``, whatever the
+        paper says.
+    command : str
+        What shows it.
+    see : str
+        Where the documentation says that a claim does not hold, and why.
+    """
 
     name: str
     about: str
-    expected: str
-    tolerance: str
-    measured: str
     verdict: str
-    command: str
+    source: str
+    found: str
+    expected: str
+    theirs: str = ""
+    committed: str = ""
+    command: str = ""
     see: str = ""
+
+
+#: What ran or was made just now, and what was read.
+HERE, READ = "measured here", "committed records"
 
 
 @dataclass(frozen=True)
@@ -168,11 +197,11 @@ def setup(place: Place) -> Iterator[Check]:
     yield Check(
         "step1.doctor",
         "the machine can run it",
-        "exit code 0",
-        "exact",
-        f"exit code {done.returncode}{_last_line(done)}",
         passed(done.returncode == 0),
-        "drbench doctor",
+        HERE,
+        f"exit code {done.returncode}{_last_line(done)}",
+        "exit code 0",
+        command="drbench doctor",
     )
     words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C --roof"
     for transport in ("auto", "rma"):
@@ -180,17 +209,17 @@ def setup(place: Place) -> Iterator[Check]:
         done = place.drbench(*line.split())
         try:
             record = json.loads(done.stdout)
-            measured = f"{record['status']}, error {record['error']:g}"
+            found = f"{record['status']}, error {record['error']:g}"
         except (ValueError, TypeError, KeyError):
-            measured = f"exit code {done.returncode}{_last_line(done)}"
+            found = f"exit code {done.returncode}{_last_line(done)}"
         yield Check(
             f"step1.{transport}",
             f"a verified case, transport {transport}",
+            passed(found == "ok, error 0"),
+            HERE,
+            found,
             "ok, error 0",
-            "exact",
-            measured,
-            passed(measured == "ok, error 0"),
-            f"drbench {line}",
+            command=f"drbench {line}",
         )
 
 
@@ -214,13 +243,13 @@ def launching(place: Place) -> Iterator[Check]:
         yield Check(
             f"step2.{name}",
             f"a job script for {name}",
-            "written, and bash reads it",
-            "exact",
+            passed(bool(good)),
+            "made here",
             "written, and bash reads it"
             if good
             else f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}",
-            passed(bool(good)),
-            f"drbench {line}",
+            "written, and bash reads it",
+            command=f"drbench {line}",
         )
 
 
@@ -243,11 +272,11 @@ def experiments(place: Place) -> Iterator[Check]:
         yield Check(
             f"step3.{layer}",
             "every case ran and equals A·B exactly",
-            f"{wanted} of {wanted} cases ok, error 0",
-            "exact",
-            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
             passed(done.returncode == 0 and exact == wanted == len(table) > 0),
-            f"python {script} {' '.join(words)} > {layer}.txt",
+            HERE,
+            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
+            f"{wanted} of {wanted} cases ok, error 0",
+            command=f"python {script} {' '.join(words)} > {layer}.txt",
         )
         done = place.run(f"plots/plot_{layer}.py", "-o", str(stem), given=text)
         lines = [
@@ -258,17 +287,17 @@ def experiments(place: Place) -> Iterator[Check]:
         yield Check(
             f"step4.{layer}",
             "the figure: six lines, a point at each batch size",
-            f"6 lines of {table.m.nunique()} points, PDF and PNG",
-            "exact",
-            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
-            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
             passed(
                 done.returncode == 0
                 and all(made)
                 and batches == {table.m.nunique()}
                 and len(lines) == 6
             ),
-            f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
+            HERE,
+            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
+            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
+            f"6 lines of {table.m.nunique()} points, PDF and PNG",
+            command=f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
         )
 
 
@@ -315,11 +344,11 @@ def files(place: Place) -> Iterator[Check]:
     yield Check(
         "R.files",
         "the committed files are whole",
-        "as in results/SHA256SUMS",
-        "exact",
-        "as in results/SHA256SUMS" if not changed else f"differ: {', '.join(changed)}",
         passed(not changed),
-        "cd results && sha256sum -c SHA256SUMS",
+        READ,
+        "as in results/SHA256SUMS" if not changed else f"differ: {', '.join(changed)}",
+        "as in results/SHA256SUMS",
+        command="cd results && sha256sum -c SHA256SUMS",
     )
     if not place.wants("R.rows"):
         return
@@ -349,11 +378,11 @@ def files(place: Place) -> Iterator[Check]:
     yield Check(
         "R.rows",
         "every measured row was verified, none is wrong or failed",
-        "0 odd rows",
-        "exact",
-        "; ".join(odd) if odd else "0 odd rows",
         passed(not odd and read > 0),
-        "drbench report results/measured/*/*",
+        f"{READ}: results/measured",
+        "; ".join(odd) if odd else f"0 odd rows of {read}",
+        "0 odd rows",
+        command="drbench report results/measured/*/*",
     )
 
 
@@ -362,6 +391,11 @@ def frame_of(*paths):
     from plots.select.records import read_records
 
     return read_records(paths)
+
+
+def _named(place: Place, path: Path) -> str:
+    """A committed file, as the documentation names it."""
+    return f"results/{path.relative_to(place.results).as_posix()}"
 
 
 def _simulated(place: Place, names: Iterable[str]):
@@ -403,11 +437,11 @@ def simulations(place: Place) -> Iterator[Check]:
         yield Check(
             f"R.{path.stem}",
             "simulated again: same times, same bytes",
-            f"{len(table)} rows the same",
-            f"times {SIMULATED_SHARE:g}, bytes exact",
-            f"{len(table) - off} rows the same (times at most {worst:.1g} apart)",
             passed(off == 0 and len(table) > 0),
-            f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
+            f"simulated here, compared with {_named(place, path)}",
+            f"{len(table) - off} rows the same, times at most {worst:.1g} apart",
+            f"{len(table)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
+            command=f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
         )
 
 
@@ -427,11 +461,11 @@ def studies(place: Place) -> Iterator[Check]:
         yield Check(
             f"R.llm-{path.stem}",
             "simulated again: the same rows",
-            f"{len(rows)} rows the same",
-            "exact",
-            f"{same} rows the same{_last_line(done)}",
             passed(done.returncode == 0 and same == len(rows) == len(found) > 0),
-            f"drbench {' '.join(words)}",
+            f"simulated here, compared with {_named(place, path)}",
+            f"{same} rows the same{_last_line(done)}",
+            f"{len(rows)} rows the same",
+            command=f"drbench {' '.join(words)}",
         )
 
 
@@ -442,11 +476,11 @@ def documentation(place: Place) -> Iterator[Check]:
     yield Check(
         "R.numbers",
         "every number of README, ARTIFACT and docs/ comes from a record, or says why not",
-        "0 to mend",
-        "exact, as printed",
-        said[0].rpartition("; ")[2],
         passed(done.returncode == 0),
-        "make docs-check",
+        READ,
+        said[0].rpartition("; ")[2],
+        "0 to mend",
+        command="make docs-check",
     )
 
 
@@ -459,11 +493,11 @@ def drawings(place: Place) -> Iterator[Check]:
     yield Check(
         "R.figures",
         "every committed figure, drawn again, draws the same",
-        f"{count} figures the same",
-        "series, points, labels and limits as in their texts",
-        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
         passed(not odd and count > 0),
-        "python -m plots.committed --check",
+        f"drawn here of {READ}",
+        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
+        f"{count} figures the same: series, points, labels and limits",
+        command="python -m plots.committed --check",
     )
 
 
@@ -484,11 +518,11 @@ def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> C
     return Check(
         name,
         about,
-        "exit code 0",
-        "exact",
-        missing or f"exit code {code}{_last_line(done)}",
         "SKIP" if missing else passed(code == 0),
-        f"drbench {line}",
+        "nothing was run" if missing else HERE,
+        missing or f"exit code {code}{_last_line(done)}",
+        "exit code 0",
+        command=f"drbench {line}",
     )
 
 
@@ -537,7 +571,7 @@ CLAIMS: dict[str, tuple[str, Callable[..., list[Verdict]]]] = {
     "P": ("drbench paper check-claims results/simulated", paper_claims),
     "M": ("drbench paper llm-study", meshslice_claims),
     "FT": ("drbench paper overlap-study", overlap_claims),
-    "S": ("drbench artifact --only S", measured_claims),
+    "S": ("drbench artifact --only S; docs/results.md says what measured it", measured_claims),
 }
 
 
@@ -551,24 +585,51 @@ def claims(place: Place) -> Iterator[Check]:
         for verdict in verdicts_of(place.results, place.wants):
             yield held(verdict, expected.pop(verdict.claim, None), command)
     for name in expected:
-        yield Check(name, "", "a claim", "", "there is no such claim", "FAIL", "", "")
+        about = f"a claim of results/{EXPECTED}"
+        yield Check(name, about, "FAIL", READ, "there is no such claim", "a claim")
 
 
 def held(verdict: Verdict, expected: dict | None, command: str) -> Check:
-    """A verdict against the committed one: KNOWN and PASS only if word and numbers are the same."""
-    found = f"{verdict.word}: {verdict.ours}"
-    wanted = f"{expected['verdict']}: {expected['ours']}" if expected else "no committed verdict"
-    good = verdict.word in ("PASS", "KNOWN") and same_text(found, wanted)
+    """A claim as a check. FAIL unless it holds or is documented not to, and its verdict and numbers
+    are those of ``results/claims.csv``.
+    """
+    file = f"results/{EXPECTED}"
+    same = f"as in {file}, numbers within {NUMBERS_SHARE:.0%} or one of the last digit"
+    if expected is None:
+        committed = f"not in {file}"
+    else:
+        wanted = f"{expected['verdict']}: {expected['ours']}"
+        alike = same_text(f"{verdict.word}: {verdict.ours}", wanted)
+        told = f"{shown(expected['verdict'])}: {expected['ours']}"
+        committed = same if alike else f"not {same}, which has {told}"
     return Check(
         verdict.claim,
         verdict.text,
-        wanted,
-        f"numbers {NUMBERS_SHARE:.0%}",
-        found,
-        verdict.word if good else "FAIL",
+        verdict.word if verdict.word in ("PASS", "KNOWN") and committed == same else "FAIL",
+        _source(verdict),
+        verdict.ours if verdict.word != "FAIL" else f"{HOLDS[verdict.holds]}: {verdict.ours}",
+        verdict.threshold,
+        verdict.theirs,
+        committed,
         command,
         verdict.see,
     )
+
+
+def _source(verdict: Verdict) -> str:
+    """Where our number of a claim is from: how, and of which files; of a measurement the machine.
+
+    Examples
+    --------
+    >>> record = "results/measured/epyc-2core/peers-p2/records.csv"
+    >>> _source(Verdict("S0", "", True, "", source="measured", records=record))
+    'measured on epyc-2core, committed: results/measured/epyc-2core/peers-p2/records.csv'
+    >>> _source(Verdict("P0", "", True, "", records="results/simulated/mlp1-pvc12.csv"))
+    'simulated, committed: results/simulated/mlp1-pvc12.csv'
+    """
+    machines = sorted(set(re.findall(r"results/measured/([^/,]+)", verdict.records)))
+    where = f" on {', '.join(machines)}" if machines and verdict.source == "measured" else ""
+    return f"{verdict.source}{where}, committed: {verdict.records}"
 
 
 def accept(results: Path) -> None:
@@ -689,4 +750,4 @@ def check_artifact(
             yield from (check for check in step.check(place) if place.wants(check.name))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             what = " ".join(str(error).split()) or type(error).__name__
-            yield Check(step.names[0], step.about, "it can be checked", "", what, "FAIL", "")
+            yield Check(step.names[0], step.about, "FAIL", HERE, what, "it can be checked")

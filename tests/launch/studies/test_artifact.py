@@ -122,7 +122,7 @@ def test_a_file_that_is_missing_or_new_fails(few):
     (few.results / "published/h100.csv").rename(few.results / "published/h200.csv")
     (check,) = check_artifact(replace(few, only=("R.files",)))
     assert check.verdict == "FAIL"
-    assert check.measured == "differ: published/h100.csv, published/h200.csv"
+    assert check.found == "differ: published/h100.csv, published/h200.csv"
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,29 @@ def test_numbers_are_the_same_within_a_percent_or_a_last_digit():
         assert found.verdict == verdict
 
 
+def test_a_claim_says_where_its_number_is_from_and_is_compared_with_the_paper_and_the_commit(place):
+    checks = {c.name: c for c in check_artifact(replace(place, only=("P", "M", "F", "T", "S")))}
+    for name, check in checks.items():
+        how = "measured on epyc-2core" if name[0] == "S" else ("simulated", "arithmetic")
+        assert check.source.startswith(how) and ", committed: results/" in check.source
+        assert check.theirs and check.expected and check.found
+        assert check.committed.startswith("as in results/claims.csv, numbers within 1%")
+    was = claim_of(list(csv.DictReader(open(ROOT / "results/claims.csv"))), "P1")["ours"]
+    change = lambda rows: claim_of(rows, "P1").update(ours=was.replace("80.8", "70.8"))
+    rewrite(place.results / "claims.csv", change)
+    (now,) = check_artifact(replace(place, only=("P1",)))
+    assert (now.verdict, now.found, now.theirs) == ("FAIL", was, checks["P1"].theirs)
+    assert now.committed.startswith("not as in results/claims.csv") and "PASS: " in now.committed
+    assert "70.8" in now.committed and "80.8" not in now.committed
+
+
+def test_nothing_simulated_is_called_measured(capsys, tmp_path):
+    assert main(["artifact", "--only", "P,M,F,T", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "claims, simulated " in said and "claims, arithmetic " in said
+    assert "measured" not in said and "KNOWN" not in said
+
+
 def test_accepting_makes_all_of_it_pass_again(place):
     rewrite(place.results / "claims.csv", lambda rows: rows.pop())
     found = words(place, "R.files", "S12")
@@ -209,7 +232,7 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     assert progress.startswith("Every claim") and progress.endswith(" s left\n")
     assert (
         said.startswith("PASS  P1 ")
-        and "KNOWN P7 " in said
+        and "\nNOT REPRODUCED (documented) P7 " in said
         and "1 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in said
     )
     assert "drbench paper check-claims results/simulated" in said and "reproduction.md#why" in said
@@ -217,9 +240,12 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     table = tmp_path / "checks.csv"
     assert main(["artifact", "--only", "P1", "--json", "--csv", str(table), *out]) == 1
     (check,) = json.loads(capsys.readouterr().out)
-    assert check["verdict"] == "FAIL" and check["measured"] == "FAIL: no"
+    assert check["verdict"] == "FAIL" and check["found"] == "does not hold: no"
     with open(table, newline="") as file:
         assert next(csv.DictReader(file))["verdict"] == "FAIL"
+    assert main(["artifact", "--only", "P7", "--json", *out]) == 0
+    (check,) = json.loads(capsys.readouterr().out)
+    assert check["verdict"] == "NOT REPRODUCED (documented)"
     for nothing in ("Q", "claim:T1", "T1.doctor"):
         assert main(["artifact", "--only", nothing, *out]) == 2
         assert nothing in capsys.readouterr().err
