@@ -119,8 +119,7 @@ def doubts(noisy: Iterable[bool], shared: Iterable[bool]) -> list[str]:
     said = [f"hollow: {cases(noise, 'noisy case')}, no best of anything"] if noise else []
     if crowded:
         said.append(
-            f"{cases(crowded)} with more ranks than cores: compare them with each other, not "
-            "with a roof"
+            f"{cases(crowded)} with more ranks than cores: compare them with each other only"
         )
     return said
 
