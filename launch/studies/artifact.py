@@ -295,7 +295,7 @@ def experiments(place: Place) -> Iterator[Check]:
                 and batches == {table.m.nunique()}
                 and len(lines) == 6
             ),
-            HERE,
+            "drawn here of the records of step 3",
             f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
             + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
             f"6 lines of {table.m.nunique()} points, PDF and PNG",
@@ -708,8 +708,8 @@ STEPS = (
     Step(launching, ("step2",), (3, 3)),
     Step(experiments, ("step3", "step4"), (6, 6)),
     Step(files, ("R.files", "R.rows"), (3, 3)),
-    Step(simulations, ("R.mlp", "R.lowering"), (7, 105)),
-    Step(studies, ("R.llm",), (2, 2)),
+    Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
+    Step(studies, ("R.llm",), (2, 118)),
     Step(documentation, ("R.numbers",), (9, 9)),
     Step(drawings, ("R.figures",), (8, 8)),
     Step(elsewhere, ("X",), (8, 8)),
