@@ -1,4 +1,5 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run goes on
+# make install make the environment and run nothing
 # make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
 # make test-full  the same with those that take long, such as all plans where make test takes a part
@@ -32,10 +33,12 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp figures test test-full test-torch lint format docs docs-check bench bench-quick clean
+.PHONY: mlp install figures test test-full test-torch lint format docs docs-check bench bench-quick clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
+
+install: .venv/.installed
 
 figures: .venv/.installed
 	$(BIN)/python -m plots.committed

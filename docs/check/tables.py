@@ -10,8 +10,11 @@ from math import isnan
 from pandas import DataFrame, concat
 
 from launch.cases.machine_models import find_machine
+from launch.cases.sweep_file import load_sweep
+from launch.studies.artifact import CORE_FLOPS_PER_S, QUICK, SCALES, STEPS, SWEEPS, experiments
 from launch.studies.published_dtensor import points
 from launch.studies.verdicts import HOLDS, shown
+from launch.sweeps.estimate import Estimate, most_products
 
 from .records import CORE, HERE, RESULTS, ROOT, core, only, records, rows, where
 
@@ -1179,12 +1182,45 @@ def overlap_split() -> str:
 
 @block
 def artifact_claims() -> str:
-    """The verdict that is expected of each claim."""
-    found = rows("claims.csv")
+    """The verdict that is expected of each claim, and where our number is from. (The page says
+    that what is not reproduced is documented.)"""
+    word = lambda verdict: {"KNOWN": "not reproduced"}.get(verdict, verdict)
     return table(
-        ["", "verdict", "claim"],
-        [(row.claim, shown(row.verdict), row.text) for row in found.itertuples()],
+        ["", "expected", "our number is", "claim"],
+        [
+            (row.claim, word(row.verdict), row.source, row.text)
+            for row in rows("claims.csv").itertuples()
+        ],
     )
+
+
+@block
+def artifact_times() -> str:
+    """Minutes that the artifact's commands are estimated at, with a rank a core."""
+    lines = []
+    for layer in SWEEPS[experiments]:
+        command = f"`python launch/launch_experiments_{layer}.py -p CORES > {layer}.txt`"
+        lines.append([command, *(_swept_s(layer, cores) for cores in (2, 4))])
+    for option, repeats in ((" --quick", QUICK), ("", {})):
+        own = sum(step.seconds[not repeats] for step in STEPS)
+        names = [name for each in SWEEPS.values() for name in each]
+        swept = lambda cores: sum(_swept_s(name, cores, **repeats) for name in names)
+        lines.append([f"`drbench artifact{option}`", *(own + swept(cores) for cores in (2, 4))])
+    return table(
+        ["", "2 cores", "4 cores"],
+        [(what, *(f"{seconds / 60:.1f}" for seconds in each)) for what, *each in lines],
+    )
+
+
+def _swept_s(sweep: str, ranks: int, **repeats) -> float:
+    """Seconds of a sweep of the artifact at 1/16 on cores like those that its steps' times are of,
+    one for each rank."""
+    cases = load_sweep(sweep, ranks, SCALES[0], **repeats).cases
+    flops = 0.0
+    for case in cases:
+        once = 2 * case.m * case.n * case.k
+        flops += once * most_products(case, once / (ranks * CORE_FLOPS_PER_S))
+    return Estimate(len(cases), flops, ranks, CORE_FLOPS_PER_S).time_s
 
 
 #: What each package of pyproject.toml is for, in the order of the table.

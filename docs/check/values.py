@@ -97,15 +97,6 @@ def mlp_range(batches: str = "largest") -> tuple[float, float]:
     return min(values), max(values)
 
 
-@value
-def mlp_minutes() -> float:
-    """From the first row to the last of each sweep behind README's first figure, together."""
-    from pandas import to_datetime
-
-    times = [to_datetime(records(name).timestamp) for name in first_figure()]
-    return sum((each.max() - each.min()).total_seconds() for each in times) / 60
-
-
 # --- the core
 
 

@@ -22,6 +22,7 @@ from launch.host.units import plural
 from launch.peers import get_peer
 from launch.sweeps.estimate import long_time
 from launch.sweeps.progress import progress_console
+from launch.sweeps.store import GOOD
 from launch.sweeps.sweep import INTERRUPTED, SweepRequest, left_to_run, plan_cases, run_sweep
 
 from .guards import default_ranks, go_on, refuse_too_many
@@ -218,7 +219,9 @@ def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, ba
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
     figures.
 
-    A run that was killed goes on; one that is complete is moved aside and measured anew.
+    A run that was killed goes on. If every case was ok before, the figures are drawn again: give
+    another --out to measure again. A complete run of other options, or with cases that were not ok,
+    is moved aside.
     """
     refuse_ranks("mlp")
     ranks = ranks or default_ranks(threads, backend)
@@ -253,12 +256,14 @@ def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, ba
             backend=None if backend == "numpy" else backend,
             peak=peak,
         )
-        requests.append(replace(request, fresh=_complete(place)))
+        requests.append(replace(request, fresh=_moved_aside(request)))
         files.append(place / "records.csv")
     left = [case for request in requests for case in left_to_run(request)]
     go_on(long_time(left, ranks, threads), "drbench mlp", yes, "a smaller --scale")
     if without:
         say.print(f"without DT - Row and DT - Column: {without}", markup=False)
+    if not any(map(_left, requests)):
+        say.print(f"all measured before; to measure again give another --out than {out}")
     environ = without_weaker_pins(say.print)
     for request in requests:
         request = replace(request, environ=environ)
@@ -275,14 +280,26 @@ def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, ba
     return worst
 
 
-def _complete(place: Path) -> bool:
-    """Whether every case of the sweep in this folder has its row."""
+def _left(request: SweepRequest) -> set[str]:
+    """Identifiers of the cases that are not yet ok in the folder of a sweep."""
+    ids = {name for name, _ in plan_cases(request)[2]}
+    try:
+        records = read_csv(Path(request.out) / "records.csv")
+    except (OSError, ValueError):
+        return ids
+    return ids - {record.case for record in records if record.status in GOOD}
+
+
+def _moved_aside(request: SweepRequest) -> bool:
+    """Whether the folder of a sweep holds a complete run in which a case of this one is missing or
+    not ok."""
+    place = Path(request.out)
     try:
         done = {record.case for record in read_csv(place / "records.csv")}
         known = json.loads((place / "sweep.json").read_text())["cases"]
     except (OSError, ValueError, KeyError):
         return False
-    return bool(known) and set(known) <= done
+    return bool(known) and set(known) <= done and bool(_left(request))
 
 
 def _draw(say: Console, files: list[Path], stem: Path) -> None:

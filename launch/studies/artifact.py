@@ -1,7 +1,9 @@
-"""The artifact, checked: its steps T1 to T4, the committed records, and every claim made of them.
+"""The artifact, checked: the steps of the paper's appendix, the committed records, and the claims
+that they show.
 
-Each check says what is expected, how near, what was found, and the command that shows it. A claim
-is held against ``results/claims.csv``: the word and the numbers that the documentation gives.
+Each check says where its number is from, what was found and expected, and the command that shows
+it. A claim is compared with two things: with the paper, whose number and threshold stand beside
+ours, and with ``results/claims.csv``, the verdict and numbers that the documentation gives.
 """
 
 import csv
@@ -12,41 +14,86 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from drbench.common import shared_memory_free
 from drbench.errors import MissingError
+from drbench.host.cores import usable_cores
+from launch.cases.case import Case
 from launch.host.files import ROOT, write_whole
 from launch.host.kernels import without_pins
+from launch.host.memory import available_memory
+from launch.peers import get_peer
+from launch.sweeps.estimate import estimated
+from launch.sweeps.sweep import SweepRequest, plan_cases
 
-from .verdicts import Verdict
+from .verdicts import HOLDS, Verdict, shown
 
 #: The committed verdicts, and the sums of the files under results/.
 EXPECTED, SUMS = "claims.csv", "SHA256SUMS"
-#: What a claim is asked for with if a step has its name: ``claim:T1`` is not step T1.
-CLAIM = "claim:"
 #: Numbers of a claim may differ by this share from the committed ones, or by one of the last digit.
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
 SIMULATED_SHARE = 1e-6
 _LONGEST_S = 3600
+#: The paper's experiments are run at the first of these scales that memory and time allow, on as
+#: many ranks as there are cores, but no more than this.
+SCALES, MOST_RANKS = ("1/16", "1/32", "1/64"), 4
+#: What the experiments may take with ``--quick``, as estimated.
+EXPERIMENTS_S = 60.0
+#: Of each case, with ``--quick``: three repeats, of which there is a median.
+QUICK = {"iters": 3, "budget": 0.0}
+#: Float32 GEMMs of a core of the machine that steps were timed on, 2 cores of a Xeon.
+CORE_FLOPS_PER_S = 95e9
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Check(NamedTuple):
-    """One thing that was checked; ``verdict`` is one of :data:`launch.studies.verdicts.WORDS`."""
+    """One thing that was checked.
+
+    Attributes
+    ----------
+    name, about : str
+        What is checked.
+    verdict : str
+        One of :data:`launch.studies.verdicts.WORDS`.
+    source : str
+        Where the number that was found is from: measured here, or simulated, of which committed
+        records, and so on.
+    found, expected : str
+        What was found, and what is expected: of a claim our number, and by what it holds.
+    theirs : str
+        The paper's number, of a claim.
+    committed : str
+        Whether a claim's verdict and numbers are those of ``results/claims.csv``, whatever the
+        paper says.
+    command : str
+        What shows it.
+    see : str
+        Where the documentation says that a claim does not hold, and why.
+    """
 
     name: str
     about: str
-    expected: str
-    tolerance: str
-    measured: str
     verdict: str
-    command: str
+    source: str
+    found: str
+    expected: str
+    theirs: str = ""
+    committed: str = ""
+    command: str = ""
     see: str = ""
+
+
+#: What ran or was made just now, and what was read.
+HERE, READ = "measured here", "committed records"
 
 
 @dataclass(frozen=True)
@@ -62,14 +109,16 @@ class Place:
     results : Path
         The committed records.
     only : tuple of str
-        Beginnings of the names of checks that are wanted; empty for all. One that a step and a
-        claim have is the step's; ``claim:`` before it asks for the claim.
+        Beginnings of the names of checks that are wanted; empty for all.
+    scale : str
+        Of the sweeps that are run, as a share of the paper's size.
     """
 
     out: Path
     quick: bool = True
     results: Path = ROOT / "results"
     only: tuple[str, ...] = ()
+    scale: str = SCALES[0]
 
     def wants(self, name: str) -> bool:
         """Whether a check of this name is wanted: ``P`` is all of them, ``P1`` is not P10.
@@ -87,30 +136,20 @@ class Place:
             _begins(o, name) or _begins(name, o) for o in self.only for name in names
         )
 
-    def of(self, claims: bool) -> "Place | None":
-        """The same with what is wanted of the claims alone, or of all else; None for nothing.
-
-        Examples
-        --------
-        >>> place = Place(Path(), only=("T1", "claim:T2", "T5", "P"))
-        >>> place.of(claims=False).only, place.of(claims=True).only
-        (('T1',), ('T2', 'T5', 'P'))
-        """
-        asked = [(o.startswith(CLAIM) or not _of_a_step(o), o) for o in self.only]
-        only = tuple(o.removeprefix(CLAIM) for of_claim, o in asked if of_claim == claims)
-        return replace(self, only=only) if only or not self.only else None
+    @property
+    def ranks(self) -> int:
+        """Ranks that the steps start: one a core, two at least and four at most."""
+        return max(2, min(MOST_RANKS, usable_cores()))
 
     def run(self, *words: str, to: Path | None = None, given: Path | None = None):
-        """Run a Python program from the checkout; its output as text, or in the file ``to``."""
-        with (
-            open(to or os.devnull, "w") as out,
-            open(given or os.devnull) as source,
-        ):
+        """Run a Python program from the checkout; what it wrote, as text. With ``to`` its output
+        goes into that file, and what it says of its progress to standard error."""
+        with open(to or os.devnull, "w") as out, open(given or os.devnull) as source:
             return subprocess.run(
                 [sys.executable, *words],
                 stdin=source,
                 stdout=out if to else subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=None if to else subprocess.PIPE,
                 text=True,
                 cwd=ROOT,
                 env=without_pins(),
@@ -125,12 +164,6 @@ class Place:
 def _begins(beginning: str, name: str) -> bool:
     """Whether a name begins so; P10 does not begin with P1."""
     return bool(re.match(rf"{re.escape(beginning)}(?!(?<=\d)\d)", name))
-
-
-def _of_a_step(beginning: str) -> bool:
-    """Whether a check that is not a claim begins so."""
-    steps = Place(Path(), only=(beginning,))
-    return any(steps.wants_some(names) for step, names in STEPS.items() if step is not claims)
 
 
 def passed(good: bool) -> str:
@@ -157,43 +190,43 @@ def same_text(found: str, expected: str) -> bool:
     )
 
 
-# -- T1 to T4
+# -- the steps of the paper's artifact
 
 
 def setup(place: Place) -> Iterator[Check]:
-    """T1: it runs."""
+    """Step 1: it runs."""
     done = place.drbench("doctor")
     yield Check(
-        "T1.doctor",
+        "step1.doctor",
         "the machine can run it",
-        "exit code 0",
-        "exact",
-        f"exit code {done.returncode}{_last_line(done)}",
         passed(done.returncode == 0),
-        "drbench doctor",
+        HERE,
+        f"exit code {done.returncode}{_last_line(done)}",
+        "exit code 0",
+        command="drbench doctor",
     )
-    words = "run -p 4 -m 64 -n 3072 -k 768 --preset column --stationary C --roof"
+    words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C --roof"
     for transport in ("auto", "rma"):
         line = f"{words} --transport {transport} --json"
         done = place.drbench(*line.split())
         try:
             record = json.loads(done.stdout)
-            measured = f"{record['status']}, error {record['error']:g}"
+            found = f"{record['status']}, error {record['error']:g}"
         except (ValueError, TypeError, KeyError):
-            measured = f"exit code {done.returncode}{_last_line(done)}"
+            found = f"exit code {done.returncode}{_last_line(done)}"
         yield Check(
-            f"T1.{transport}",
+            f"step1.{transport}",
             f"a verified case, transport {transport}",
+            passed(found == "ok, error 0"),
+            HERE,
+            found,
             "ok, error 0",
-            "exact",
-            measured,
-            passed(measured == "ok, error 0"),
-            f"drbench {line}",
+            command=f"drbench {line}",
         )
 
 
 def launching(place: Place) -> Iterator[Check]:
-    """T2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
+    """Step 2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
     from launch.cases.launchers import load_launcher
     from launch.cases.sweep_values import shipped
 
@@ -210,28 +243,26 @@ def launching(place: Place) -> Iterator[Check]:
                 good and not subprocess.run(["bash", "-n", script], capture_output=True).returncode
             )
         yield Check(
-            f"T2.{name}",
+            f"step2.{name}",
             f"a job script for {name}",
-            "written, and bash reads it",
-            "exact",
+            passed(bool(good)),
+            "made here",
             "written, and bash reads it"
             if good
             else f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}",
-            passed(bool(good)),
-            f"drbench {line}",
+            "written, and bash reads it",
+            command=f"drbench {line}",
         )
 
 
 def experiments(place: Place) -> Iterator[Check]:
-    """T3 and T4: the paper's experiments on four ranks, every case verified, and both figures."""
+    """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
     from plots.select.records import read_records
     from plots.select.selection import select
 
-    for layer in ("mlp1", "mlp2"):
+    for layer in SWEEPS[experiments]:
         script = f"launch/launch_experiments_{layer}.py"
-        words = ["-p", "4", "--out", str(place.out / layer), "--fresh"]
-        if place.quick:
-            words += ["--iters", "1", "--budget", "0"]
+        words = words_of(place, layer)
         text, stem = place.out / f"{layer}.txt", place.out / layer
         done = place.run(script, *words, to=text)
         table = read_records([text])
@@ -241,13 +272,13 @@ def experiments(place: Place) -> Iterator[Check]:
         except (OSError, ValueError, KeyError):
             wanted = 0
         yield Check(
-            f"T3.{layer}",
+            f"step3.{layer}",
             "every case ran and equals A·B exactly",
-            f"{wanted} of {wanted} cases ok, error 0",
-            "exact",
-            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
             passed(done.returncode == 0 and exact == wanted == len(table) > 0),
-            f"python {script} {' '.join(words)} > {layer}.txt",
+            HERE,
+            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
+            f"{wanted} of {wanted} cases ok, error 0",
+            command=f"python {script} {' '.join(words)} > {layer}.txt",
         )
         done = place.run(f"plots/plot_{layer}.py", "-o", str(stem), given=text)
         lines = [
@@ -256,20 +287,53 @@ def experiments(place: Place) -> Iterator[Check]:
         batches = {len(line.points) for line in lines}
         made = [stem.with_suffix(suffix).is_file() for suffix in (".pdf", ".png")]
         yield Check(
-            f"T4.{layer}",
+            f"step4.{layer}",
             "the figure: six lines, a point at each batch size",
-            f"6 lines of {table.m.nunique()} points, PDF and PNG",
-            "exact",
-            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
-            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
             passed(
                 done.returncode == 0
                 and all(made)
                 and batches == {table.m.nunique()}
                 and len(lines) == 6
             ),
-            f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
+            "drawn here of the records of step 3",
+            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
+            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
+            f"6 lines of {table.m.nunique()} points, PDF and PNG",
+            command=f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
         )
+
+
+def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
+    """One of the sweeps that are run here, at a scale."""
+    repeats = QUICK if place.quick else {}
+    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, **repeats)
+
+
+def words_of(place: Place, sweep: str) -> list[str]:
+    """What follows the name of one of the sweeps that are run here, on the command line."""
+    return [*request_of(place, sweep, place.scale).arguments()[3:], "--fresh"]
+
+
+def cases_of(place: Place, scale: str, steps: Iterable[Callable]) -> list[Case]:
+    """The cases that some steps run here at a scale; those of DTensor only where it is."""
+    absent = () if get_peer("dtensor").available().ok else SWEEPS[elsewhere]
+    sweeps = [name for step in steps for name in SWEEPS.get(step, ()) if name not in absent]
+    return [case for name in sweeps for _, case in plan_cases(request_of(place, name, scale))[2]]
+
+
+def fitting_scale(place: Place) -> str:
+    """The first of :data:`SCALES` at which matrices fit into the memory of this machine, stored
+    whole on every rank, and ``--quick`` into :data:`EXPERIMENTS_S` at the rate of its cores; the
+    last if none does."""
+    shared = shared_memory_free()
+    room = min(available_memory() // 4, *([] if shared is None else [shared]))
+    for scale in SCALES[:-1]:
+        cases = cases_of(place, scale, SWEEPS)
+        elements = max(each.m * each.k + each.k * each.n + each.m * each.n for each in cases)
+        short = not place.quick or estimated(cases, place.ranks).time_s <= EXPERIMENTS_S
+        if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
+            return scale
+    return SCALES[-1]
 
 
 # -- the committed records
@@ -282,11 +346,11 @@ def files(place: Place) -> Iterator[Check]:
     yield Check(
         "R.files",
         "the committed files are whole",
-        "as in results/SHA256SUMS",
-        "exact",
-        "as in results/SHA256SUMS" if not changed else f"differ: {', '.join(changed)}",
         passed(not changed),
-        "cd results && sha256sum -c SHA256SUMS",
+        READ,
+        "as in results/SHA256SUMS" if not changed else f"differ: {', '.join(changed)}",
+        "as in results/SHA256SUMS",
+        command="cd results && sha256sum -c SHA256SUMS",
     )
     if not place.wants("R.rows"):
         return
@@ -316,11 +380,11 @@ def files(place: Place) -> Iterator[Check]:
     yield Check(
         "R.rows",
         "every measured row was verified, none is wrong or failed",
-        "0 odd rows",
-        "exact",
-        "; ".join(odd) if odd else "0 odd rows",
         passed(not odd and read > 0),
-        "drbench report results/measured/*/*",
+        f"{READ}: results/measured",
+        "; ".join(odd) if odd else f"0 odd rows of {read}",
+        "0 odd rows",
+        command="drbench report results/measured/*/*",
     )
 
 
@@ -329,6 +393,11 @@ def frame_of(*paths):
     from plots.select.records import read_records
 
     return read_records(paths)
+
+
+def _named(place: Place, path: Path) -> str:
+    """A committed file, as the documentation names it."""
+    return f"results/{path.relative_to(place.results).as_posix()}"
 
 
 def _simulated(place: Place, names: Iterable[str]):
@@ -370,11 +439,11 @@ def simulations(place: Place) -> Iterator[Check]:
         yield Check(
             f"R.{path.stem}",
             "simulated again: same times, same bytes",
-            f"{len(table)} rows the same",
-            f"times {SIMULATED_SHARE:g}, bytes exact",
-            f"{len(table) - off} rows the same (times at most {worst:.1g} apart)",
             passed(off == 0 and len(table) > 0),
-            f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
+            f"simulated here, compared with {_named(place, path)}",
+            f"{len(table) - off} rows the same, times at most {worst:.1g} apart",
+            f"{len(table)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
+            command=f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
         )
 
 
@@ -394,11 +463,11 @@ def studies(place: Place) -> Iterator[Check]:
         yield Check(
             f"R.llm-{path.stem}",
             "simulated again: the same rows",
-            f"{len(rows)} rows the same",
-            "exact",
-            f"{same} rows the same{_last_line(done)}",
             passed(done.returncode == 0 and same == len(rows) == len(found) > 0),
-            f"drbench {' '.join(words)}",
+            f"simulated here, compared with {_named(place, path)}",
+            f"{same} rows the same{_last_line(done)}",
+            f"{len(rows)} rows the same",
+            command=f"drbench {' '.join(words)}",
         )
 
 
@@ -409,11 +478,11 @@ def documentation(place: Place) -> Iterator[Check]:
     yield Check(
         "R.numbers",
         "every number of README, ARTIFACT and docs/ comes from a record, or says why not",
-        "0 to mend",
-        "exact, as printed",
-        said[0].rpartition("; ")[2],
         passed(done.returncode == 0),
-        "make docs-check",
+        READ,
+        said[0].rpartition("; ")[2],
+        "0 to mend",
+        command="make docs-check",
     )
 
 
@@ -426,20 +495,18 @@ def drawings(place: Place) -> Iterator[Check]:
     yield Check(
         "R.figures",
         "every committed figure, drawn again, draws the same",
-        f"{count} figures the same",
-        "series, points, labels and limits as in their texts",
-        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
         passed(not odd and count > 0),
-        "python -m plots.committed --check",
+        f"drawn here of {READ}",
+        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
+        f"{count} figures the same: series, points, labels and limits",
+        command="python -m plots.committed --check",
     )
 
 
 def elsewhere(place: Place) -> Iterator[Check]:
     """What needs a package or hardware that not everyone has."""
-    from launch.peers import get_peer
-
-    dtensor = get_peer("dtensor").available()
-    line = f"sweep mlp1-dtensor -p 2 --iters 1 --budget 0 --fresh --out {place.out / 'dtensor'}"
+    dtensor, (sweep,) = get_peer("dtensor").available(), SWEEPS[elsewhere]
+    line = " ".join(["sweep", sweep, *words_of(place, sweep)])
     yield _if_there(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
     line = "run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
@@ -453,11 +520,11 @@ def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> C
     return Check(
         name,
         about,
-        "exit code 0",
-        "exact",
-        missing or f"exit code {code}{_last_line(done)}",
         "SKIP" if missing else passed(code == 0),
-        f"drbench {line}",
+        "nothing was run" if missing else HERE,
+        missing or f"exit code {code}{_last_line(done)}",
+        "exit code 0",
+        command=f"drbench {line}",
     )
 
 
@@ -506,7 +573,7 @@ CLAIMS: dict[str, tuple[str, Callable[..., list[Verdict]]]] = {
     "P": ("drbench paper check-claims results/simulated", paper_claims),
     "M": ("drbench paper llm-study", meshslice_claims),
     "FT": ("drbench paper overlap-study", overlap_claims),
-    "S": ("drbench artifact --only S", measured_claims),
+    "S": ("drbench artifact --only S; docs/results.md says what measured it", measured_claims),
 }
 
 
@@ -520,24 +587,51 @@ def claims(place: Place) -> Iterator[Check]:
         for verdict in verdicts_of(place.results, place.wants):
             yield held(verdict, expected.pop(verdict.claim, None), command)
     for name in expected:
-        yield Check(name, "", "a claim", "", "there is no such claim", "FAIL", "", "")
+        about = f"a claim of results/{EXPECTED}"
+        yield Check(name, about, "FAIL", READ, "there is no such claim", "a claim")
 
 
 def held(verdict: Verdict, expected: dict | None, command: str) -> Check:
-    """A verdict against the committed one: KNOWN and PASS only if word and numbers are the same."""
-    found = f"{verdict.word}: {verdict.ours}"
-    wanted = f"{expected['verdict']}: {expected['ours']}" if expected else "no committed verdict"
-    good = verdict.word in ("PASS", "KNOWN") and same_text(found, wanted)
+    """A claim as a check. FAIL unless it holds or is documented not to, and its verdict and numbers
+    are those of ``results/claims.csv``.
+    """
+    file = f"results/{EXPECTED}"
+    same = f"as in {file}, numbers within {NUMBERS_SHARE:.0%} or one of the last digit"
+    if expected is None:
+        committed = f"not in {file}"
+    else:
+        wanted = f"{expected['verdict']}: {expected['ours']}"
+        alike = same_text(f"{verdict.word}: {verdict.ours}", wanted)
+        told = f"{shown(expected['verdict'])}: {expected['ours']}"
+        committed = same if alike else f"not {same}, which has {told}"
     return Check(
         verdict.claim,
         verdict.text,
-        wanted,
-        f"numbers {NUMBERS_SHARE:.0%}",
-        found,
-        verdict.word if good else "FAIL",
+        verdict.word if verdict.word in ("PASS", "KNOWN") and committed == same else "FAIL",
+        _source(verdict),
+        verdict.ours if verdict.word != "FAIL" else f"{HOLDS[verdict.holds]}: {verdict.ours}",
+        verdict.threshold,
+        verdict.theirs,
+        committed,
         command,
         verdict.see,
     )
+
+
+def _source(verdict: Verdict) -> str:
+    """Where our number of a claim is from: how, and of which files; of a measurement the machine.
+
+    Examples
+    --------
+    >>> record = "results/measured/epyc-2core/peers-p2/records.csv"
+    >>> _source(Verdict("S0", "", True, "", source="measured", records=record))
+    'measured on epyc-2core, committed: results/measured/epyc-2core/peers-p2/records.csv'
+    >>> _source(Verdict("P0", "", True, "", records="results/simulated/mlp1-pvc12.csv"))
+    'simulated, committed: results/simulated/mlp1-pvc12.csv'
+    """
+    machines = sorted(set(re.findall(r"results/measured/([^/,]+)", verdict.records)))
+    where = f" on {', '.join(machines)}" if machines and verdict.source == "measured" else ""
+    return f"{verdict.source}{where}, committed: {verdict.records}"
 
 
 def accept(results: Path) -> None:
@@ -572,28 +666,67 @@ def changed_files(results: Path) -> list[str]:
 
 
 def _last_line(done) -> str:
-    """What a command that failed said last, after a colon."""
-    said = (done.stderr or "").strip().splitlines() if done.returncode else []
+    """What a command that failed said last, after a colon; its exit code if that was shown."""
+    if not done.returncode:
+        return ""
+    said = (done.stderr or f"exit code {done.returncode}").strip().splitlines()
     return f": {said[-1].strip()}" if said else ""
 
 
-#: What is checked, in order, and the first letters of its checks' names.
-STEPS: dict[Callable[[Place], Iterator[Check]], tuple[str, ...]] = {
-    setup: ("T1",),
-    launching: ("T2",),
-    experiments: ("T3", "T4"),
-    files: ("R.files", "R.rows"),
-    simulations: ("R.mlp", "R.lowering"),
-    studies: ("R.llm",),
-    documentation: ("R.numbers",),
-    drawings: ("R.figures",),
-    elsewhere: ("X",),
-    claims: ("P", "M", "S", "F", "T"),
+class Step(NamedTuple):
+    """Some checks that are made together.
+
+    Attributes
+    ----------
+    check : callable
+    names : tuple of str
+        Beginnings of the names of its checks.
+    seconds : tuple of float
+        CPU seconds that it took at :data:`CORE_FLOPS_PER_S`, with ``--quick`` and without, but for
+        the cases of :data:`SWEEPS`, which are estimated where they run.
+    """
+
+    check: Callable[[Place], Iterator[Check]]
+    names: tuple[str, ...]
+    seconds: tuple[float, float]
+
+    @property
+    def about(self) -> str:
+        """What it checks."""
+        return (self.check.__doc__ or "").partition("\n")[0].rstrip(".")
+
+    def time_s(self, place: Place) -> float:
+        """Seconds that it will take, as estimated."""
+        cases = cases_of(place, place.scale, [self.check])
+        swept = estimated(cases, place.ranks).time_s if cases else 0.0
+        return self.seconds[not place.quick] + swept
+
+
+#: What is checked, in order.
+STEPS = (
+    Step(setup, ("step1",), (18, 18)),
+    Step(launching, ("step2",), (3, 3)),
+    Step(experiments, ("step3", "step4"), (6, 6)),
+    Step(files, ("R.files", "R.rows"), (3, 3)),
+    Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
+    Step(studies, ("R.llm",), (2, 118)),
+    Step(documentation, ("R.numbers",), (9, 9)),
+    Step(drawings, ("R.figures",), (8, 8)),
+    Step(elsewhere, ("X",), (8, 8)),
+    Step(claims, ("P", "M", "S", "F", "T"), (4, 4)),
+)
+#: The sweeps that steps run.
+SWEEPS: dict[Callable, tuple[str, ...]] = {
+    experiments: ("mlp1", "mlp2"),
+    elsewhere: ("mlp1-dtensor",),
 }
 
 
-def check_artifact(place: Place) -> Iterator[Check]:
-    """Check all that is wanted; what breaks a step is a FAIL of its own.
+def check_artifact(
+    place: Place, begins: Callable[[str, float], None] = lambda about, left_s: None
+) -> Iterator[Check]:
+    """Check all that is wanted; a step that breaks is a FAIL of its own. Before each step
+    ``begins`` is called with what it checks and the seconds left, as estimated.
 
     Raises
     ------
@@ -606,13 +739,17 @@ def check_artifact(place: Place) -> Iterator[Check]:
             "results/. Clone the repository, and run it there."
         )
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
-    for step, names in STEPS.items():
-        here = place.of(claims=step is claims)
-        if here is None or not here.wants_some(names):
-            continue
+    steps = [step for step in STEPS if place.wants_some(step.names)]
+    if any(step.check in SWEEPS for step in steps):
+        place = replace(place, scale=fitting_scale(place))
+    times = [step.time_s(place) for step in steps]
+    start = time.monotonic()
+    for at, step in enumerate(steps):
+        # on a slower machine what is left takes longer by as much
+        slower = max(1.0, (time.monotonic() - start) / (sum(times[:at]) or 1.0)) if at else 1.0
+        begins(step.about, slower * sum(times[at:]))
         try:
-            yield from (check for check in step(here) if here.wants(check.name))
+            yield from (check for check in step.check(place) if place.wants(check.name))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            about = (step.__doc__ or "").partition("\n")[0]
             what = " ".join(str(error).split()) or type(error).__name__
-            yield Check(names[0], about, "it can be checked", "", what, "FAIL", "")
+            yield Check(step.names[0], step.about, "FAIL", HERE, what, "it can be checked")

@@ -125,8 +125,7 @@ def doubts(noisy: Iterable[bool], shared: Iterable[bool], stable: Iterable[bool]
         said.append(f"{cases(unsure)} whose median is not known within {100 * STABLE:.0f} %")
     if crowded:
         said.append(
-            f"{cases(crowded)} with more ranks than cores: compare them with each other, not "
-            "with a roof"
+            f"{cases(crowded)} with more ranks than cores: compare them with each other only"
         )
     return said
 

@@ -212,9 +212,21 @@ def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(reco
         }
 
 
-def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded, tmp_path):
-    for _ in range(2):
-        assert recorded("--layer", "mlp2")[0].returncode == 0
+def test_what_is_complete_and_ok_is_not_measured_again(recorded, tmp_path):
+    first, again = (recorded("--layer", "mlp2")[0] for _ in range(2))
+    assert "measured before" not in first.stdout
+    assert "48 cases on 2 ranks, 48 done before" in again.stdout
+    assert "give another --out" in again.stdout and "48 of 48 cases ok" in again.stdout
+    assert not (tmp_path / "out" / "mlp2-h64-p2" / "previous-1").exists()
+
+
+@pytest.mark.parametrize("options, bad_k", [(["--iters", 2], None), ([], 256)])
+def test_a_complete_run_of_other_options_or_with_a_bad_case_is_moved_aside(
+    recorded, tmp_path, options, bad_k
+):
+    recorded("--layer", "mlp2", bad_k=bad_k)
+    ended, _ = recorded("--layer", "mlp2", *options)
+    assert ended.returncode == 0 and "done before" not in ended.stdout
     folder = tmp_path / "out" / "mlp2-h64-p2"
     assert [
         len(read_csv(path))

@@ -7,14 +7,19 @@ import subprocess
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.commands.cli import main
 from launch.host.files import ROOT
+from launch.host.kernels import Kernels
+from launch.peers import Availability
 from launch.studies import artifact, measured_claims, slicing_claims
-from launch.studies.artifact import Place, accept, check_artifact
+from launch.studies.artifact import Place, accept, check_artifact, fitting_scale
 from launch.studies.verdicts import Claim, Verdict
+from launch.sweeps import estimate
+from launch.sweeps.dry_run import needs
 
 RECORDS = ("R.files", "R.rows", "R.mlp1-h100x8", "P", "M", "S")
 
@@ -117,7 +122,7 @@ def test_a_file_that_is_missing_or_new_fails(few):
     (few.results / "published/h100.csv").rename(few.results / "published/h200.csv")
     (check,) = check_artifact(replace(few, only=("R.files",)))
     assert check.verdict == "FAIL"
-    assert check.measured == "differ: published/h100.csv, published/h200.csv"
+    assert check.found == "differ: published/h100.csv, published/h200.csv"
 
 
 @pytest.mark.parametrize(
@@ -187,6 +192,29 @@ def test_numbers_are_the_same_within_a_percent_or_a_last_digit():
         assert found.verdict == verdict
 
 
+def test_a_claim_says_where_its_number_is_from_and_is_compared_with_the_paper_and_the_commit(place):
+    checks = {c.name: c for c in check_artifact(replace(place, only=("P", "M", "F", "T", "S")))}
+    for name, check in checks.items():
+        how = "measured on epyc-2core" if name[0] == "S" else ("simulated", "arithmetic")
+        assert check.source.startswith(how) and ", committed: results/" in check.source
+        assert check.theirs and check.expected and check.found
+        assert check.committed.startswith("as in results/claims.csv, numbers within 1%")
+    was = claim_of(list(csv.DictReader(open(ROOT / "results/claims.csv"))), "P1")["ours"]
+    change = lambda rows: claim_of(rows, "P1").update(ours=was.replace("80.8", "70.8"))
+    rewrite(place.results / "claims.csv", change)
+    (now,) = check_artifact(replace(place, only=("P1",)))
+    assert (now.verdict, now.found, now.theirs) == ("FAIL", was, checks["P1"].theirs)
+    assert now.committed.startswith("not as in results/claims.csv") and "PASS: " in now.committed
+    assert "70.8" in now.committed and "80.8" not in now.committed
+
+
+def test_nothing_simulated_is_called_measured(capsys, tmp_path):
+    assert main(["artifact", "--only", "P,M,F,T", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "claims, simulated " in said and "claims, arithmetic " in said
+    assert "measured" not in said and "KNOWN" not in said
+
+
 def test_accepting_makes_all_of_it_pass_again(place):
     rewrite(place.results / "claims.csv", lambda rows: rows.pop())
     found = words(place, "R.files", "S12")
@@ -200,10 +228,11 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
 ):
     out = ["--out", str(tmp_path)]
     assert main(["artifact", "--only", "P1,P7", "--quick", *out]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert progress.startswith("Every claim") and progress.endswith(" s left\n")
     assert (
         said.startswith("PASS  P1 ")
-        and "KNOWN P7 " in said
+        and "\nNOT REPRODUCED (documented) P7 " in said
         and "1 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in said
     )
     assert "drbench paper check-claims results/simulated" in said and "reproduction.md#why" in said
@@ -211,10 +240,13 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     table = tmp_path / "checks.csv"
     assert main(["artifact", "--only", "P1", "--json", "--csv", str(table), *out]) == 1
     (check,) = json.loads(capsys.readouterr().out)
-    assert check["verdict"] == "FAIL" and check["measured"] == "FAIL: no"
+    assert check["verdict"] == "FAIL" and check["found"] == "does not hold: no"
     with open(table, newline="") as file:
         assert next(csv.DictReader(file))["verdict"] == "FAIL"
-    for nothing in ("Q", "claim:R", "claim:T1.doctor"):
+    assert main(["artifact", "--only", "P7", "--json", *out]) == 0
+    (check,) = json.loads(capsys.readouterr().out)
+    assert check["verdict"] == "NOT REPRODUCED (documented)"
+    for nothing in ("Q", "claim:T1", "T1.doctor"):
         assert main(["artifact", "--only", nothing, *out]) == 2
         assert nothing in capsys.readouterr().err
 
@@ -222,33 +254,97 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
 @pytest.mark.parametrize(
     "only, found",
     [
-        ("T1", "T1.doctor T1.auto T1.rma"),
-        ("claim:T1", "T1"),
-        ("T5", "T5"),
-        ("T1.doctor,claim:F,claim:T2", "T1.doctor F1 F2 F3 F4 F5 F6 F7 F8 F9 T2"),
-        ("claim:T", " ".join(f"T{x}" for x in range(1, 12))),
+        ("T1", "T1"),
+        ("step1", "step1.doctor step1.auto step1.rma"),
+        ("step1.doctor,F,T2", "step1.doctor F1 F2 F3 F4 F5 F6 F7 F8 F9 T2"),
+        ("T", " ".join(f"T{x}" for x in range(1, 12))),
     ],
 )
-def test_a_step_and_a_claim_of_one_name_are_told_apart(tmp_path, monkeypatch, only, found):
+def test_a_name_is_that_of_a_step_or_of_a_claim(tmp_path, monkeypatch, only, found):
     done = subprocess.CompletedProcess([], 0, "{}", "")
     monkeypatch.setattr(Place, "run", lambda self, *words, **files: done)
     assert list(words(Place(tmp_path), *only.split(","))) == found.split()
 
 
-def test_all_claims_are_asked_for_at_once_and_a_letter_of_both_is_the_steps(tmp_path, monkeypatch):
-    asked = []
-    named = {
-        (lambda place, name=step.__name__: asked.append((name, place.only)) or ()): names
-        for step, names in artifact.STEPS.items()
-        if step is not artifact.claims
-    }
-    noted = lambda place: asked.append(("claims", place.only)) or ()
-    monkeypatch.setattr(artifact, "claims", noted)
-    monkeypatch.setattr(artifact, "STEPS", named | {noted: ("P", "M", "S", "F", "T")})
-    for only in ("T", "claim:", "S"):
-        words(Place(tmp_path), only)
-    steps = ["setup", "launching", "experiments"]
-    assert asked == [*((name, ("T",)) for name in steps), ("claims", ("",)), ("claims", ("S",))]
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """The artifact's place on a machine of so many cores, at so many FLOP/s each."""
+
+    def made(cores=2, rate=1e11, shared=2**33, torch=True, quick=True):
+        for module in (artifact, estimate):
+            monkeypatch.setattr(module, "usable_cores", lambda: cores)
+        monkeypatch.setattr(estimate, "measure_kernels", lambda: Kernels("any", rate))
+        monkeypatch.setattr(artifact, "shared_memory_free", lambda: shared)
+        peer = SimpleNamespace(available=lambda: Availability(torch, ""))
+        monkeypatch.setattr(artifact, "get_peer", lambda name: peer)
+        found = Place(tmp_path, quick)
+        return replace(found, scale=fitting_scale(found))
+
+    return made
+
+
+@pytest.mark.parametrize("torch", [True, False])
+@pytest.mark.parametrize("rate", [5e9, 2e10, 1e11])
+@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+def test_a_quick_check_is_estimated_at_three_minutes_at_most(machine, cores, rate, torch):
+    place = machine(cores, rate, torch=torch)
+    assert sum(step.time_s(place) for step in artifact.STEPS) <= 180
+    swept = artifact.cases_of(place, place.scale, artifact.SWEEPS)
+    assert len(swept) > 250 and ("dtensor" in {case.algorithm for case in swept}) == torch
+
+
+def test_the_sweeps_are_smaller_on_a_slower_machine_and_not_larger_than_told(machine):
+    scales = [machine(rate=rate).scale for rate in (5e9, 2e10, 1e11, 1e13)]
+    assert scales == ["1/64", "1/32", "1/16", "1/16"]
+    assert machine(rate=5e9, quick=False).scale == "1/16"
+
+
+@pytest.mark.parametrize("shared, scale", [(64 * 2**20, "1/32"), (128 * 2**20, "1/16")])
+def test_the_sweeps_fit_into_shared_memory(machine, shared, scale):
+    """Containers have 64 MiB by default."""
+    place = machine(4, shared=shared)
+    assert (place.ranks, place.scale) == (4, scale)
+    cases = artifact.cases_of(place, scale, [artifact.experiments])
+    assert max(needs(case, 4).total_bytes for case in cases) <= shared
+
+
+def test_every_sweep_runs_at_the_scale_and_with_the_ranks_that_were_estimated(machine, monkeypatch):
+    place, ran = replace(machine(4, 2e10), only=("step3", "X.dtensor")), []
+    committed = ROOT / "results/measured/epyc-2core"
+
+    def done(self, *words, **files):
+        ran.append(words)
+        if files.get("to"):
+            shutil.copy(committed / f"{files['to'].stem}-h1536-p2/records.csv", files["to"])
+        return subprocess.CompletedProcess(words, 1, "", "")
+
+    monkeypatch.setattr(Place, "run", done)
+    list(check_artifact(place))
+    swept = [words for words in ran if "--fresh" in words]
+    assert [words[0] if words[0] != "-m" else words[3] for words in swept] == [
+        *(f"launch/launch_experiments_mlp{layer}.py" for layer in (1, 2)),
+        "mlp1-dtensor",
+    ]
+    for words in swept:
+        assert f"--scale={place.scale}" in words and "4" == words[words.index("-p") + 1]
+
+
+def test_before_each_step_it_says_what_comes_and_how_long_the_rest_takes(tmp_path, monkeypatch):
+    told, clock = [], iter([0, 60, 120])
+    monkeypatch.setattr(artifact, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    steps = [artifact.Step(check, (name,), (10, 20)) for check, name in made_steps()]
+    monkeypatch.setattr(artifact, "STEPS", tuple(steps))
+    place = Place(tmp_path, results=ROOT / "results")
+    list(check_artifact(place, lambda about, left_s: told.append((about, left_s))))
+    assert [about for about, _ in told] == ["One", "Two", "Three"]
+    assert [left for _, left in told] == [30, 120, 60]
+
+
+def made_steps():
+    for name in ("One", "Two", "Three"):
+        check = lambda place: iter(())
+        check.__doc__ = f"{name}."
+        yield check, name
 
 
 def test_without_committed_records_it_says_where_to_go(tmp_path):
@@ -267,10 +363,12 @@ def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch
     for name, value in fault("in a hurry").items():
         monkeypatch.setenv(name, value)
     place = Place(tmp_path)
-    assert words(place, "T1.") == dict.fromkeys(["T1.doctor", "T1.auto", "T1.rma"], "PASS")
+    assert words(place, "step1") == dict.fromkeys(
+        ["step1.doctor", "step1.auto", "step1.rma"], "PASS"
+    )
     broken = subprocess.CompletedProcess([], 5, "", "drbench: it broke\n")
     monkeypatch.setattr(Place, "run", lambda self, *words, **files: broken)
-    assert set(words(place, "T1.").values()) == {"FAIL"}
+    assert set(words(place, "step1").values()) == {"FAIL"}
 
 
 def test_what_is_made_lies_where_the_command_was_given(tmp_path, monkeypatch):
@@ -283,6 +381,6 @@ def test_what_is_made_lies_where_the_command_was_given(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Place, "run", done)
     monkeypatch.chdir(tmp_path)
-    words(Place(Path("art")), "T2")
+    words(Place(Path("art")), "step2")
     places = [Path(word) for before, word in pairwise(given) if before == "--out"]
     assert places and all(place.is_relative_to(tmp_path / "art") for place in places)
