@@ -13,6 +13,7 @@ from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Step, Zer
 from partitions import Grid, LayoutError, parse_grid, part, summed
 
 from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
+from .choice import fewest_moved
 from .congruence import alike
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .signalled import LEAST, cuts, sent, signalled, slots, tile_of
@@ -24,7 +25,6 @@ from .slicing import (
     free_axis,
     grid_of,
     keeps_rows,
-    largest_matrix,
     levelled,
     on_grid,
     own_first_balances,
@@ -77,9 +77,9 @@ def settle(
     steal: bool = False,
 ) -> dict:
     """Decide ``auto``: work goes by the grid that all matrices are stored once on, and C's terms
-    stay; without one the largest matrix stays. Free ranges are cut only where tiles are not read in
-    place. Sums for other ranks are pushed where transfers take time, and slots are bounded. What is
-    assembled each rank finds for itself."""
+    stay; without one that matrix stays with which ranks move least. Free ranges are cut only where tiles are
+    not read in place. Sums for other ranks are pushed where transfers take time, and slots are
+    bounded. What is assembled each rank finds for itself."""
     for operand in (problem.a, problem.b):
         if operand.partition.terms > 1:
             raise UnsupportedError(
@@ -103,7 +103,7 @@ def settle(
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
     found = _grid(problem, stationary, grid)
     if stationary == "auto":
-        stationary = "C" if found else largest_matrix(problem.m, problem.n, problem.k)
+        stationary = "C" if found else fewest_moved(problem)
     if steal and found:
         raise UsageError(
             f"--steal moves products away from who holds most, --grid {found} deals them anew. "
@@ -391,7 +391,7 @@ OPTIONS = (
     Option(
         "stationary",
         ("auto", "auto:model", "A", "B", "C"),
-        help="the matrix whose tiles do not move; auto takes the largest (on a tie C, then B), "
+        help="the matrix whose tiles do not move; auto takes the one with which ranks move least, "
         "auto:model the fastest on the model of --machine, without one the one that moves least.",
         says="auto",
     ),
@@ -541,7 +541,8 @@ def program(
     Parameters
     ----------
     stationary : str
-        ``"A"``, ``"B"``, ``"C"``: the matrix whose tiles do not move; ``"auto"``: the largest.
+        ``"A"``, ``"B"``, ``"C"``: the matrix whose tiles do not move; ``"auto"``: that with which
+        ranks move least.
     chunk : int, optional
         Longest range of the free axis in one product; smaller chunks overlap better and multiply
         slower.
