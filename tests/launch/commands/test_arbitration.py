@@ -3,6 +3,7 @@
 import pytest
 
 from drbench.measure.record import read_csv
+from launch.cases.machine_models import find_machine
 from launch.models.scaling import POINTS
 
 SIZES = ["-m", "1024", "-n", "4096", "-k", "1024", "--machine", "h100x8"]
@@ -19,27 +20,28 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say)
     assert (fair["arbitration"], fifo["arbitration"]) == ("fair", "fifo")
     assert fair["best_s"] != fifo["best_s"] and fair["accumulate_bytes"] == fifo["accumulate_bytes"]
     own = say("simulate", *SIZES, *CASE, "--json").json()
-    assert (own["arbitration"], own["best_s"]) == ("fifo", fifo["best_s"])
+    assert (own["arbitration"], own["best_s"]) == ("fair", fair["best_s"])
+    assert find_machine("pvc12").arbitration == "fifo"  # as its file says
 
 
 def test_every_command_that_predicts_takes_it(say, tmp_path):
     search = ["-p", "4", *SIZES, "--only", "universal", "--replication", "none"]
-    best = say("tune", *search, "--arbitration", "fair", "--json", "--top", "1")
-    assert best.json()["ranking"][0]["record"]["arbitration"] == "fair"
-    advised = ["advise", "-p", "4", *SIZES, *CASE[:4], "--arbitration", "fair"]
+    best = say("tune", *search, "--arbitration", "fifo", "--json", "--top", "1")
+    assert best.json()["ranking"][0]["record"]["arbitration"] == "fifo"
+    advised = ["advise", "-p", "4", *SIZES, *CASE[:4], "--arbitration", "fifo"]
     assert say(*advised, "--csv", str(tmp_path / "a.csv")).returncode == 0
-    assert {row.arbitration for row in read_csv(tmp_path / "a.csv")} == {"fair"}
+    assert {row.arbitration for row in read_csv(tmp_path / "a.csv")} == {"fifo"}
     page = tmp_path / "page.html"
     shown = ["explain", "-p", "4", *SIZES, *CASE, "--save", str(page)]
-    assert say(*shown, "--arbitration", "fair").returncode == 0
+    assert say(*shown, "--arbitration", "fifo").returncode == 0
     scaled = ["scaling", *SIZES, "--preset", "row", "--simulate", "--ranks-list", "2,4"]
-    assert say(*scaled, "--arbitration", "fair", "--out", str(tmp_path / "s")).returncode == 0
-    assert {row.arbitration for row in read_csv(tmp_path / "s" / POINTS)} == {"fair"}
-    assert say("bounds", "-p", "4", *SIZES, "--arbitration", "fair").returncode == 0
+    assert say(*scaled, "--arbitration", "fifo", "--out", str(tmp_path / "s")).returncode == 0
+    assert {row.arbitration for row in read_csv(tmp_path / "s" / POINTS)} == {"fifo"}
+    assert say("bounds", "-p", "4", *SIZES, "--arbitration", "fifo").returncode == 0
     chain = ["chain", "-m", "256", "--widths", "64,128,64", "-p", "2", "--machine", "h100x8"]
     table = str(tmp_path / "chain.csv")
-    assert say(*chain, "--arbitration", "fair", "--csv", table).returncode == 0
-    assert {row.arbitration for row in read_csv(table)} == {"fair"}
+    assert say(*chain, "--arbitration", "fifo", "--csv", table).returncode == 0
+    assert {row.arbitration for row in read_csv(table)} == {"fifo"}
 
 
 def test_rows_of_one_rule_are_not_taken_for_those_of_the_other(say, tmp_path):
