@@ -432,6 +432,20 @@ def _told_apart_by_roofs(fastest, other) -> bool:
     return drift < log(other.time_s / fastest.time_s)
 
 
+def measured_once(mode: str, samples: Sequence[float], case: str | None) -> bool:
+    """Whether a row is one repeat, which nothing is compared with: as good as noisy. A round is one
+    repeat of many.
+
+    Examples
+    --------
+    >>> measured_once("measured", [1.0], "7f"), measured_once("measured", [1.0], "3 | s | heat | x")
+    (True, False)
+    >>> measured_once("measured", [1.0, 1.1], "7f"), measured_once("simulated", [1.0], "7f")
+    (False, False)
+    """
+    return mode == "measured" and len(samples) == 1 and not re.match(_ROUND, case or "")
+
+
 def nearest_to_median(samples: Sequence[float]) -> int:
     """The place of the sample that is the median, or the one just below it.
 

@@ -2,6 +2,8 @@
 all ranks at once."""
 
 import os
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -87,9 +89,10 @@ def calibrate_here(
     predict: Callable[[Case, Machine, int], float | None],
     nodes: bool = False,
 ) -> int:
-    """Measure on the ranks this process belongs to, in so many trials; rank 0 writes the
-    ``[model]`` section of the file. Then whole programs are measured and predicted by that file,
-    which keeps the ratios as ``[model.residuals]``.
+    """Measure on the ranks this process belongs to, in so many trials. Then whole programs are
+    measured and predicted by what was found, and rank 0 writes the ``[model]`` section of the file,
+    with their ratios as ``[model.residuals]``. On a machine that drifted meanwhile these are
+    widened, and rank 0 says so.
 
     Parameters
     ----------
@@ -108,6 +111,8 @@ def calibrate_here(
     UsageError
         If links cannot be measured here: on one rank; on several nodes without ``nodes``, or on one
         with it; if nodes have different numbers of ranks.
+    CaseFailed
+        If the ranks lacked their cores (:meth:`Pace.refuse_other_work`); the file is as before.
     """
     comm = _by_nodes(MPI.COMM_WORLD)
     read_document(out)  # what cannot be kept is refused before anything is measured
@@ -130,8 +135,9 @@ def calibrate_here(
                 f"--nodes needs as many ranks on every node, got {sizes[0]} to {sizes[-1]}. Start "
                 f"{sizes[0]} on each."
             )
-        pace = Pace.of_cores(comm)
+        pace = Pace.of_cores(comm, topology.core_due(1))
         where, tables = measure(topology, trials, pace)
+        pace.refuse_other_work()
         # of all ranks
         fence_s = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
         model = {
@@ -150,19 +156,52 @@ def calibrate_here(
                 "processor": processor_name(),
             },
         }
-        everywhere(comm, lambda: comm.rank or write_model(out, model))
-        with everywhere_known(comm, out) as path:
-            threads = model["calibrated"].get("threads")  # of cores
-            ran = measured(programs, path, topology, trials, run_case, pace, threads)
-    if comm.rank == 0:
-        machine = Machine.load(out)
-        model["residuals"] = {"#": "measured over predicted times of whole programs"} | {
-            kind: found
+        with tempfile.TemporaryDirectory(prefix="drbench-model-") as folder:
+            draft = os.path.join(folder, "model.toml")
+            everywhere(comm, lambda: comm.rank or write_model(draft, model))
+            machine = Machine.load(draft) if comm.rank == 0 else None
+            with everywhere_known(comm, draft) as path:
+                threads = model["calibrated"].get("threads")  # of cores
+                ran = measured(programs, path, topology, trials, run_case, pace, threads)
+        pace.refuse_other_work()
+    if machine is not None:
+        drift = pace.drift()
+        told = drift_text(drift)
+        model["residuals"] = {"#": f"measured over predicted times of whole programs{told}"} | {
+            kind: widened(found, drift)
             for kind, cases in programs.items()
             if len(found := residuals(cases, ran[kind], machine, comm.size, predict)) > 1
         }
         print(write_model(out, model), flush=True)
+        if told:
+            print(f"drbench: every interval is wider{told}", file=sys.stderr, flush=True)
     return 0
+
+
+def drift_text(drift: tuple[float, float]) -> str:
+    """What is said of a machine that drifted (:meth:`Pace.drift`); empty if it did not.
+
+    Examples
+    --------
+    >>> drift_text((1.0, 1.0)), drift_text((0.96, 1.3))
+    ('', '; the machine drifted meanwhile: times were 0.96 to 1.30 of the usual')
+    """
+    low, high = drift
+    if low == high:
+        return ""
+    return f"; the machine drifted meanwhile: times were {low:.2f} to {high:.2f} of the usual"
+
+
+def widened(found: list[float], drift: tuple[float, float]) -> list[float]:
+    """Residuals as they would have been at both ends of a drift.
+
+    Examples
+    --------
+    >>> widened([1.0, 1.02], (1.0, 1.0)), widened([1.0, 2.0], (0.5, 1.5))
+    ([1.0, 1.02], [0.5, 1.0, 1.5, 3.0])
+    """
+    low, high = drift
+    return found if low == high else [each * end for end in drift for each in found]
 
 
 def _by_nodes(comm):

@@ -13,12 +13,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from drbench.errors import CaseFailed
 from drbench.host.blas import load_blas
+from drbench.measure.noise import Timed, cores_had
 from drbench.measure.roof import timed
 
 _Found = TypeVar("_Found")
 #: Edge of the product that is timed beside the rest, and how often it is made.
 _EDGE, _TIMES = 512, 8
+#: A machine whose pace changes by more than this drifts: predictions cannot know its pace.
+DRIFT = 0.10
 
 
 class Pace:
@@ -48,10 +52,13 @@ class Pace:
         self._beside = beside
         self._last: float | None = None
         self._all: list[float] = []
+        self._timed: list[Timed] = []
+        self._due: float | None = None
 
     @classmethod
-    def of_cores(cls, comm) -> "Pace":
-        """That of products on the cores of all ranks at once (its methods are collective)."""
+    def of_cores(cls, comm, due: float | None = 1.0) -> "Pace":
+        """That of products on the cores of all ranks at once (its methods are collective); ``due``
+        is the share of a core that a rank can have (:func:`cores_had`)."""
         blas = load_blas()
         a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
 
@@ -59,8 +66,47 @@ class Pace:
             for _ in range(_TIMES):
                 blas.gemm(a, b, c, 1.0)
 
+        def beside() -> float:
+            made._timed.append(timed(comm, product))
+            return made._timed[-1].seconds
+
         product()
-        return cls(lambda: timed(comm, product).seconds)
+        made = cls(beside)
+        made._due = due
+        return made
+
+    def refuse_other_work(self) -> None:
+        """A CaseFailed if the ranks lacked their cores while the pace was looked at: what was
+        measured meanwhile is not what this machine takes. The same on every rank."""
+        if not self._timed:
+            return
+        found = cores_had([(each,) for each in self._timed], range(len(self._timed)), self._due)
+        if found.lacking:
+            raise CaseFailed(
+                f"the ranks had {100 * found.core_share:.0f} % of their cores, and "
+                f"{found.disturbed} of {len(self._timed)} looks at the pace were disturbed: other "
+                "processes run. Calibrate when nothing else runs (drbench doctor)."
+            )
+
+    def drift(self) -> tuple[float, float]:
+        """How much faster and slower than usual the machine was: the factors of all times that 8 of
+        10 looks at its pace lie between; (1, 1) if they lie within :data:`DRIFT`.
+
+        Examples
+        --------
+        >>> def drifting(*took):
+        ...     pace, left = Pace(iter(took).__next__), [*took]
+        ...     for _ in left:
+        ...         pace.begin()
+        ...     return pace.drift()
+        >>> drifting(1.0, 1.02, 1.0, 1.0, 1.01), drifting(1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 1.0)
+        ((1.0, 1.0), (1.0, 2.0))
+        """
+        if len(self._all) < 2:
+            return 1.0, 1.0
+        ends = statistics.quantiles(self._all, n=10, method="inclusive")
+        low, high = ends[0] / self.usual, ends[-1] / self.usual
+        return (min(low, 1.0), max(high, 1.0)) if high > (1 + DRIFT) * low else (1.0, 1.0)
 
     @cached_property
     def usual(self) -> float:

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from drbench.measure.noise import doubts, rivals
+from drbench.measure.noise import doubts, measured_once, rivals
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.host.units import plural, seconds
@@ -133,14 +133,19 @@ def _problem(record: Record) -> str:
     return " ".join(filter(None, (*parts, experts)))
 
 
+def _once(record: Record) -> bool:
+    return measured_once(record.mode, record.samples_s, record.case)
+
+
 def _fastest(found: list[Record]) -> str:
     from plots.select.cases import configuration, variant
 
-    sure = [record for record in found if not record.noisy]
+    sure = [each for each in found if not (each.noisy or _once(each))]
     moving = [record for record in sure if record.moved_bytes != 0 or record.ranks == 1]
     sure = moving or sure
     if not sure:
-        return "not decided: every case is noisy"
+        single = " or measured once" if any(map(_once, found)) else ""
+        return f"not decided: every case is noisy{single}"
     first = min(sure, key=lambda record: record.time_s)
     case = ": ".join(filter(None, (variant(first), configuration(first))))
     told = f"{case}, {seconds(first.time_s)}"

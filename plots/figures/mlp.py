@@ -97,6 +97,8 @@ def _chart(drawn: Sequence[Line], axis: str) -> Chart:
     facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
     if record.mode == "measured" and record.iters:
         facts.append(f"medians of {record.iters}{' or more' if record.budget_s else ''}")
+    if all(point.hollow for point in points):
+        facts.append("every case noisy: no result")
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
     roof = drawn[0].quantity == "percent_of_roof"
     y = Axis(
@@ -232,7 +234,7 @@ def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> li
         texts.append("upright: 95 % interval of the median paired ratio")
     if "simulated" in known:
         texts.append("upright: 95 % interval of the prediction")
-    marks = ("hollow", "oversubscribed", "stable")
+    marks = ("hollow", "oversubscribed", "stable", "once")
     texts += doubts(*([getattr(point, name) for point in points] for name in marks))
     own_of = [[*_elsewhere(lines), *missing(chosen[name])] for name, lines in zip(chosen, drawn)]
     shared = [text for text in own_of[0] if all(text in each for each in own_of)]

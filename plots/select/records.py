@@ -19,6 +19,7 @@ from typing import Any
 
 from pandas import CategoricalDtype, DataFrame, Series
 
+from drbench.measure.noise import measured_once
 from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record, parse_columns
 
 from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
@@ -78,7 +79,10 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         ``time_s``
             The time of a case, as :attr:`Record.time_s`. ``gflops`` is of this time in all rows.
         ``hollow``
-            Whether a case is known to be noisy: drawn hollow, and no best of anything.
+            Whether a case is known to be noisy, or was measured once: drawn hollow, and no best of
+            anything.
+        ``once``
+            Whether it was measured once.
         ``moved_bytes``
             The sum of all kinds of bytes, as :attr:`Record.moved_bytes`.
         ``source``, ``shape``
@@ -199,6 +203,8 @@ def _frame(columns: dict[str, list]) -> DataFrame:
     found = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
     counts = found[list(COUNTERS)]
     total = sum(counts[name].fillna(0) for name in COUNTERS).mask(counts.isna().all(axis=1))
+    once = map(measured_once, columns["mode"], columns["samples_s"], columns["case"])
+    once = Series(list(once), found.index, bool)
     named = [_Named(*values) for values in zip(*(columns[name] for name in NAMING))]
     derived = {
         "source": list(map(Source, *(columns[name] for name in Source._fields))),
@@ -209,7 +215,8 @@ def _frame(columns: dict[str, list]) -> DataFrame:
         derived[name] = [known[case] for case in named]
     return found.assign(
         time_s=found.median_s.fillna(found.best_s),
-        hollow=found.noisy.fillna(False).astype(bool),
+        hollow=found.noisy.fillna(False).astype(bool) | once,
+        once=once,
         moved_bytes=total,
         **{name: Series(values, dtype=object) for name, values in derived.items()},
     )

@@ -106,21 +106,29 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
         )
     found = found[kept].sort_values([*FASTEST, *_DEFINITION], na_position="first")
     stable = found.stable.astype(object).where(found.stable.notna(), None)
-    return found, notes + doubts(found.hollow, found.oversubscribed.fillna(False), stable)
+    shared = found.oversubscribed.fillna(False)
+    return found, notes + doubts(found.hollow, shared, stable, found.once)
 
 
-def doubts(noisy: Iterable[bool], shared: Iterable[bool], stable: Iterable[bool] = ()) -> list[str]:
-    """Say of how many cases the times are unsure, being noisy, of ranks that share cores, or not
-    stable.
+def doubts(
+    hollow: Iterable[bool],
+    shared: Iterable[bool],
+    stable: Iterable[bool] = (),
+    once: Iterable[bool] = (),
+) -> list[str]:
+    """Say of how many cases the times are unsure, being noisy or measured once, of ranks that share
+    cores, or not stable.
 
     Examples
     --------
     >>> doubts([True, True, False], [False] * 3, [False, False, None])
     ['hollow: 2 noisy cases, no best of anything', '2 cases whose median is not known within 2 %']
     """
-    noise, crowded = sum(map(bool, noisy)), sum(map(bool, shared))
+    noise, crowded = sum(map(bool, hollow)), sum(map(bool, shared))
     unsure = sum(each is not None and not each for each in stable)
-    said = [f"hollow: {cases(noise, 'noisy case')}, no best of anything"] if noise else []
+    single = sum(map(bool, once))
+    counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
+    said = [f"hollow: {counted}, no best of anything"] if noise else []
     if unsure:
         said.append(f"{cases(unsure)} whose median is not known within {100 * STABLE:.0f} %")
     if crowded:

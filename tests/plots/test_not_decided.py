@@ -108,3 +108,24 @@ def test_what_is_not_stable_is_said_in_figures():
         told = " ".join(tell(find(name).make(found, Options()).picture).split())
         assert "1 case whose median is not known within 2 %" in told, name
     assert "text: ≈ 1 ms" in tell(find("algorithms").make(found, Options()).picture)
+
+
+def test_a_case_of_one_repeat_is_hollow_and_no_best_and_a_round_is_not():
+    """Medians of one were drawn solid, at 39 to 148 percent of the roof."""
+    found = rows(((1.0, 50.0), (1.1, 50.0)), samples_s=[1e-3])
+    assert list(frame(found).hollow) == [True, True] and verdict(frame(found)).fastest == []
+    (line,) = fastest_cases(found)
+    assert line.endswith("not decided: every case is noisy or measured once")
+    told = " ".join(tell(find("best").make(found, Options()).picture).split())
+    assert "Hollow: 2 noisy cases (2 measured once), no best of anything" in told
+    in_turn = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
+    assert not frame([in_turn]).hollow.any()
+
+
+def test_a_figure_of_noisy_cases_alone_says_that_it_shows_no_result():
+    known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
+    noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
+    sure = of_universal(m=256, noisy=False, **known)
+    for records, said in ((noisy, True), ([*noisy, sure], False)):
+        told = tell(find("mlp1").make(records, Options()).picture)
+        assert ("every case noisy: no result" in told) == said

@@ -5,6 +5,7 @@ plain ``drbench`` runs it.
 """
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -129,11 +130,34 @@ def few_transfers():
 
 def small_products():
     """No fault: ``drbench calibrate`` measures the smaller half of its products, which takes a
-    tenth of the time, and is enough to fit a model."""
+    tenth of the time, and is enough to fit a model. Other work is not looked for."""
+    fewer_products()
+    if "calibrate" in sys.orig_argv:
+        from launch.calibration.pace import Pace
+
+        Pace.refuse_other_work = lambda pace: None
+
+
+def fewer_products():
     if "calibrate" in sys.orig_argv:
         from launch.calibration import here
 
         here._SHAPES[:] = [(m, n, k) for m, n, k in here._SHAPES if m * n * k <= 1 << 28]
+
+
+def drifting():
+    """Looks at the pace that find the machine a half slower from the third of each four on."""
+    small_products()
+    if "calibrate" in sys.orig_argv:
+        from launch.calibration import pace
+
+        timed, looks = pace.timed, itertools.count()
+
+        def slower_now_and_then(comm, function):
+            found = timed(comm, function)
+            return found._replace(seconds=0.01 * (1.5 if next(looks) % 4 > 1 else 1.0))
+
+        pace.timed = slower_now_and_then
 
 
 def in_a_hurry():
@@ -155,6 +179,8 @@ EVERY_RANK = {
     "in a hurry": in_a_hurry,
     "few transfers": few_transfers,
     "small products": small_products,
+    "fewer products": fewer_products,
+    "drifting": drifting,
     "wrong": lambda: every_gemm(spoil),
     "killed at k = 13": lambda: every_gemm(die_of_13),
     "chatter": lambda: print("a library says hello"),

@@ -81,8 +81,8 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_pat
 
 @pytest.mark.mpi
 @pytest.mark.thorough
-def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, tmp_path):
-    made = calibrated(drbench, tmp_path / "tcp.toml", 2, TCP)
+def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, fault, tmp_path):
+    made = calibrated(drbench, tmp_path / "tcp.toml", 2, fault("small products") | TCP)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [2, 2, 1]
     assert "transports" not in made.sources
     network = made.link(0, 1)

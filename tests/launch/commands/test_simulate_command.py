@@ -158,11 +158,9 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     text = path.read_text()
     assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
     assert (made.calibrated["ranks"], how_sure(made, 2).level) == (2, "calibrated")
-    assert {kind: len(ratios) for kind, ratios in made.residuals.items()} == {
-        "direct": 15,
-        "rma": 15,
-        "throttled": 15,
-    }
+    # on a machine that drifted meanwhile each at both ends of the drift
+    assert [*made.residuals] == ["direct", "rma", "throttled"]
+    assert {len(ratios) for ratios in made.residuals.values()} in ({15}, {30})
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
     case = [
         "-m",
@@ -202,7 +200,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
 
 
 @pytest.mark.mpi
-def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, tmp_path):
+def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, fault, tmp_path):
     path = tmp_path / "devices.toml"
     assert (
         drbench(
@@ -215,6 +213,7 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, tmp_path):
             "numpy-async",
             "--save",
             str(path),
+            env=fault("small products"),
             timeout=100,
         ).returncode
         == 0

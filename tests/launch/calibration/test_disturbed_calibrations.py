@@ -1,0 +1,96 @@
+"""``drbench calibrate`` on a machine with other work refuses, and on one that drifts it widens
+every interval; each is said in one line."""
+
+import statistics
+
+import pytest
+from busy import busy_cores
+
+from drbench.errors import CaseFailed
+from drbench.measure.noise import Timed
+from drbench.model.fit import spread
+from launch.calibration.here import widened
+from launch.calibration.pace import DRIFT, Pace
+from launch.cases.machine_models import find_machine
+
+
+def looked_at(*took: Timed, due=1.0) -> Pace:
+    """A pace of which so many looks were taken."""
+    left = iter(took)
+
+    def beside() -> float:
+        pace._timed.append(next(left))
+        return pace._timed[-1].seconds
+
+    pace = Pace(beside)
+    pace._due = due
+    for _ in took:
+        pace.begin()
+    return pace
+
+
+FINE, KEPT = Timed(1.0, 0.0, 1.0), Timed(2.5, 0.6, 1.0)
+
+
+@pytest.mark.parametrize("kept, refused", [(0, False), (3, False), (6, True), (9, True)])
+def test_a_pace_whose_looks_were_disturbed_is_refused_with_the_share_of_the_cores(kept, refused):
+    pace = looked_at(*[KEPT] * kept, *[FINE] * (9 - kept))
+    if refused:
+        with pytest.raises(CaseFailed, match=f"had 40 % of their cores, and {kept} of 9 looks"):
+            pace.refuse_other_work()
+    else:
+        pace.refuse_other_work()
+
+
+def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
+    alone, beside = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
+    looked_at(*[alone] * 9, due=0.5).refuse_other_work()
+    looked_at(*[beside] * 9, due=None).refuse_other_work()
+    with pytest.raises(CaseFailed, match="had 50 % of their cores"):
+        looked_at(*[beside] * 9, due=0.5).refuse_other_work()
+    Pace(lambda: 1.0).refuse_other_work()  # never looked at
+
+
+def test_intervals_of_a_machine_that_drifted_hold_its_ends_and_a_steady_one_keeps_its_own():
+    residuals = [0.98, 1.0, 1.01, 1.03, 0.99]
+    steady = looked_at(*[FINE._replace(seconds=1 + DRIFT / 3 * (at % 2)) for at in range(20)])
+    assert widened(residuals, steady.drift()) == residuals
+    drifting = looked_at(*[FINE._replace(seconds=1 + 0.4 * (at % 2)) for at in range(20)])
+    low, high = drifting.drift()
+    assert high / low == pytest.approx(1.4, rel=1e-6)
+    wide = spread(widened(residuals, (low, high)))
+    middle = statistics.median(residuals)
+    assert wide[0] < low * middle and high * middle < wide[1]
+    assert wide[1] / wide[0] > spread(residuals)[1] / spread(residuals)[0]
+
+
+@pytest.mark.mpi
+def test_next_to_busy_processes_calibrate_refuses_in_one_line_and_keeps_the_file(
+    drbench, fault, tmp_path
+):
+    path = tmp_path / "mine.toml"
+    path.write_text("[launch]\nranks = 2\n")
+    words = ["calibrate", "-p", 2, "--rounds", 1, "--save", path]
+    with busy_cores():
+        line = drbench(*words, env=fault("fewer products"), timeout=150).refusal(5)
+    # products that made no sense at all are refused before
+    assert "of their cores, and" in line or "Measure when the machine is quiet" in line
+    assert path.read_text() == "[launch]\nranks = 2\n"
+
+
+@pytest.mark.mpi
+def test_a_calibration_that_drifted_says_so_and_in_the_file(drbench, fault, tmp_path):
+    path = tmp_path / "mine.toml"
+    for rounds in (1, 3):
+        words = ["calibrate", "-p", 2, "--rounds", rounds, "--save", path]
+        ended = drbench(*words, env=fault("drifting"), timeout=150)
+        if "Measure when the machine is quiet" not in ended.stderr:
+            break
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("\n") == 1
+    drifted = "; the machine drifted meanwhile: times were 1.00 to 1.50 of the usual"
+    assert ended.stderr.startswith("drbench: every interval is wider; the machine drifted")
+    assert drifted in ended.stderr and drifted in path.read_text()
+    for ratios in find_machine(str(path)).residuals.values():
+        half = len(ratios) // 2
+        assert ratios[half:] == pytest.approx([1.5 * each for each in ratios[:half]], rel=1e-4)
