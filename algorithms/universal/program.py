@@ -77,9 +77,9 @@ def settle(
     steal: bool = False,
 ) -> dict:
     """Decide ``auto``: work goes by the grid that all matrices are stored once on, and C's terms
-    stay; without one that matrix stays with which ranks move least. Free ranges are cut only where tiles are
-    not read in place. Sums for other ranks are pushed where transfers take time, and slots are
-    bounded. What is assembled each rank finds for itself."""
+    stay; without one that matrix stays with which ranks move least. Free ranges are cut
+    only where tiles are not read in place. Sums for other ranks are pushed where transfers
+    take time, and slots are bounded. What is assembled each rank finds for itself."""
     for operand in (problem.a, problem.b):
         if operand.partition.terms > 1:
             raise UnsupportedError(

@@ -47,7 +47,7 @@ from ..options import (
 )
 def overlap_study_command(studies, out, factors, only, arbitration, claims):
     """Simulate the figures of FLUX and Triton-distributed and write their rows: flux8 to flux15,
-    td11 to td14, td17, td18, td-table4, td-table5, equal, order, sums, headroom, split.
+    td11 to td14, td17, td18, td-table4, td-table5, order, headroom, split.
 
     \b
       drbench paper overlap-study                             # all of them, minutes

@@ -11,13 +11,11 @@ flux11 to flux13   nothing overlapped, chunks, FLUX; a node of A100 PCIe, A100 N
                    (Figures 11 to 13; flux13 is Figure 4, too)
 flux14             the same for m of 64 and 512 (Figure 14)
 flux15             two nodes (Figure 15)
-equal              FLUX where the collective is as fast as the links: the bound on its efficiency
 td11 to td14       nothing overlapped, TD, FLUX; one node and two of H800 (Figures 11 to 14)
 td17, td18         nothing overlapped, TD; MI308X (Figures 17 and 18)
 order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
 td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on one node and
                    two of H800 (Tables 4 and 5)
-sums               the reduction on 16 multiprocessors, or on none of the product's (TD, 3.5)
 headroom           the best that overlap can do by shape, and the fastest program; all machines
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
 =================  ===============================================================================
@@ -335,27 +333,6 @@ def _tiles(study: str, benches: Benches) -> Iterator:
             yield bench.row(study, "ag", 8, shape, found)
 
 
-def equal(machine: Machine) -> dict:
-    """Constants under which a collective is as fast as the links of its ranks."""
-    link = machine.link(0, 1).bandwidth_bytes_per_s
-    free = {"launch_s": 0.0, "sync_s": 0.0, "bandwidth_bytes_per_s": link}
-    return {
-        f"collectives.{operation}.{name}": value
-        for operation in ("allgather", "reducescatter")
-        for name, value in free.items()
-    }
-
-
-def _equal(study: str, benches: Benches) -> Iterator:
-    for machine in FLUX_MACHINES.values():
-        free = equal(benches.flux(machine).machine)
-        bench = benches.of(machine, _FLUX_KERNELS | free)
-        for product, shape in _flux_shapes(FLUX_M):
-            for methods in ([base(product, 8)], flux(product, 8, machine)):
-                found = bench.fastest(8, shape, methods)
-                yield bench.row(study, product, 8, shape, found)
-
-
 def published(study: str) -> list:
     """The published rows of a figure, or of a table."""
     from launch.host.files import ROOT
@@ -460,17 +437,6 @@ def _experts(study: str, benches: Benches) -> Iterator:
             )
 
 
-def _sums(study: str, benches: Benches) -> Iterator:
-    """TD's reduction over two nodes takes 16 multiprocessors, or none and all of memory."""
-    for told, changes in (("16 multiprocessors", {}), ("beside, for nothing", {"side_units": 0})):
-        bench = benches.of("h800", changes)
-        for row in published("td14"):
-            if row.method == "td":
-                shape = row.m, row.n, row.k
-                found = bench.fastest(row.ranks, shape, td("rs", row.ranks, "h800"))
-                yield bench.row(study, "rs", row.ranks, shape, found, told)
-
-
 #: Of the headroom: (machine, GPUs); m; and (n, k) of AllGather + GEMM, of a large layer (FLUX, 5)
 #: and of a small one (TD, Figure 11), the other way round for ReduceScatter.
 HEADROOM_ON = (("a100pcie", 8), ("a100nvlink", 8), ("h800", 8), ("h800", 16), ("mi308x", 8))
@@ -532,10 +498,8 @@ STUDIES = {
     **dict.fromkeys(FLUX_MACHINES, _by_figure),
     "flux14": lambda study, benches: _on_all(study, SMALL_M, 8, benches),
     "flux15": lambda study, benches: _on_all(study, FLUX_M[-1:], 16, benches),
-    "equal": _equal,
     **dict.fromkeys(("td11", "td12", "td13", "td14", "td17", "td18"), _as_published),
     "order": _orders,
-    "sums": _sums,
     "headroom": _headroom,
     "split": _split,
     "td-table4": _experts,
