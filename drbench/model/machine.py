@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import inf, prod
 
 from drbench.common import TransportChoice
-from drbench.errors import UnsupportedError, UsageError, did_you_mean
+from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.program.problem import ITEMSIZES
 from drbench.program.steps import Block
 
@@ -761,7 +761,7 @@ def _place(sources: dict, path: str, machine: str) -> tuple[dict, str]:
         if not isinstance(place, dict):
             tables = (key for key, value in sources.items() if isinstance(value, dict))
             raise UsageError(
-                f"{machine} has no constant {path!r}. Its tables are {', '.join(tables)}."
+                f"{machine} has no constant {shown(path)}. Its tables are {', '.join(tables)}."
             )
         sources = place
     return sources, last
@@ -770,7 +770,7 @@ def _place(sources: dict, path: str, machine: str) -> tuple[dict, str]:
 def _number(value, path: str, machine: str) -> float:
     """The number that a constant is, to be varied."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{machine} has no number {path!r} to vary. Name one, as 'fence_s'.")
+        raise UsageError(f"{machine} has no number {shown(path)} to vary. Name one, as 'fence_s'.")
     return value
 
 
