@@ -112,6 +112,7 @@ SAID = {
     "threads": "UsageError threads must be at least 1, got 0.",
     "device": "UsageError device must be cpu, gpu or a Device, got 'gpuu'.",
     "full": "OutOfMemory rank 1: the heap is too small: an array of 12x24 float32 needs 1152 bytes",
+    "order and factors": "UsageError ranks call in different order: rank 0 redistribute(4x6 ",
     "order": "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to 4x6 "
     "float32 column), rank 1 multiply(C = A·B: 4x6 float32 row",
 }

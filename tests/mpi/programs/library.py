@@ -290,6 +290,9 @@ def mistakes(comm, ctx, other):
     # another order of calls
     began = time.monotonic()
     found["order"] = said(lambda: multiply(A, B) if rank else drbench.redistribute(A, "column"))
+    found["order and factors"] = said(
+        lambda: multiply(A, B, alpha=2.0) if rank else drbench.redistribute(A, "column")
+    )
     found["seconds"] = time.monotonic() - began
     found["right"] = bool((host(multiply(A, B).to_global()) == 6).all() and (W.shape == A.shape))
     return found
