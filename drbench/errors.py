@@ -97,3 +97,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     close = get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]}?" if close else ""
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: in one line, cut where it is long.
+
+    Examples
+    --------
+    >>> shown("x"), len(shown("x" * 1000)), shown(1 << 100_000)
+    ("'x'", 80, 'a number of more than 4300 digits')
+    """
+    try:
+        found = repr(value)
+    except ValueError:  # Python writes no longer numbers
+        return "a number of more than 4300 digits"
+    return found if len(found) <= 80 else f"{found[:77]}..."

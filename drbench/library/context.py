@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import traceback
 
 import numpy as np
@@ -419,7 +420,9 @@ class Context:
                 except DrbenchError as error:
                     refusal = error
             self.closed = True
-            if not any(taken for taken, *_ in self._closing.places(0)):
+            if any(taken for taken, *_ in self._closing.places(0)):
+                self._end.close()  # no thread waits for the end of the process
+            else:
                 self._free()
             return refusal
 
@@ -435,10 +438,12 @@ class Context:
         if self._freed or MPI.Is_finalized():
             return
         died = getattr(sys, "last_value", None)
-        if died is not None:
-            self._end.set(died)
-        self._close(_leaving(died))
+        if not self.closed:
+            if died is not None:
+                self._end.set(died)
+            self._close(_leaving(died))
         if not self._freed:
+            self._end.wait(self.comm.Ibarrier(), died)
             self._free()
 
     def __enter__(self) -> Context:
@@ -514,15 +519,30 @@ class _LastResort:
             if self._error is None:
                 return
             if not self._over.wait(_PATIENCE_S):
-                sys.stderr.write(
-                    "".join(traceback.format_exception(self._error))
-                    + f"drbench: rank {self._comm.rank} ended with {type(self._error).__name__} "
-                    f"and the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
-                )
-                until_heard()
-                MPI.COMM_WORLD.Abort(CaseFailed("").exit_code)
-                os._exit(CaseFailed("").exit_code)
+                self._end_all(self._error)
             self._struck.clear()
+
+    def _end_all(self, error: BaseException) -> None:
+        sys.stderr.write(
+            "".join(traceback.format_exception(error))
+            + f"drbench: rank {self._comm.rank} ended with {type(error).__name__} "
+            f"and the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
+        )
+        until_heard()
+        MPI.COMM_WORLD.Abort(CaseFailed("").exit_code)
+        os._exit(CaseFailed("").exit_code)
+
+    def wait(self, arrived: MPI.Request, error: BaseException | None) -> None:
+        """Wait until all ranks have come to the end of the process, or if this one ends with an
+        error only so long: without the thread, which is gone once the context is closed."""
+        if error is None:
+            arrived.Wait()
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        while not arrived.Test():
+            if time.monotonic() > deadline:
+                self._end_all(error)
+            time.sleep(0.001)
 
     def set(self, error: BaseException) -> None:
         """This rank ends with an error; from now on the others have so long."""

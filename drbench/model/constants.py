@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Any, NamedTuple, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
-from drbench.errors import UsageError, did_you_mean
+from drbench.errors import UsageError, did_you_mean, shown
 
 
 class Range(NamedTuple):
@@ -130,21 +130,6 @@ def refuse_unknown(values: Any, known: Any, where: str) -> None:
                 f"{where} has no constant {name!r}. It takes {', '.join(sorted(known))}."
                 f"{did_you_mean(name, known)}"
             )
-
-
-def shown(value: Any) -> str:
-    """A value as an error shows it: in one line, cut where it is long.
-
-    Examples
-    --------
-    >>> shown("x"), len(shown("x" * 1000)), shown(1 << 100_000)
-    ("'x'", 80, 'a number of more than 4300 digits')
-    """
-    try:
-        found = repr(value)
-    except ValueError:  # Python writes no longer numbers
-        return "a number of more than 4300 digits"
-    return found if len(found) <= 80 else f"{found[:77]}..."
 
 
 def _read_constant(kind: type, of: Field, value: Any, where: str) -> Any:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import inf, prod
 
 from drbench.common import TransportChoice
-from drbench.errors import UnsupportedError, UsageError, did_you_mean
+from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.program.problem import ITEMSIZES
 from drbench.program.steps import Block
 
@@ -581,7 +581,7 @@ class Machine:
             places = [place for place in places if last in place]
         if not places:
             raise UsageError(
-                f"{where or self.name} has no constant {path!r}. Its tables are "
+                f"{where or self.name} has no constant {shown(path)}. Its tables are "
                 f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
             )
         return places
@@ -837,7 +837,7 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
     if not all(1 <= by < inf for by in factors.values()):
         raise UsageError(
             "model.assumed must be paths of constants, and may have a factor of at least 1, got "
-            f"{', '.join(map(repr, texts))}. Write it as fence_s by 1.5."
+            f"{shown(list(texts))}. Write it as fence_s by 1.5."
         )
     return tuple(path for path, _ in found), factors
 
@@ -845,7 +845,7 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
 def _number(value, path: str, machine: str) -> float:
     """The number that a constant is, to be varied."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{machine} has no number {path!r} to vary. Name one, as 'fence_s'.")
+        raise UsageError(f"{machine} has no number {shown(path)} to vary. Name one, as 'fence_s'.")
     return value
 
 

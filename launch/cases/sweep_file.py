@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 
 from algorithms import algorithms, get_algorithm
-from drbench.errors import UsageError, did_you_mean
+from drbench.errors import UsageError, did_you_mean, shown
 from launch.peers import PEERS, get_peer, known_options
 from partitions import LayoutError, parse
 from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
@@ -232,8 +232,9 @@ def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
     require(isinstance(groups, list), where, what, groups)
     group_of = {}
     for group in groups:
-        if not isinstance(group, list) or len(group) < 2 or not all(key in axes for key in group):
-            raise UsageError(f"{where}: {group!r} must name two or more keys of this block.")
+        keys = group if isinstance(group, list) else []
+        if len(keys) < 2 or not all(isinstance(key, str) and key in axes for key in keys):
+            raise UsageError(f"{where}: {shown(group)} must name two or more keys of this block.")
         lengths = {key: len(axes[key]) for key in group}
         if len(set(lengths.values())) > 1:
             raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.registry import Option, read_as_any
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import DrbenchError, UsageError, shown
 
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000
@@ -44,14 +44,14 @@ def read_toml(
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}. {way_out}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}.") from None
 
 
 def require(holds: Any, where: str, what: str, value: Any) -> None:
     """A UsageError that says what a value must be, unless it is."""
     if not holds:
-        raise UsageError(f"{where}: must be {what}; got {value!r}.")
+        raise UsageError(f"{where}: must be {what}; got {shown(value)}.")
 
 
 def check_keys(table: dict, known: Iterable[str], where: str) -> None:
@@ -160,7 +160,7 @@ def values_of(value, where: str, options: Iterable[Option]) -> list:
     if not isinstance(value, dict):
         return [read_at(where, options, value)]
     if not any(option.type is int for option in options):
-        raise UsageError(f"{where}: takes no range; got {value!r}.")
+        raise UsageError(f"{where}: takes no range; got {shown(value)}.")
     by = [key for key in ("step", "factor") if key in value]
     if set(value) != {"start", "stop", *by} or len(by) != 1:
         raise UsageError(

@@ -13,6 +13,7 @@ import pytest
 from chains.choose import choose, known_contenders
 from chains.costs import EVERYTHING, LAYOUTS, Allowed, Costs
 from chains.description import Between, Chain, Product, layers
+from chains.joints import fences
 from chains.presets import MODELS, preset, presets
 from chains.program import Bound, traces
 from chains.search import search
@@ -22,6 +23,7 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.elementwise import attention, function, functions
+from drbench.program.steps import Accumulate, Block, Gemm, Get, Scratch
 from launch.cases.machine_models import find_machine
 
 TOY = Machine(
@@ -322,3 +324,27 @@ def test_a_layer_of_llama_70b_is_laid_out_within_half_a_minute():
     seconds, found = spent_s(preset("llama3-70b:mlp"), find_machine("h100x8"), 8)
     assert seconds < 20
     assert found.best.time_s <= min(each.time_s for each in found.contenders)
+
+
+def test_a_fence_comes_before_own_tiles_are_read_that_others_have_added_to():
+    """Also if their owner has written them since: what others add may still be on its way."""
+    tile = lambda: Block("X", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+
+    def by_another():
+        token = Scratch((4, 4))
+        return [[], [token, Accumulate(token, tile())]]
+
+    def by_itself():
+        a, b = Scratch((4, 4)), Scratch((4, 4))
+        return [[a, b, Gemm(a, b, into=tile())], []]
+
+    def read():
+        mine = Get(tile())
+        return [[mine, Gemm(mine, mine)], []]
+
+    def needed(*parts):
+        return fences([[part[rank] for part in parts] for rank in range(2)])
+
+    assert needed(by_itself(), read()) == [False, False]
+    assert needed(by_another(), read()) == [False, True]
+    assert needed(by_another(), by_itself(), read()) == [False, False, True]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
+import drbench
 from drbench.common import TransportChoice
 from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
@@ -73,6 +74,34 @@ def test_slices_of_one_array_overlap_where_they_share_an_element(data):
     places = [Place(part.__array_interface__["data"][0] - base, *part.strides) for part in parts]
     one, two = (set(part.ravel().tolist()) for part in parts)
     assert overlap(*places, parts[0].shape, parts[1].shape, 8) == bool(one & two)
+
+
+def test_arrays_of_other_pitches_that_share_bytes_overlap():
+    """A matrix seen through another wrap of the same memory: rows of 4 and of 6 elements."""
+    four, six = Place(0, 32, 8), Place(40, 48, 8)
+    assert overlap(four, six, (3, 4), (2, 6), 8) and overlap(six, four, (2, 6), (3, 4), 8)
+    assert not overlap(four, Place(96, 48, 8), (3, 4), (2, 6), 8)  # behind its last byte
+
+
+def test_a_gap_with_no_room_from_a_huge_page_on_is_taken_from_its_beginning():
+    space = Space(LEAST_BYTES, ALIGNMENT)
+    assert space.take(LEAST_BYTES) == 0 and space.take(1) is None
+
+
+def test_matrices_that_hold_each_other_are_gone_when_their_context_closes():
+    """Nothing but the collector frees them; else the heap would stay for the life of the
+    process."""
+    gc.disable()
+    try:
+        context = drbench.init(MPI.COMM_SELF, heap="1M")
+        circle = [context.zeros((4, 4), "row")]
+        circle.append(circle)
+        del circle
+        assert context.heap.taken
+        context.close()
+        assert context._freed
+    finally:
+        gc.enable()
 
 
 def test_places_are_taken_again_in_turn_and_joined_when_another_size_needs_them():

@@ -112,6 +112,7 @@ SAID = {
     "threads": "UsageError threads must be at least 1, got 0.",
     "device": "UsageError device must be cpu, gpu or a Device, got 'gpuu'.",
     "full": "OutOfMemory rank 1: the heap is too small: an array of 12x24 float32 needs 1152 bytes",
+    "order and factors": "UsageError ranks call in different order: rank 0 redistribute(4x6 ",
     "order": "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to 4x6 "
     "float32 column), rank 1 multiply(C = A·B: 4x6 float32 row",
 }
@@ -158,7 +159,7 @@ def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun, how, others, own):
 
 def test_arrays_outlive_their_context(mpirun):
     found = mpirun(2, "library.py", "outliving")
-    assert found == {"kept": True, "freed": [False, True], "local": True}
+    assert found == {"kept": True, "freed": [False, True], "local": True, "threads": 0}
 
 
 @pytest.mark.parametrize("ranks, situation, steps", [(2, "direct", 400), (3, "remote", 60)])
@@ -174,12 +175,14 @@ def test_contexts_of_any_ranks_live_side_by_side(mpirun, situation):
 
 #: How a program ends that has not closed its context: in order; with an error on one rank while the
 #: others multiply; while they wait for something else, for which it is given a second instead of
-#: five.
+#: five; and so once the context is closed, and A keeps its heap.
 ENDS = {
     "in order": "A @ A",
     "error": "if rank: raise ValueError('struck')\nA @ A",
     "elsewhere": "import drbench.library.context as context\ncontext._PATIENCE_S = 1\n"
     "if rank: raise ValueError('struck')\ncomm.Barrier()",
+    "after closing": "import drbench.library.context as context\ncontext._PATIENCE_S = 1\n"
+    "ctx.close()\nif rank: raise ValueError('struck')\ncomm.Barrier()",
 }
 
 

@@ -229,3 +229,12 @@ def test_a_push_and_an_await_take_less_than_20_microseconds_of_a_core(mpirun):
     cost_s = lambda: mpirun(2, "signals.py", "--cost", "300", gently=False)
     slow = settled(lambda: not within(cost_s(), 20e-6))
     assert not slow
+
+
+@pytest.mark.parametrize("situation", ["direct", "remote"])
+def test_columns_of_a_product_are_read_where_they_lie_with_gaps_between_rows(mpirun, situation):
+    """In place, and by RMA with a type that leaves the gaps out."""
+    cases = [{"algorithm": "columns offered", "shape": shape} for shape in ([5, 8, 6], [1, 2, 2])]
+    for out in mpirun(2, "signals.py", cases, situation=situation):
+        assert out["wrong"] == [0] * len(out["wrong"])
+        assert (out["apart"] == 2) == (situation == "remote")

@@ -3,6 +3,7 @@ but those who take its value."""
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,6 +104,22 @@ def test_only_parts_of_a_product_can_be_offered():
 
     with pytest.raises(CaseFailed, match="only a product in memory of its own"):
         pairs_of(traced(operand(), receives((Take, 0, "x", (4, 4)))))
+
+
+def test_a_part_of_what_is_stored_transposed_is_offered_where_it_lies():
+    """A 4x6 block whose columns lie one after another: columns 2 to 5, of which rows 1 to 4."""
+    stored = Block("A", 0, 0, (0, 0), 0, 4, 0, 6, 0, 4, transposed=True)
+
+    def program():
+        token = yield Await(1, "a", stored)
+        yield Offer((yield Part((yield Part(token, 1, 2, 5)), 0, 1, 4)), 2, "b")
+
+    (found,) = traced(program())
+    (end,) = (end for end in ends_of(found, [4] * 4) if end.kind == "offer")
+    elements = np.arange(24).reshape(6, 4)  # as they lie
+    part = elements.T[1:4, 2:5]
+    assert end.offset == 4 * part[0, 0] and end.pitch == part.strides[1] // 2 == 16
+    assert end.span == 4 * (part[-1, -1] - part[0, 0] + 1) and end.nbytes == 4 * part.size
 
 
 # -- circles
@@ -373,11 +390,20 @@ def in_an_own_tile():
     yield Gemm(a, a, into=block("C", 0, (0, 4)))
 
 
+def a_smaller_one_onto_it():
+    """The slot has room for the upper half, the product that it lies in is larger."""
+    token = yield from product(0)
+    upper = yield Get(block("A", 0, (0, 2)))
+    b = yield Get(block("B", 0, (0, 4)))
+    yield Push((yield Gemm(upper, b, into=token)), 1, "x")
+
+
 @pytest.mark.parametrize(
     "program, found",
     [
         (whole, {2: 3}),
         (a_part, {}),
+        (a_smaller_one_onto_it, {}),
         (to_two, {}),
         (also_multiplied, {}),
         (also_offered, {}),

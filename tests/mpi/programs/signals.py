@@ -28,6 +28,10 @@ from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.plan.schedule import Scheduler
+from drbench.program.problem import Problem
+from drbench.program.signal_steps import Offer, Take
+from drbench.program.steps import Add, Copy, Gemm, Get, Part
+from drbench.program.trace import trace
 
 RUNS = 4
 
@@ -107,14 +111,29 @@ class SlowBlas:
         c[...] = found
 
 
+def columns_offered(problem, rank):
+    """Two ranks, each with a half of k: it multiplies for all of C, and offers the other its
+    columns, whose rows lie apart."""
+    half, other = problem.n // 2, 1 - rank
+    (a,), (b,), (c,) = ([*each.own_tiles(rank)] for each in (problem.a, problem.b, problem.c))
+    token = yield Gemm((yield Get(a)), (yield Get(b)))
+    yield Offer((yield Part(token, 1, other * half, (other + 1) * half)), other, "c")
+    yield Copy((yield Part(token, 1, rank * half, (rank + 1) * half)), c)
+    yield Add((yield Take(other, "c", (problem.m, half))), c)
+
+
 def run(case, topology, late_s):
     """Wrong elements of C in each run, over all ranks."""
     comm, (m, n, k) = topology.comm, case["shape"]
-    algorithm = get_algorithm(case["algorithm"])
-    problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
-    settled = algorithm.settle(problem, **case["options"])
-    nodes = topology.node_of if case.get("direct") else None
-    found = algorithm.trace(problem, comm.rank, nodes=nodes, **settled)
+    if case["algorithm"] == "columns offered":
+        problem = Problem(m, n, k, comm.size, "column", "row", "column")
+        found = trace(columns_offered(problem, comm.rank), problem, comm.rank)
+    else:
+        algorithm = get_algorithm(case["algorithm"])
+        problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
+        settled = algorithm.settle(problem, **case["options"])
+        nodes = topology.node_of if case.get("direct") else None
+        found = algorithm.trace(problem, comm.rank, nodes=nodes, **settled)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None
     late_s = case.get("late_s", late_s)
     blas = SlowBlas(case["flops_per_s"]) if "flops_per_s" in case else None
