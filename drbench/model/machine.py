@@ -21,7 +21,7 @@ from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.program.problem import ITEMSIZES
 from drbench.program.steps import Block
 
-from .constants import Calibrated, check_table, read_table, refuse_unknown, shown
+from .constants import Calibrated, check_table, read_table, refuse_unknown
 from .gemm import Compute
 from .links import ARBITRATIONS
 
