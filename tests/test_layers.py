@@ -28,7 +28,7 @@ ROOMS = {
     "chains": ("algorithms",),
     "drbench.library": ("algorithms", "drbench.device"),
     "drbench.torch": ("drbench.library",),
-    "plots.select": ("drbench.measure.record",),
+    "plots.select": ("drbench.measure.noise", "drbench.measure.record"),
     "plots.draw": ("plots.select",),
     "plots.registry": ("plots.draw",),
     "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.StepTime"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from pandas import DataFrame
 
-from drbench.measure.noise import STABLE
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axes, draw_bars
 from plots.draw.chart import panels as draw_panels
 from plots.draw.page import GRID, note, number, patch_handle, time_unit, width_in
@@ -18,7 +17,7 @@ from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
 from plots.select.records import Records, rows
-from plots.select.selection import FASTEST, not_decided, shown, usable
+from plots.select.selection import FASTEST, NOT_STABLE, not_decided, shown, usable
 
 from .volume import local_s
 
@@ -146,7 +145,7 @@ def make(records: Records, options: Options) -> Made:
     if any(marks.kind == "rule" for chart in described for marks in chart.marks):
         told.append("dashed, the roof: the same work without communication")
     if any((bars.stable == False).any() for _, bars in found):  # noqa: E712
-        told.append(f"≈: the median is not known within {100 * STABLE:.0f} %")
+        told.append(f"≈: {NOT_STABLE}")
     apart = [shape_text(shape) for (_, shape), bars in found if _roofs_differ(bars)]
     if apart:
         told.append(

@@ -61,6 +61,8 @@ SETTING = (
     "progress",
     "prefetch",
 )
+#: What is said of a case that is not stable.
+NOT_STABLE = f"the median is not known within {100 * STABLE:.0f} %"
 #: What tells a case from another of its shape and source, for a stable order.
 _DEFINITION = (*SETTING, "median_s", "timestamp")
 
@@ -122,7 +124,7 @@ def doubts(
     Examples
     --------
     >>> doubts([True, True, False], [False] * 3, [False, False, None])
-    ['hollow: 2 noisy cases, no best of anything', '2 cases whose median is not known within 2 %']
+    ['hollow: 2 noisy cases, no best of anything', '2 cases not stable: ...']
     """
     noise, crowded = sum(map(bool, hollow)), sum(map(bool, shared))
     unsure = sum(each is not None and not each for each in stable)
@@ -130,7 +132,7 @@ def doubts(
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
     said = [f"hollow: {counted}, no best of anything"] if noise else []
     if unsure:
-        said.append(f"{cases(unsure)} whose median is not known within {100 * STABLE:.0f} %")
+        said.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
     if crowded:
         said.append(
             f"{cases(crowded)} with more ranks than cores: compare them with each other only"

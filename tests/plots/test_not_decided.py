@@ -106,7 +106,7 @@ def test_what_is_not_stable_is_said_in_figures():
     found = [of_universal(stationary=way, median_s=1e-3, stable=way == "C") for way in "CB"]
     for name in ("algorithms", "best", "peers", "volume"):
         told = " ".join(tell(find(name).make(found, Options()).picture).split())
-        assert "1 case whose median is not known within 2 %" in told, name
+        assert "1 case not stable: the median is not known within 2 %" in told, name
     assert "text: ≈ 1 ms" in tell(find("algorithms").make(found, Options()).picture)
 
 
