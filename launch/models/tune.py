@@ -962,8 +962,11 @@ class _Ranking:
         return _Judged(*self.ruler.judge(case, program.tiles, program.moving, worst))
 
     def _sort(self) -> None:
-        """Place the programs anew; those that cannot be told apart are one place."""
-        order = sorted(self.judged, key=lambda each: (each.best.key, each.best.memory, each.number))
+        """Place the programs anew; those that cannot be told apart are one place, that of the
+        simplest: without two levels of ranks, then that which comes first."""
+        two_levels = lambda each: "per_node" in each.case.options
+        key = lambda each: (each.best.key, each.best.memory, two_levels(each), each.number)
+        order = sorted(self.judged, key=key)
         alike: dict[tuple, list[_Program]] = {}
         for program in order:
             best = program.best
