@@ -195,6 +195,7 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
                     "as [1, 2] or [[1, 1, 2]]."
                 )
             return list(REPLICATIONS[value](ranks))
+        require(value != [], where, "a list that is not empty", value)
         triples = [
             (each,) * 3 if isinstance(each, int) else _triple(each, where)
             for each in (value if isinstance(value, list) else [value])

@@ -92,21 +92,24 @@ def scale_of(text, where: str = "") -> Fraction:
     Traceback (most recent call last):
     drbench.errors.UsageError: --scale 16: write 1/16 to divide by 16 or 16/1 to multiply by it.
     """
-    where, shown = f"{where} " if where else "", str(text)
+    where, given = f"{where} " if where else "", str(text)
     try:
-        factor = Fraction(shown) if not isinstance(text, bool) else Fraction(0)
+        factor = Fraction(given) if not isinstance(text, bool) else Fraction(0)
     except (ValueError, ZeroDivisionError):
         factor = Fraction(0)
     if factor <= 0:
-        raise UsageError(f"{where}{text!r} is no scale. Use a factor such as 1/16, 0.25 or 2/1.")
+        raise UsageError(
+            f"{where}{shown(text)} is no scale. Use a factor such as 1/16, 0.25 or 2/1."
+        )
     if (
         factor > 1
         and factor.denominator == 1
-        and "/" not in shown
+        and "/" not in given
         and not isinstance(text, Fraction)
     ):
+        number = shown(factor.numerator)
         raise UsageError(
-            f"{where}{text}: write 1/{factor} to divide by {factor} or {factor}/1 to "
+            f"{where}{given:.40}: write 1/{number} to divide by {number} or {number}/1 to "
             "multiply by it."
         )
     return factor
@@ -115,12 +118,22 @@ def scale_of(text, where: str = "") -> Fraction:
 def scaled_size(size: int, scale: Fraction) -> int:
     """An extent times a scale, rounded down, at least 1.
 
+    Raises
+    ------
+    UsageError
+        If no extent is as large.
+
     Examples
     --------
     >>> scaled_size(12288, Fraction(1, 16)), scaled_size(3, Fraction(1, 16))
     (768, 1)
     """
-    return max(1, int(size * scale))
+    found = max(1, int(size * scale))
+    if found >= 1 << 63:
+        raise UsageError(
+            f"{size} times the scale {shown(str(scale))} is too large. Use a lower one."
+        )
+    return found
 
 
 def integer(value, where: str, least: int = 0) -> int:

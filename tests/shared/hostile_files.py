@@ -76,9 +76,9 @@ def _mutate_once(table: dict, donor: dict, rng: random.Random) -> str:
         if isinstance(value, int) and abs(place[key]) < 1e18 and rng.random() < 0.8:
             place[key] = int(place[key])
     elif how < 0.75:
-        place[key] = rng.choice(HOSTILE)
+        place[key] = deepcopy(rng.choice(HOSTILE))
     elif isinstance(place, dict) and how < 0.85:
-        place[rng.choice(NAMES)] = rng.choice([rng.choice(HOSTILE), value])
+        place[rng.choice(NAMES)] = deepcopy(rng.choice([rng.choice(HOSTILE), value]))
     elif isinstance(place, dict) and how < 0.90:
         place[rng.choice(NAMES)] = place.pop(key)
     elif isinstance(place, dict) and how < 0.95:

@@ -283,3 +283,29 @@ def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypat
     blocks = [{"m": [1, 2, 3], "n": [1, 2], "k": k, "preset": "row"} for k in (1, 2)]
     with pytest.raises(UsageError, match="cases 2: makes 12 cases of the file, at most 10"):
         expand({"name": "test", "cases": blocks}, 4)
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"zip": [[["m"], "n"]]}, "must name two or more keys of this block"),
+        ({"zip": [[{"m": 1}, "n"]]}, "must name two or more keys of this block"),
+        ({"replication": []}, "replication: must be a list that is not empty"),
+        ({"preset": "x" * 5000}, "preset"),
+    ],
+)
+def test_a_hostile_value_is_refused_in_a_line_that_fits_a_screen(change, says):
+    with pytest.raises(UsageError, match=says) as error:
+        expanded({"m": [1, 2], "n": [1, 2], "k": 8, "preset": "row"} | change)
+    assert "\n" not in str(error.value)
+
+
+def test_a_scale_is_refused_that_is_no_factor_or_makes_extents_too_large():
+    for scale, says in (
+        ("1e308/1", "is no scale"),
+        (1e308, "write 1/"),
+        ("9000000000000000000/1", "8 times the scale '9000000000000000000' is too large"),
+    ):
+        with pytest.raises(UsageError, match=says) as error:
+            expanded({"m": 8, "n": 8, "k": 8, "preset": "row"}, scale=scale)
+        assert len(str(error.value)) < 400
