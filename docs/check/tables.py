@@ -807,30 +807,34 @@ def claims_by_arbitration() -> str:
     )
 
 
+def _wrapped(words: str) -> str:
+    return (
+        textwrap.fill(
+            words,
+            _WIDTH,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
+
+
 @block
 def claims(paper: str) -> str:
-    """Each claim with its verdict, the paper's number and by what it holds; and our numbers."""
+    """Each claim with its verdict; and by what it holds, the paper's number and ours."""
     found = verdicts(paper)
     text = table(
-        ["", "verdict", "claim", "the paper", "it holds if"],
-        [(each.claim, shown(each.word), each.text, each.theirs, each.threshold) for each in found],
+        ["", "verdict", "claim"], [(each.claim, shown(each.word), each.text) for each in found]
     )
-    text += "\nOur numbers, simulated unless they are marked:\n\n"
+    text += "\nBy what each holds, the paper's number, and ours, simulated unless it is marked:\n\n"
     for each in found:
         source = "" if each.source == "simulated" else f" ({each.source})"
-        words = f"- **{each.claim}**{source} {each.ours}."
+        words = f"- **{each.claim}** holds if: {each.threshold}. Paper: {each.theirs}. "
+        words += f"Ours{source}: {each.ours}."
         if each.word == "KNOWN":
             words += f" Not reproduced: [why](#{each.see.partition('#')[2]})."
-        text += (
-            textwrap.fill(
-                words,
-                _WIDTH,
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            + "\n"
-        )
+        text += _wrapped(words)
     return text
 
 
@@ -839,9 +843,9 @@ def not_reproduced() -> str:
     """Every claim of a paper that is not reproduced, and where the page says why."""
     found = [each for paper in ("slicing", "meshslice", "overlap") for each in verdicts(paper)]
     return table(
-        ["", "claim", "the paper", "why"],
+        ["", "claim", ""],
         [
-            (each.claim, each.text, each.theirs, f"[here](#{each.see.partition('#')[2]})")
+            (each.claim, each.text, f"[why](#{each.see.partition('#')[2]})")
             for each in found
             if each.word == "KNOWN"
         ],
@@ -851,20 +855,19 @@ def not_reproduced() -> str:
 @block
 def claims_by_constants() -> str:
     """MeshSlice's claims with the constants of the authors' simulation, and with the earlier ones
-    of their autotuner."""
-    pairs = zip(verdicts("meshslice"), verdicts("meshslice", "simulated/earlier"), strict=True)
-    return table(
-        ["claim", "constants of the simulation", "earlier constants", "numbers with the earlier"],
-        [
-            (
-                one.claim,
-                HOLDS[one.holds],
-                HOLDS[other.holds],
-                "the same" if one.ours == other.ours else other.ours,
-            )
-            for one, other in pairs
-        ],
+    of their autotuner; and the numbers with these."""
+    pairs = list(
+        zip(verdicts("meshslice"), verdicts("meshslice", "simulated/earlier"), strict=True)
     )
+    text = table(
+        ["claim", "constants of the simulation", "earlier constants"],
+        [(one.claim, HOLDS[one.holds], HOLDS[other.holds]) for one, other in pairs],
+    )
+    text += "\nOur numbers with the earlier constants, where they differ:\n\n"
+    for one, other in pairs:
+        if one.ours != other.ours:
+            text += _wrapped(f"- **{one.claim}** {other.ours}.")
+    return text
 
 
 @block

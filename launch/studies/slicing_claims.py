@@ -561,8 +561,8 @@ CLAIMS: dict[str, Claim] = {
         records=_of("mlp1-pvc12", "mlp2-pvc12"),
     ),
     "P9": Claim(
-        "PVC MLP-2, Outer Prod.: local GEMMs slow without replication, accumulates with much; the "
-        "factor shown in the plot is between",
+        "PVC MLP-2, Outer Prod.: the factor in the plot is between slow local GEMMs and slow "
+        "accumulates",
         _p9,
         theirs="a happy medium between those two extremes",
         threshold="at each batch size the drawn A,B factor is between 1 and the highest; local "

@@ -397,10 +397,9 @@ _TIMES = (
 #: Name -> claim.
 CLAIMS: dict[str, Claim] = {
     "F1": Claim(
-        "FLUX 5.1, 6: efficiency 41 to 57, mean 40 (A100 PCIe), 36 to 96, mean 63 (A100 NVLink), "
-        "37 to 93, mean 72 % (H800)",
+        "FLUX 5.1, 6: overlap efficiency on A100 PCIe, A100 NVLink and H800: means 40, 63 and 72 %",
         _ranged(*FLUX_MACHINES, method="flux"),
-        theirs="means 40, 63 and 72 %",
+        theirs="41 to 57, mean 40; 36 to 96, mean 63; 37 to 93, mean 72 %",
         threshold=_RANGES,
         records=_FLUX,
         see=_WHY,
@@ -479,20 +478,19 @@ CLAIMS: dict[str, Claim] = {
         see=_WHY,
     ),
     "F12": Claim(
-        "FLUX 5.1, 6: efficiency of Transformer Engine -125 to 36, mean -67; -99 to 74, mean -61; "
-        "-40 to 80, mean 20 %",
+        "FLUX 5.1, 6: the same of Transformer Engine: means -67, -61 and 20 %",
         _ranged(*FLUX_MACHINES, method="chunks"),
-        theirs="means -67, -61 and 20 %",
+        theirs="-125 to 36, mean -67; -99 to 74, mean -61; -40 to 80, mean 20 %",
         threshold=_RANGES,
         records=_FLUX,
         see=_WHY,
     ),
     "F13": Claim(
-        "FLUX Figure 14: at m = 64 and 512 FLUX is 1.45 to 3.21, 1.33 to 4.68 and 0.95 to 1.03 "
-        "times as fast as Transformer Engine, of efficiency -213 to -36, -325 to -49, -142 to -93 "
-        "%",
+        "FLUX Figure 14: at m = 64 and 512 up to 3.21, 4.68 and 1.03 times as fast as Transformer "
+        "Engine",
         _small,
-        theirs="up to 3.21, 4.68 and 1.03 times",
+        theirs="1.45 to 3.21, 1.33 to 4.68, 0.95 to 1.03 times; its efficiency -213 to -36, -325 "
+        "to -49, -142 to -93 %",
         threshold="ends of each range of ratios within 25 %, of efficiencies within 25 points",
         records=_of("flux14", machine=", ".join(FLUX_MACHINES.values())),
         see=_WHY,
