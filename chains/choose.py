@@ -32,8 +32,9 @@ _LARGE = 50_000
 _MOST_STEPS = 3_000_000
 #: Chains by search that are simulated before others are made of the best.
 _FIRST = 6
-#: So many layouts are then improved.
-_BASES = 3
+#: The best chains in so many layouts are then improved, if they take no more than so many times as
+#: long as the best of all.
+_BASES, _NEAR = 3, 1.25
 #: Times that differ by less than this share are equal.
 _EQUAL = 1e-3
 #: Memory is looked at on so many ranks.
@@ -307,7 +308,10 @@ class _Search:
         for each in whole[:_FIRST]:
             self._try(each)
         bases = {repr(x.bound.layouts): x for x in sorted(self.tried, key=_time, reverse=True)}
-        for base in sorted(bases.values(), key=_time)[:_BASES]:  # the best of some layouts each
+        ranked = sorted(bases.values(), key=_time)[:_BASES]  # the best in some layouts each
+        for base in ranked:
+            if base.time_s > _NEAR * ranked[0].time_s:
+                break
             faster: Contender | None = base
             while faster is not None:
                 base, faster = faster, self._improved(faster)
