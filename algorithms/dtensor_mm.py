@@ -101,8 +101,7 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Iterator[S
     else:  # all to all: of each tile the part that lies across
         found, across = Tiles(operand), _cut(operand, wanted, p)[rank]
         pieces = []
-        for other in range(p):
-            own = _cut(operand, have, p)[other]
+        for other, own in enumerate(_cut(operand, have, p)):
             if have == "row":
                 block = found.block(other, 0, own, across)
             else:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 from algorithms.registry import get_algorithm
 from drbench.errors import UnsupportedError, UsageError
+from drbench.model.machine import Machine
+from drbench.model.simulate import Simulator
 from drbench.program.elementwise import Map
 from drbench.program.group_steps import AllGather
 from drbench.program.problem import ITEMSIZES, Operand, Problem
@@ -86,6 +89,7 @@ class Way(NamedTuple):
         return "; ".join(told)
 
 
+@lru_cache(maxsize=1024)  # a partition of 512 ranks is checked once, not by every rank
 def bound_partition(layout: str, shape: tuple[int, int], nprocs: int) -> Partition:
     """The partition of a layout that a chain takes: one tile a rank at most.
 
@@ -131,6 +135,11 @@ class Bound:
     dtype: str = "float32"
     updates = False
     mixture = None
+
+    @cached_property
+    def problems(self) -> dict[tuple, Problem]:
+        """Of every product, by what it makes and the layouts of its matrices: made once."""
+        return {}
 
     @property
     def itemsize(self) -> int:
@@ -183,13 +192,14 @@ class Bound:
         return [name for name in self.operands if name not in given]
 
 
-def traces(bound: Bound) -> list[Trace]:
-    """The programs of all ranks.
+def traces(bound: Bound, first: bool = False) -> list[Trace]:
+    """The programs of all ranks, or of the ``first`` alone.
 
     Where a Fence stands depends on what any rank reads of another, so all are made together.
     """
+    ranks = range(1 if first else bound.nprocs)
     with no_collection():
-        parts = [[steps for _, steps in _parts(bound, rank)] for rank in range(bound.nprocs)]
+        parts = [[steps for _, steps in _parts(bound, rank)] for rank in ranks]
         fenced = fences(parts)
         written = bound.written
         return [
@@ -201,8 +211,68 @@ def traces(bound: Bound) -> list[Trace]:
                 written=written[-1],
                 ordered=written,
             )
-            for rank, steps in enumerate(parts)
+            for rank, steps in zip(ranks, parts)
         ]
+
+
+class Programs:
+    """The programs of a chain, to be simulated: of all ranks, or of rank 0, which stands for all
+    where it does what every other does at the same time (:func:`_folded`).
+
+    Attributes
+    ----------
+    first : Trace
+        Of rank 0.
+    folded : tuple of str
+        Names of the groups that one rank stands for; empty if all ranks are simulated.
+    steps : int
+        Of all programs that are simulated.
+    """
+
+    def __init__(self, bound: Bound, machine: Machine):
+        self._bound = bound
+        (self.first,) = traces(bound, first=True)
+        self.folded = _folded(bound, self.first, machine)
+        self.steps = len(self.first.steps) * (1 if self.folded else bound.nprocs)
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """Of the ranks that are simulated."""
+        return [self.first] if self.folded else traces(self._bound)
+
+    def simulator(self, machine: Machine) -> Simulator:
+        """Simulations of the programs on a machine."""
+        return Simulator(self.traces, machine, self.folded)
+
+
+def _folded(bound: Bound, first: Trace, machine: Machine) -> tuple[str, ...]:
+    """The groups of a program whose ranks do the same at the same time: all have tiles of the same
+    shapes, and move data by collectives of all ranks alone, over links of one kind or those that
+    nodes have between them. Empty if they do not."""
+    p, names = bound.nprocs, {"row"}
+    for step in first.steps:
+        if step.grouped and len(step.group) > 1:
+            if step.kind != "ring" or len(step.group) < p:
+                return ()
+            collective = machine.collective(step.operation)
+            links = {link.name: link for link in (machine.link(x, (x + 1) % p) for x in range(p))}
+            if len(links) > 1 and not collective.across(step.group.members):
+                return ()
+            if (
+                machine.torus
+                or machine.adds_on_core
+                or any(
+                    link.shared == "initiator" and link.bandwidth_bytes_per_s < inf
+                    for link in links.values()
+                )
+            ):
+                return ()
+            names.add(step.group.name)
+        elif not step.grouped and step.counter is not None and step.moved(0):
+            return ()
+    whole = [operand.partition for operand in bound.operands.values()]
+    even = all(len({each.local_shape(rank) for rank in range(p)}) == 1 for each in whole)
+    return tuple(names) if even else ()
 
 
 def _joined(parts: list[list[Step]], fenced: Sequence[bool]) -> Iterator[Step]:
@@ -315,7 +385,10 @@ def _multiplied(bound: Bound, each: Product, names: Sequence[str], rank: int) ->
     """The steps of a product on matrices of these names."""
     way = bound.ways[each.c]
     a, b, c = (bound.operands[name].stored.text for name in names)
-    problem = problem_of(bound.chain, each, (a, b, c), bound.nprocs, bound.dtype)
+    problem = bound.problems.get((each.c, a, b, c))
+    if problem is None:
+        problem = problem_of(bound.chain, each, (a, b, c), bound.nprocs, bound.dtype)
+        bound.problems[each.c, a, b, c] = problem
     found = get_algorithm(way.algorithm).trace(problem, rank, **dict(way.options))
     return renamed(found.steps, dict(zip("ABC", names)))
 

@@ -117,6 +117,11 @@ def search(
     >>> found.time_s, chosen
     (1.5, {'x': 'r', 'y': 'c'})
     """
+    if limit < inf:  # without a limit only times are compared: enough, if what is found then fits
+        factors = _fitting(factors, limit)
+        found = search(domains, factors, fixed=fixed)
+        if found is None or found[0].memory <= limit:
+            return found
     fixed = dict(fixed or {})
     choices = {name: [fixed[name]] if name in fixed else list(domains[name]) for name in domains}
     left = [
@@ -146,6 +151,24 @@ def search(
     chosen = dict(note for note in found.notes if note[0] != "how")
     how = tuple(each for note in found.notes if note[0] == "how" for each in note[1])
     return found._replace(notes=how), {name: chosen[name] for name in domains}
+
+
+def _fitting(factors: Sequence[Factor], limit: float) -> list[Factor]:
+    """The factors without labels that do not fit, whatever the smallest of the others are."""
+    least = [
+        min((label.nbytes for labels in each.table.values() for label in labels), default=0)
+        for each in factors
+    ]
+    return [
+        Factor(
+            each.scope,
+            {
+                key: [label for label in labels if label.memory + sum(least) - own <= limit]
+                for key, labels in each.table.items()
+            },
+        )
+        for each, own in zip(factors, least)
+    ]
 
 
 def _degree(name: str, factors: Sequence[Factor]) -> int:

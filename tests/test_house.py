@@ -28,6 +28,7 @@ TELL_STEPS_APART = {
     "algorithms/universal/lowering.py",
     "algorithms/universal/op_costs.py",
     "algorithms/universal/search.py",
+    "chains/estimate.py",
     "chains/joints.py",
     "drbench/device/executor.py",
     "drbench/device/gpu/nccl.py",

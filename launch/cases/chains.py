@@ -9,7 +9,9 @@ from chains.choose import Contender
 from chains.description import Between, Chain, Product, layers
 from chains.presets import preset
 from chains.program import Bound, Move, Way
-from drbench.errors import UsageError
+from drbench.errors import DrbenchError, UsageError
+
+from .case import FIELDS
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,10 @@ class Asked:
                 raise UsageError("--preset says what is between its products. Leave --between out.")
             return preset(self.name, self.tokens, backward=self.backward)
         try:
-            found = [int(each) for each in str(self.widths).split(",")]
-        except ValueError:
+            found = [FIELDS["n"].read(each) for each in str(self.widths).split(",")]
+        except DrbenchError:
             raise UsageError(
-                "--widths are whole numbers with commas between, as 4096,16384,4096; got "
-                f"{self.widths!r}."
+                f"--widths are sizes with commas between, as 4096,16Ki,4096; got {self.widths!r}."
             ) from None
         if self.tokens is None:
             raise UsageError("-m is missing: how many rows X has.")

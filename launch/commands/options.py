@@ -167,6 +167,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
 SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
+SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
 #: Options of algorithms and peers by name, those of universal first: who takes it -> what it is.
 _OPTIONS = dict(sorted(known_options().items(), key=lambda each: "universal" not in each[1]))

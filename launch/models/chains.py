@@ -11,12 +11,11 @@ from tempfile import TemporaryDirectory
 
 from chains.choose import Choice, Contender, choose
 from chains.description import Chain, Product
-from chains.program import Bound, moved_bytes, traces
+from chains.program import Bound, Programs, moved_bytes
 from drbench.common import PHASES, parse_transport
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
-from drbench.model.simulate import simulate
 from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
 from partitions import LayoutError, parse_placements, to_placements
@@ -48,10 +47,11 @@ def interval(found: Contender, machine: Machine, transport: str = "auto") -> Int
         As its file says, before :func:`seen`.
     transport : str
     """
-    programs, dtype = traces(found.bound), found.bound.dtype
+    dtype = found.bound.dtype
+    programs = Programs(found.bound, seen(machine, dtype, transport))
     others = [
         [
-            simulate(programs, seen(each, dtype, transport), prefetch=found.prefetch).time_s
+            programs.simulator(seen(each, dtype, transport)).run(found.prefetch).time_s
             for each in changed
         ]
         for changed in (doubted(machine), otherwise(machine))
@@ -74,6 +74,13 @@ class Answer:
         known = [("chosen", self.choice.best)]
         known += [(each.name, each) for each in self.choice.contenders]
         return [(name, each, self.intervals[name]) for name, each in known]
+
+    @property
+    def decided(self) -> bool:
+        """Whether no other chain is faster by more than the interval of the choice, by the
+        bounds."""
+        found = self.intervals["chosen"]
+        return self.choice.gap <= (0.0 if found is None else 1 - found.low)
 
     @property
     def within(self) -> list[str]:
@@ -119,6 +126,7 @@ def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
         If there is no such matrix, or two that are laid out alike are to be laid out differently.
     """
     found: dict[str, str] = {}
+    first: dict[str, str] = {}  # variable -> the matrix that says how it is laid out
     for text in given:
         name, _, layout = text.partition("=")
         if name not in chain.matrices or not layout:
@@ -127,9 +135,11 @@ def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
                 f"{', '.join(chain.matrices)}. Use NAME=LAYOUT."
             )
         variable = chain.variable(name)
+        other = first.setdefault(variable, name)
         if found.setdefault(variable, layout) != layout:
             raise UsageError(
-                f"--fix {text}: {name} is laid out as {variable}, which is {found[variable]}."
+                f"--fix {text}: {name} is laid out as {other}, which is {found[variable]}. Leave "
+                "one out."
             )
     return found
 
@@ -290,7 +300,7 @@ def summary(found: Answer, measured: Record | None = None) -> dict:
         "time_s": each.time_s,
         "low_s": interval and each.time_s * interval.low,
         "high_s": interval and each.time_s * interval.high,
-        "apart_s": each.apart_s,
+        "estimate_s": each.estimate_s,
         "prefetch": each.prefetch,
         "memory_bytes": each.memory_bytes,
         "layouts": each.bound.layouts,
@@ -308,6 +318,12 @@ def summary(found: Answer, measured: Record | None = None) -> dict:
         "contenders": others,
         "within_interval": found.within,
         "refused": choice.refused,
+        "bound_s": choice.least_s,
+        "gap": choice.gap,
+        "decided": found.decided,
+        "estimated": choice.estimated,
         "simulated": choice.simulated,
+        "left": choice.left,
+        "finished": choice.finished,
         "measured": None if measured is None else measured.to_json_dict(),
     }

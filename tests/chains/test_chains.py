@@ -173,7 +173,7 @@ def test_the_choice_is_that_of_trying_every_layout_of_every_matrix(costs, backwa
 def test_a_way_costs_what_its_moves_and_its_product_cost(costs):
     chain = layers(8, (4, 8), ())
     (each,) = chain.products
-    factor = costs._of_product(chain, each, costs.domains(chain), EVERYTHING)
+    factor = costs.factor(chain, each, costs.domains(chain), EVERYTHING)
     for key, labels in factor.table.items():
         known = dict(zip(factor.scope, key))
         least = np.inf

@@ -11,6 +11,7 @@ from launch.host.units import between, format_bytes, seconds, span
 from ..options import (
     ARBITRATION,
     BYTES,
+    SIZE,
     arbitration_option,
     check_figure,
     command,
@@ -35,7 +36,7 @@ from ..options import (
 @option(
     "-m",
     "--tokens",
-    type=click.IntRange(1),
+    type=SIZE,
     metavar="SIZE",
     group="Problem",
     help="Rows of X: tokens of all sequences. [default: of a preset one sequence]",
@@ -97,6 +98,16 @@ from ..options import (
     help="So many layers' weights, and gradients, a rank holds; one is run. [default: 1]",
 )
 @option(
+    "--effort",
+    "effort_s",
+    type=click.FloatRange(0),
+    default=30.0,
+    metavar="SECONDS",
+    group="Machine model",
+    help="CPU seconds of one core that the search may take; Megatron, sequence parallelism and "
+    "FSDP are simulated whatever they take. [default: 30]",
+)
+@option(
     "--run",
     is_flag=True,
     group="Measurement",
@@ -115,8 +126,8 @@ from ..options import (
 @json_option("Print everything as one JSON object.")
 def chain_command(
     name, tokens, widths, between, backward, dtype, machine, arbitration, ranks, layouts, fix,
-    memory, layers, run, fill, seed, iters, budget, transport, csv_path, figure, placements,
-    listed, as_json,
+    memory, layers, effort_s, run, fill, seed, iters, budget, transport, csv_path, figure,
+    placements, listed, as_json,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
     sequence parallelism and FSDP.
@@ -126,8 +137,9 @@ def chain_command(
       drbench chain --preset llama3-8b:block --backward --machine h100x8 --memory 20GiB
       drbench chain -m 8Ki --widths 4096,16384,4096 --between gelu --machine h100x8 -p 4
 
-    What each product costs in every layout is simulated; layouts are searched by dynamic
-    programming; the best, and the contenders, are simulated as whole programs.
+    What each operation costs in every layout is estimated; layouts are searched by dynamic
+    programming; the best, and the contenders, are simulated as whole programs. The first line says
+    how much faster another layout could be, by the bounds.
     """
     from chains.presets import presets
     from launch.cases.chains import Asked, fill_of, order_of
@@ -179,6 +191,7 @@ def chain_command(
         fixed=fixed,
         limit=memory,
         layers=layers,
+        effort_s=effort_s,
     )
     found = told.choice
     records, code, measured = records_of(told), 0, None
@@ -194,6 +207,7 @@ def chain_command(
         return code
     out = console()
     say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    say(headline(told))
     say(
         f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "
         f"{dtype or 'float32'}, {ranks} ranks of {model.name}"
@@ -207,7 +221,10 @@ def chain_command(
         say(f"Nothing that was found is faster than {found.best.name}.")
     if told.within:
         say(f"Within the interval of the chosen: {', '.join(told.within)}.")
-    say(f"{found.simulated} programs simulated.")
+    say(
+        f"{found.estimated} programs of operations estimated, {found.simulated} of whole chains "
+        f"simulated{'' if found.finished and not found.left else ', until the effort was spent'}."
+    )
     if measured is not None:
         say(measured_text(found.best.time_s, told.intervals["chosen"], measured))
     for line in drawn or ():
@@ -215,6 +232,28 @@ def chain_command(
     if placements:
         say(placements_text(found.best.bound))
     return code
+
+
+def headline(told) -> str:
+    """The time of the choice, and how much faster another chain could be, by the bounds.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Any
+    >>> choice = Any(best=Any(time_s=2e-3), least_s=1e-3, gap=0.5)
+    >>> print(headline(Any(choice=choice, decided=False)))
+    best found: 2 ms, may be 50.0 % off: by the bounds no chain takes less than 1 ms
+    >>> print(headline(Any(choice=choice, decided=True)))
+    chosen: 2 ms; by the bounds no chain is more than 50.0 % faster
+    """
+    found = told.choice
+    time, gap = seconds(found.best.time_s), f"{100 * found.gap:.1f} %"
+    if told.decided:
+        return f"chosen: {time}; by the bounds no chain is more than {gap} faster"
+    return (
+        f"best found: {time}, may be {gap} off: by the bounds no chain takes less than "
+        f"{seconds(found.least_s)}"
+    )
 
 
 def measured_text(predicted_s: float, interval, measured) -> str:

@@ -98,3 +98,31 @@ def test_a_figure_has_the_contenders_and_the_layouts_of_the_table(say, toy, tmp_
         assert f": {text}\n" in drawn
     wrong = say(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--figure", "out.gif")
     assert wrong.returncode == 2 and ".png" in wrong.stderr
+
+
+def test_sizes_are_taken_everywhere_and_the_example_of_the_help_runs(say):
+    told = say("chain", "-m", "8Ki", "--widths", "4Ki,16Ki,4096", "--machine", "h100x8", "-p", 2)
+    assert told.returncode == 0 and "2.199 TFLOP" in told.stdout
+    wrong = say("chain", "-m", 64, "--widths", "32,6x", "--machine", "h100x8", "-p", 2)
+    assert wrong.returncode == 2 and "as 4096,16Ki,4096; got '32,6x'" in wrong.stderr
+
+
+def test_two_layouts_of_matrices_that_are_laid_out_alike_name_both_matrices(say):
+    fixed = ["--fix", "H1=row", "--fix", "Y1=column"]
+    wrong = say(*SMALL, "--machine", "h100x8", "-p", 2, *fixed)
+    assert wrong.returncode == 2 and "Y1 is laid out as H1, which is row. Leave" in wrong.stderr
+
+
+def test_the_first_line_says_how_much_faster_another_chain_could_be(say, toy):
+    one = [*SMALL, "--machine", toy([1.0, 1.0, 1.0]), "-p", 2]
+    words = {True: "; by the bounds no chain is more than", False: ", may be "}
+    found = json.loads(say(*one, "--json").stdout)
+    first = say(*one).stdout.splitlines()[0]
+    assert found["decided"] == (found["gap"] <= 0) and words[found["decided"]] in first
+    slow = ["chain", "--preset", "llama3-70b:mlp", "--machine", "dgxh100", "-p", 16, "--effort", 0]
+    found = json.loads(say(*slow, "--json").stdout)
+    told = say(*slow).stdout
+    assert not found["decided"] and not found["finished"]
+    assert f"may be {100 * found['gap']:.1f} % off" in told.splitlines()[0]
+    assert told.startswith("best found: ") and "until the effort was spent" in told
+    assert "fastest" not in told and found["gap"] == 1 - found["bound_s"] / found["best"]["time_s"]
