@@ -535,6 +535,7 @@ CLAIMS: dict[str, Claim] = {
         theirs="much smaller",
         threshold="the mean spread is at most half; it is smaller at each batch size",
         records=_of("mlp1-pvc12", "mlp1-h100x8"),
+        see=_PAGE + "why-p5-does-not-hold",
     ),
     "P6": Claim(
         "H100 MLP-1: Column and Inner Prod. are the best two, most at small batches",
@@ -610,6 +611,7 @@ CLAIMS: dict[str, Claim] = {
         theirs="even outperforming it for our best-performing partitioning",
         threshold="at each batch size above DTensor simulated, by Column or Inner Prod.",
         records=_of("mlp1-pvc12"),
+        see=_PAGE + "why-p12-does-not-hold",
     ),
     "P12b": Claim(
         "H100, both layers: the best partitioning generally matches or exceeds DTensor",
