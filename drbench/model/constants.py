@@ -30,6 +30,8 @@ _RATE = Range(1e-3, 1e30)
 #: that are not named here count something, or are 0 for none. A constant may also be its default.
 RANGES = {
     "Link.bandwidth_bytes_per_s": Range(_RATE.least, inf),  # inf: reading in place moves nothing
+    "Collective.bandwidth_bytes_per_s": Range(_RATE.least, inf),  # of cores that share memory
+    "Collective.across_bandwidth_bytes_per_s": Range(_RATE.least, inf),
     "Link.carries_bytes_per_s": Range(0, _RATE.most),
     "Link.node": _COUNT,
     "Compute.sustained": Range(1e-6, 1),

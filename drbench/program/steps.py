@@ -450,7 +450,7 @@ class Add(_Write):
     does = "add"
 
     def __init__(self, tokens: Step | Sequence[Step], into: Block | Step, side: bool = False):
-        terms = (tokens,) if isinstance(tokens, Step) else tuple(tokens)
+        terms = tuple(tokens) if isinstance(tokens, (list, tuple)) else (tokens,)
         self.side, self.count = side, len(terms)
         if isinstance(into, Block):
             self.block, self.onto, self.inputs, self.shape = into, None, terms, None

@@ -99,4 +99,4 @@ def test_committed_records_of_dtensor_and_tiles_are_simulated_again(tmp_path):
     write_csv(tmp_path / "simulated" / path.name, rows)
     assert len(read_records([tmp_path / "simulated" / path.name])) == 14
     (check,) = simulations(Place(out=tmp_path, quick=True, results=tmp_path))
-    assert check.verdict == "PASS" and check.measured.startswith("14 rows the same")
+    assert check.verdict == "PASS" and check.found.startswith("14 rows the same")
