@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from time import process_time
 from typing import NamedTuple
 
+from drbench.common import Clock
 from drbench.errors import OutOfMemory
 from drbench.model.machine import Machine
 from drbench.model.simulate import Beyond, Simulated
@@ -206,7 +206,7 @@ def choose(
     """
     costs = Costs(machine, nprocs, dtype, layouts or LAYOUTS, layers)
     limit = min(inf if limit is None else limit, machine.memory_bytes)
-    run = _Search(chain, costs, limit, dict(fixed or {}), process_time() + effort_s)
+    run = _Search(chain, costs, limit, dict(fixed or {}), Clock.cpu() + effort_s)
     run.simulate_contenders()
     run.search()
     return run.choice()
@@ -300,7 +300,7 @@ class _Search:
         except Spent:
             pass
         for label, layouts in found.values():
-            if whole and process_time() > self.ends_s:
+            if whole and Clock.cpu() > self.ends_s:
                 self.left += 1
                 continue
             whole.append(self._whole("chosen", dict(label.notes), layouts))
@@ -325,7 +325,7 @@ class _Search:
         for each in self.chain.products:
             others = []
             for name in PRODUCTS:
-                if process_time() > self.ends_s:
+                if Clock.cpu() > self.ends_s:
                     return None
                 factor = self.costs.factor(self.chain, each, domains, Allowed((name,), MOVES))
                 for label in (y for x in factor.table.values() for y in x):
@@ -352,7 +352,7 @@ class _Search:
     def _is_late(self, whole: _Whole) -> bool:
         """Whether a simulation would take more than what is left of the effort, or of memory."""
         steps = whole.programs.steps
-        return steps > _MOST_STEPS or process_time() + self.step_s * steps > self.ends_s
+        return steps > _MOST_STEPS or Clock.cpu() + self.step_s * steps > self.ends_s
 
     def _whole(self, name: str, ways: dict[str, Way], layouts: dict[str, str]) -> _Whole:
         bound = Bound(self.chain, self.costs.nprocs, layouts, ways, self.costs.dtype)
@@ -392,7 +392,7 @@ class _Search:
     ) -> tuple[Contender | None, float]:
         """A chain in layouts as one program, with the look-ahead that is fastest and fits, and the
         bytes that a rank needs at least. None if none fits, or if it is slower than its rivals."""
-        costs, began = self.costs, process_time()
+        costs, began = self.costs, Clock.cpu()
         bound, programs = whole.bound, whole.programs
         fastest_s = min((each.time_s for each in rivals), default=inf) * (1 + _EQUAL)
         best, times, least = None, {}, inf
@@ -408,7 +408,7 @@ class _Search:
                 large = programs.steps > _LARGE
                 if large and best is not None:
                     fastest_s = min(fastest_s, best.time_s)
-                if large and times and process_time() > self.ends_s:
+                if large and times and Clock.cpu() > self.ends_s:
                     break
                 self.simulated += 1
                 try:
@@ -420,7 +420,7 @@ class _Search:
                     rest = whole.estimate_s, memory, run, times
                     best = Contender(whole.name, bound, ahead, run.time_s, *rest)
         if programs.steps > _LARGE // 10:
-            self.step_s = (process_time() - began) / programs.steps
+            self.step_s = (Clock.cpu() - began) / programs.steps
         return best, least
 
     def choice(self) -> Choice:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
-from time import process_time
 from typing import NamedTuple
 
 from algorithms.registry import get_algorithm
+from drbench.common import Clock
 from drbench.errors import DrbenchError
 from drbench.model.costs import compute_s
 from drbench.model.machine import Machine
@@ -302,7 +302,7 @@ class Costs:
 
     def check(self) -> None:
         """Raise :class:`Spent` if the effort is."""
-        if process_time() > self.ends_s:
+        if Clock.cpu() > self.ends_s:
             raise Spent
 
     def _pool(self, one: Trace) -> int:
