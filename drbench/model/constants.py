@@ -15,7 +15,7 @@ from drbench.errors import UsageError, did_you_mean, shown
 
 
 class Range(NamedTuple):
-    """The least and the most that a number may be; ``most`` of inf admits inf itself."""
+    """The least and the most that a number may be. ``most`` of inf: what a rate may be, or inf."""
 
     least: float
     most: float
@@ -180,9 +180,10 @@ def _read(value: Any, kind: Any, span: Range, where: str) -> Any:
 def _read_number(value: Any, kind: type, span: Range, where: str) -> Any:
     number = isinstance(value, Real) and not isinstance(value, bool)
     whole = isinstance(value, Integral) or (number and isfinite(value) and value == int(value))
-    fits = number and (whole or kind is float) and span.least <= value <= span.most
-    most = f"from {_end(span.least)} to {_end(span.most)}"
-    ends = f"of at least {_end(span.least)}" if span.most == inf else most
+    most = _RATE.most if span.most == inf else span.most
+    fits = number and (whole or kind is float)
+    fits = fits and (span.least <= value <= most or value == span.most)
+    ends = f"from {_end(span.least)} to {_end(most)}{', or inf' if span.most == inf else ''}"
     _require(fits, where, f"a {'whole ' if kind is int else ''}number {ends}", value)
     return int(value) if kind is int else value
 

@@ -53,7 +53,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_pat
     assert not near.link(0, 1).latency_s and near.link(0, 2).latency_s >= 0
 
     told = say("simulate", *CASE, "-p", "4", "--machine", str(path), "--json").json()
-    assert told["status"] == "ok" and told["direct_bytes"] > 0 and told["get_bytes"] > 0
+    assert told["status"] == "ok" and told["get_bytes"] > 0
     assert "rank" not in (told["beyond"] or "") and "node" not in (told["beyond"] or "")
     more = say("simulate", *CASE, "-p", "8", "--machine", str(path), "--json").json()
     assert "8 ranks (calibrated on 4); 4 nodes (2)" in more["beyond"]
