@@ -171,7 +171,7 @@ ANSWERS = [
     (
         [*SIMULATE, "--set", "links.xe.bandwidth_bytes_per_s=abc"],
         2,
-        ["links.xe.bandwidth_bytes_per_s must be a number of at least 0.001, got 'abc'"],
+        ["links.xe.bandwidth_bytes_per_s must be a number from 0.001 to 1e+30, or inf, got 'abc'"],
         ["'str'"],
     ),
     ([*SIMULATE, "--set", "compute.pack_s=abc"], 2, ["pack_s must be a list of 3"], []),
