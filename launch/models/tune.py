@@ -82,8 +82,9 @@ _FINER = 0.95
 _TRUST = 3
 #: So many places are filled, whatever the effort.
 _ENOUGH = 3
-#: Shares of the effort after which no more candidates are traced ahead, simulated, refined.
-_TRACED, _SIMULATED, _REFINED = 0.35, 0.75, 0.9
+#: Shares of the effort after which no more candidates are traced ahead, simulated, refined, and
+#: no more places get an interval.
+_TRACED, _SIMULATED, _REFINED, _TOLD = 0.35, 0.7, 0.85, 0.9
 #: Options that change what a program moves little or not at all: candidates that differ in them
 #: alone are traced after one of them.
 _FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
@@ -222,6 +223,9 @@ class _ByModel:
         self.cuts = ("auto",) if self.in_place else ("auto", "none")
         self._made: tuple[str, Programs | None] = "", None
         self._numbers = {link.name: number for number, link in enumerate(self.seen.links)}
+        case, compute = request.case, self.seen.compute
+        rate = request.ranks * compute.peak_flops * compute.sustained
+        self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
 
     def trace(self, algorithm, problem: Problem, settled: dict) -> Trace:
         """Of the first rank, as it is simulated."""
@@ -310,6 +314,7 @@ class _ByBytes:
     machine, in_place, cuts, timed, classes = None, False, ("auto",), False, None
     device = False
     nodes, sockets = (0,), False
+    least_of_all = 0.0
 
     def __init__(self, request: TuneRequest):
         self.request = request
@@ -435,7 +440,7 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
             "universal to --only."
         )
     with no_collection():
-        found.ranking = ranking.ranking(lambda: search._spent(1.0))
+        found.ranking = ranking.ranking(lambda: search._spent(_TOLD))
     return found
 
 
@@ -845,6 +850,7 @@ class _Search:
             return
         least = min((program.least[at] for program in open_), default=inf)
         least = 0.0 if untraced else min(least, leads.least)
+        least = max(least, self.ruler.least_of_all)
         found.gap = max(float(first[at] / least) - 1, 0.0) if least else inf
 
 

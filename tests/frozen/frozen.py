@@ -1,0 +1,219 @@
+"""What programs, predictions, records and sweeps were before the core was made smaller.
+
+    python tests/frozen/frozen.py                # write what it is now
+    python tests/frozen/frozen.py --show NUMBER  # the steps of all ranks of one row of programs.csv
+
+``programs.csv``: a row a program, with a hash of each rank's steps and the simulated seconds on one
+machine model. ``names.txt``: the columns of the record, and for each sweep that comes with drbench
+how many cases it has and a hash of their ids.
+"""
+
+# ruff: noqa: E402
+
+import csv
+import hashlib
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parents[1]))
+
+from algorithms import algorithms, get_algorithm
+from drbench.errors import DrbenchError
+from drbench.measure.record import HEADER
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.cases.sweep_file import load_sweep
+from launch.models.candidates import TuneRequest, others
+from launch.models.predict import predict, programs_of
+from launch.sweeps.store import case_id
+
+PROGRAMS, NAMES = HERE / "programs.csv", HERE / "names.txt"
+FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype mixture options"
+COLUMNS = (*FIELDS.split(), "steps", "seconds")
+PRESETS = ("row", "column", "block", "traditional", "inner", "outer", "megatron", "megatron-2")
+PRESETS += ("sequence", "fsdp", "2.5d", "optimal")
+#: Layouts that do not align with each other, with a mesh or with the shape.
+ODD = (
+    ("tiles:7x5@{p}x1", "block", "column"),
+    ("tiles:9x11@1x{p}:col", "tiles:8x6@{p}x1", "row"),
+    ("row", "column", "tiles:16x16@{p}x1"),
+    ("row/c{r}", "column", "block"),
+    ("column", "row/c{r}", "block/c{r}"),
+    ("S(0)", "R", "S(1)"),
+    ("block:1x{p}:col", "block:{p}x1", "traditional:{p}x1"),
+)
+#: Options of the universal algorithm, beside each stationary matrix.
+OPTIONS: tuple[dict, ...] = (
+    {},
+    {"chunk": 10},
+    {"signals": "always"},
+    {"signals": "always", "tile": 16},
+    {"assemble": "always"},
+    {"fetch": "tile"},
+    {"fetch": "rows"},
+    {"replicate_result": True},
+    {"reduce": "push"},
+    {"steal": True},
+    {"schedule": "greedy"},
+    {"schedule": "cost"},
+)
+SHAPES = ((96, 64, 80), (37, 53, 29), (768, 512, 1280))
+_MEASURED = "results/measured/epyc-2core/"
+#: Cores that read in place, two nodes of them, and GPUs on one node.
+MACHINES = (
+    f"{_MEASURED}tune/here.toml",
+    f"{_MEASURED}model/mixed/here.toml",
+    "lumic",
+    "h100x8",
+    "pvc12",
+)
+
+
+def programs() -> Iterator[dict]:
+    """Rows of the programs to look at, without what comes of them: the same at every call."""
+    rng = random.Random(30)
+    for ranks in range(1, 9):
+        rows = []
+        for preset in PRESETS:
+            for stationary in "ABC":
+                rows.append(row(ranks, preset=preset, stationary=stationary))
+        some = [
+            row(ranks, preset=preset, stationary=stationary, how=how)
+            for preset in PRESETS
+            for stationary in "ABC"
+            for how in OPTIONS[1:]
+        ]
+        replicas = min(each for each in range(2, 9) if not ranks % each) if ranks > 1 else 1
+        for names in ODD:
+            texts = [text.format(p=ranks, r=replicas) for text in names]
+            some += [
+                row(ranks, texts, stationary=stationary, how=how)
+                for stationary in "ABC"
+                for how in OPTIONS
+            ]
+        for case in others(TuneRequest(Case(96, 64, 80), ranks)):
+            if case.algorithm != "universal":
+                some.append(row(ranks, algorithm=case.algorithm, options=case.options))
+        for name in set(algorithms(mixture=True)) - set(algorithms(mixture=False)):
+            some.append(row(ranks, algorithm=name, options={}, mixture="4 2"))
+        for each in rows + rng.sample(some, min(len(some), 90)):
+            tiled = "tiles" in f"{each['a']} {each['b']} {each['c']}" or "chunk" in each["options"]
+            each["m"], each["n"], each["k"] = rng.choice(SHAPES[: 2 if tiled else 3])
+            each["machine"] = rng.choice(MACHINES)
+            each |= rng.choice(({}, {}, {}, {"transpose": "a"}, {"transpose": "ab"}, {"beta": 0.5}))
+            yield each
+
+
+def row(ranks: int, texts=(None,) * 3, *, stationary=None, how=None, **more) -> dict:
+    """One program of the universal algorithm, or of the one that is named."""
+    options = more.pop("options", {"stationary": stationary, **(how or {})})
+    said = " ".join(f"{name}={value}" for name, value in sorted(options.items()))
+    return dict.fromkeys(COLUMNS) | {
+        "ranks": ranks,
+        "algorithm": "universal",
+        **dict(zip("abc", texts)),
+        "dtype": "float32",
+        "options": said,
+        **more,
+    }
+
+
+def case_of(row: dict) -> Case:
+    """The case of a row."""
+    options, known = {}, get_algorithm(row["algorithm"]).options
+    for word in row["options"].split():
+        name, _, value = word.partition("=")
+        option = known[name]
+        options[name] = value == "True" if option.type is bool else option.read(value)
+    named = {name: row[name] or None for name in ("a", "b", "c", "preset", "transpose")}
+    named |= {name: float(row[name]) for name in ("alpha", "beta") if row[name]}
+    if row["mixture"]:
+        named |= dict(zip(("experts", "topk"), map(int, row["mixture"].split())))
+    sizes = (int(row[name]) for name in "mnk")
+    return Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
+
+
+def machine_of(row: dict):
+    """The machine model of a row."""
+    name = row["machine"]
+    return find_machine(str(HERE.parents[1] / name) if "/" in name else name)
+
+
+def steps_of(row: dict) -> list[str]:
+    """Every step of every rank, a line each."""
+    made = programs_of(case_of(row), machine_of(row), int(row["ranks"]), everyone=True)
+    return [f"{trace.rank}: {describe(step)}" for trace in made.traces for step in trace.steps]
+
+
+def describe(step) -> str:
+    """What a step does, to what and after what."""
+    groups = f" {step.group!r}" if step.group else ""
+    rows = f" rows {list(step.rows)}" if step.rows is not None else ""
+    onto = f" onto {step.onto.index}" if step.onto is not None else ""
+    after = [each.index for each in step.inputs]
+    return (
+        f"{step.index} {type(step).__name__} {step.shape} {step.block!r}{groups} after {after}{onto}"
+        f"{rows} beta {step.beta} reads {list(step.reads())} writes {list(step.writes())}"
+    )
+
+
+def outcome(row: dict) -> dict:
+    """The row with its hashes, a rank each, and simulated seconds; or with what refuses it."""
+    try:
+        lines, hashes = steps_of(row), {}
+        for line in lines:
+            rank = int(line.partition(":")[0])
+            hashes.setdefault(rank, hashlib.sha256()).update(line.encode() + b"\n")
+        found = predict(case_of(row), machine_of(row), int(row["ranks"]))
+        steps = " ".join(each.hexdigest()[:6] for each in hashes.values())
+        return row | {"steps": steps, "seconds": f"{found.best_s:.9g}" if found.best_s else ""}
+    except DrbenchError as error:
+        return row | {"steps": f"{type(error).__name__}: {error}"[:60], "seconds": ""}
+
+
+def names() -> list[str]:
+    """The columns of the record, and the ids of the shipped sweeps' cases."""
+    lines = [f"column {name}" for name in HEADER]
+    for path in sorted((HERE.parents[1] / "launch/data/sweeps").glob("*.toml")):
+        for ranks in (2, 4, 6):
+            try:
+                cases = load_sweep(path.stem, ranks).cases
+            except DrbenchError as error:
+                lines.append(f"sweep {path.stem} {ranks} {type(error).__name__}")
+                continue
+            ids = [case_id(case, ranks, "code") for case in cases]
+            digest = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:12]
+            lines.append(f"sweep {path.stem} {ranks} ranks {len(ids)} cases {digest}")
+    return lines
+
+
+def read() -> list[dict]:
+    """The rows of ``programs.csv``."""
+    with PROGRAMS.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def main(words: list[str]) -> None:
+    """Write both files, or show one program."""
+    if words[:1] == ["--show"]:
+        print("\n".join(steps_of(read()[int(words[1])])))
+        return
+    seen, rows = set(), []
+    for each in programs():
+        key = repr(each)
+        if key not in seen:
+            seen.add(key)
+            rows.append(outcome(each))
+    with PROGRAMS.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    NAMES.write_text("\n".join(names()) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
