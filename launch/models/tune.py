@@ -26,10 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from algorithms import get_algorithm
 from drbench.common import Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
 from drbench.model.bounds import Bound, bound_of, lower_bound
+from drbench.model.folding.rings import even
 from drbench.model.machine import Machine
 from drbench.model.moves import moving_s
 from drbench.model.simulate import Beyond, Simulator
@@ -79,17 +81,20 @@ _counters = attrgetter(*COUNTERS)
 #: What a variant of a program is taken to need of the time of the program, before it is simulated.
 _FINER = 0.95
 #: Programs of a family that are judged until half of what they say of its estimates is believed.
-_TRUST = 3
-#: So many places are filled, whatever the effort.
-_ENOUGH = 3
+_TRUST = 1
+#: So many times better than the best must a program seem that takes what is left of the effort.
+_WORTH = 1.5
+#: Looks at candidates of a family before the first of them is judged, whatever others may be.
+_LOOKED = 24
 #: Shares of the effort after which no more candidates are traced ahead, simulated, refined, and
 #: no more places get an interval.
 _TRACED, _SIMULATED, _REFINED, _TOLD = 0.35, 0.7, 0.85, 0.9
 #: Options that change what a program moves little or not at all: candidates that differ in them
 #: alone are traced after one of them.
 _FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
-#: Seconds of CPU that a step of a program takes to trace and to simulate, before any was.
-_STEP_S = 2e-5
+#: Seconds of CPU that a step of a program takes to trace and to simulate, before any was; so many
+#: members of its group count as another step.
+_STEP_S, _MEMBERS = 2e-5, 5
 #: Programs with more steps, of all ranks, are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 
@@ -247,16 +252,15 @@ class _ByModel:
         return max(bound[0], guess)
 
     def alone_s(self, case: Case) -> float:
-        """What the first rank takes alone, whose groups stand for all; the bound of all ranks where
-        it would wait for signals of others."""
+        """What the first rank takes alone, whose groups stand for all; 0 where it would wait for
+        signals of others."""
         case, algorithm, problem, options = everywhere(case, self.request.ranks)
         settled = algorithm.settle(problem, self.in_place, **options)
         trace = self.trace(algorithm, problem, settled)
         with suppress(DrbenchError):
-            if any(step.signals for step in trace.steps):
-                return self.bound(case).seconds
-            groups = tuple({group.name for group in trace.groups})
-            return Simulator([trace], self.seen, groups).run(case.ahead(settled)).time_s
+            if not any(step.signals for step in trace.steps):
+                groups = tuple({group.name for group in trace.groups})
+                return Simulator([trace], self.seen, groups).run(case.ahead(settled)).time_s
         return 0.0
 
     def charge(self, moved) -> float:
@@ -613,6 +617,12 @@ class _Family:
         return min(self.scale * min(self._open, self._lead), self._variant)
 
     @property
+    def steps(self) -> float:
+        """Those of its most promising program; inf if that is not traced yet."""
+        program = self.open[0][-1] if self.open and self._open <= self._lead else None
+        return program.steps if isinstance(program, _Program) else inf
+
+    @property
     def _open(self) -> float:
         return self.open[0][0] if self.open else inf
 
@@ -658,51 +668,62 @@ class _Search:
         self.number = 0  # of the last candidate
         self.costly: list[_Program] = []  # that the effort does not suffice for
         self.sizes: dict = {}  # (matrix, layout) -> bytes of each rank's tiles
-        self._started, self._steps = Clock.cpu(), (0, 0.0)
+        self._started = Clock.cpu()
+        self._steps: dict[str, tuple[int, float]] = {}  # of a kind of programs, and their seconds
 
     def run(self) -> "_Ranking":
         """Judge what may have a place."""
         found, leads, ranking = self.found, self.leads, self.ranking
         found.tried, found.too_large = leads.tried, leads.too_large
         self._trace_others()
-        for name in sorted(self.families, key=lambda name: self.families[name].next):
+        began: set[str] = set()
+        while left := self.families.keys() - began:  # families of signals begin as others do
+            name = min(sorted(left), key=lambda name: self.families[name].steps)
+            began.add(name)
             self._judge_first(name)
         while not self._spent(_SIMULATED):
             name = min(self.families, key=lambda name: self.families[name].next, default=None)
             if name is None or self.families[name].next == inf:
                 break
             self._judge_next(name)
+        self._judge_costly()
         self._end()
         ranking.refine(lambda: self._spent(_REFINED))
         return ranking
 
     def _spent(self, share: float, needed_s: float = 0.0) -> bool:
-        """Whether a share of the effort is, with what comes next, and some places are taken."""
+        """Whether a share of the effort is, with what comes next; while no place is taken, only
+        if what comes next takes more than all of it."""
         effort = self.request.effort
-        if effort is None or len(self.ranking.places) < min(self.request.top, _ENOUGH):
+        if effort is None:
             return False
+        if not self.ranking.places:
+            return needed_s > share * effort
         return Clock.cpu() - self._started + needed_s > share * effort
 
     def _trace_others(self) -> None:
         """Bounds and estimates of what is no triple: of each kind first, then with its fine
         options, unless that takes too long: then they are taken to need little less."""
         effort, kinds, later = self.request.effort, {}, []
-        for case in others(self.request, self.ruler.cuts, self.ruler.timed):
-            self.found.tried += 1
-            self.number += 1
-            coarse = {x: value for x, value in case.options.items() if x not in _FINE}
-            kind = case.algorithm, case.a, case.b, case.c, repr(coarse)
-            if kind in kinds:
-                later.append((kind, self.number, case))
+        every = list(enumerate(others(self.request, self.ruler.cuts, self.ruler.timed), 1))
+        self.found.tried, self.number = self.found.tried + len(every), len(every)
+        late = lambda how: ("signals" in how, -(how.get("tile") or 0))  # few steps first
+        every.sort(key=lambda each: late(each[1].options))
+        in_time = lambda: effort is None or Clock.cpu() - self._started < _TRACED * effort
+        for number, case in every:
+            kind = case.algorithm, case.a, case.b, case.c, _coarse(case)
+            if kind in kinds or not in_time():
+                later.append((kind, number, case))
             else:
-                kinds[kind] = self._add(case, self.number)
+                kinds[kind] = self._add(case, number)
         for kind, number, case in later:
-            first = kinds[kind]
-            if effort is None or Clock.cpu() - self._started < _TRACED * effort:
+            if in_time():
                 self._add(case, number)
-            elif first is not None:
-                open_ = self._family(case).open
-                heappush(open_, (_FINER * first.estimate, first.tiles, number, (number, case)))
+            elif kind not in kinds or kinds[kind]:
+                first = kinds.get(kind)
+                likely = _FINER * first.estimate if first else self.ruler.least_of_all
+                tiles = first.tiles if first else 0
+                heappush(self._family(case).open, (likely, tiles, number, (number, case)))
 
     def _family(self, case: Case, settled: dict | None = None) -> _Family:
         """That of a case."""
@@ -711,21 +732,49 @@ class _Search:
             grid = case.a is not None and case.a.startswith("grid:")
             stationary = (settled or case.options).get("stationary")
             name = "optimal" if grid else f"universal S-{stationary}"
+            name += " aligned" if case.a and case.a.startswith("traditional") else ""
+            name += " signals" if (settled or case.options).get("signals") == "always" else ""
+        elif get_algorithm(name).signalling(**case.options):  # estimates are bounds of one rank
+            name += f" {_coarse(case)}"
         return self.families.setdefault(name, _Family())
 
     def _judge_first(self, name: str) -> None:
         """Judge the best estimate of a family that none was judged of yet, unless its bound is
         above the best time."""
-        family = self.families[name]
+        family, looked = self.families[name], 0
         while not family.judged and family.next < inf and not self._spent(_SIMULATED):
             places = self.ranking.places
             if places and family.open and isinstance(family.open[0][-1], _Program):
                 if family.open[0][-1].least > places[0].key and family.open[0][0] <= family.next:
                     return
-            self._judge_next(name)
+            looked += 1
+            self._judge_next(name, again=looked < _LOOKED)
 
-    def _judge_next(self, name: str) -> None:
-        """Trace or judge the most promising of a family."""
+    def _judge_costly(self) -> None:
+        """Of the programs that the effort does not suffice for, judge the most promising one if it
+        may be far better than all and takes no longer than the search before it; the cheapest ones
+        while there is nothing else."""
+        places, effort = self.ranking.places, self.request.effort
+        while self.costly and not self.ranking.places:
+            self.costly.sort(key=attrgetter("steps"), reverse=True)
+            self.ranking.judge(program := self.costly.pop(), program.case)
+        if self.costly and places and effort is not None:
+            program = min(self.costly, key=attrgetter("estimate"))
+            family, best = self._family(program.case), places[0].key[0]
+            likely = family.scale * program.estimate
+            if likely < best / _WORTH and self._needed_s(program) < effort:
+                self.costly.remove(program)
+                self.ranking.judge(program, program.case)
+
+    def _needed_s(self, program: "_Program") -> float:
+        """Seconds of CPU that judging a program takes, about."""
+        steps, took_s = self._steps.get(program.kind, (0, 0.0))
+        likely = 5 * _STEP_S if "signals" in program.kind else _STEP_S
+        return program.steps * (took_s / steps if steps else likely)
+
+    def _judge_next(self, name: str, again: bool = True) -> None:
+        """Trace, estimate anew or judge the most promising of a family; ``again`` if another may be
+        looked at first where it is less promising than it seemed."""
         family, ranking = self.families[name], self.ranking
         if family.stream and self._beyond(family.stream.least):
             family.stream.drop()
@@ -748,28 +797,40 @@ class _Search:
             program.alone = True
             extra_s = (program.moving.seconds or 0.0) / self.request.products
             likely = max(program.estimate, self.ruler.alone_s(program.case) + extra_s)
-            if likely > program.estimate:  # another may be more promising now
-                program.estimate = likely
+            more, program.estimate = likely > program.estimate, likely
+            if more and again:  # another may be more promising now
                 heappush(family.open, (likely, program.tiles, program.number, program))
                 return
-        steps, took_s = self._steps
-        needed_s = program.steps * (took_s / steps if steps else _STEP_S)
-        if self._spent(_SIMULATED, needed_s):
+        if self._spent(_SIMULATED, self._needed_s(program)):
             self.costly.append(program)
             return
-        start = Clock.cpu()
-        judged = ranking.judge(program, variant or program.case)
-        if judged.steps and judged.key and judged.key[0] < inf:
-            self._steps = steps + program.steps, took_s + Clock.cpu() - start
+        time = self._judge(program, variant or program.case)
         if variant is None:
-            time = judged.key[0] if judged.key and self.ruler.timed else inf
-            family.learn(program.estimate, time)
-            if self.ruler.timed or judged.too_large:
-                self._add_variants(family, program, time)
+            self._judge_variants(family, program, time)
 
-    def _add_variants(self, family: _Family, program: "_Program", time: float) -> None:
+    def _judge(self, program: "_Program", case: Case) -> float:
+        """Judge one variant: what it takes, inf if that is beyond all places or it is refused."""
+        start, judged = Clock.cpu(), self.ranking.judge(program, case)
+        time = judged.key[0] if judged.key and self.ruler.timed else inf
+        if judged.steps and judged.key and judged.key[0] < inf:
+            steps, took_s = self._steps.get(program.kind, (0, 0.0))
+            self._steps[program.kind] = steps + program.steps, took_s + Clock.cpu() - start
+        return time
+
+    def _judge_variants(self, family: _Family, program: "_Program", time: float) -> None:
+        """Learn from the first variant of a program; judge the one that looks ahead without end at
+        once, since its programs are there, and keep the others."""
+        refused = id(program) in self.ranking.refused
+        if refused and not self.ranking.refused[id(program)]:
+            return family.learn(program.estimate, inf)
+        others, known = variants(program.case, self.ruler.device)[1:], self.ruler.timed or refused
+        for case in [each for each in others if each.prefetch == "all" and not refused]:
+            others.remove(case)
+            time = min(time, self._judge(program, case))
+        worst = self.ranking.worst[0] if self.ruler.timed and self.ranking.worst else inf
+        family.learn(program.estimate, min(time, inf if refused else worst))
         likely = _FINER * (time if time < inf else family.scale * program.estimate)
-        for case in variants(program.case, self.ruler.device)[1:]:
+        for case in others if known else ():
             self.number += 1
             heappush(family.variants, (likely, self.number, program, case))
 
@@ -810,7 +871,10 @@ class _Search:
             if case.algorithm == "universal":  # which takes any layout but for a reason
                 self.why = str(error)
             return None
-        steps = len(trace.steps) * request.ranks
+        folded = even(problem) and algorithm.congruent(problem, **settled)
+        longest = max((len(group) for group in trace.groups), default=1)
+        groups = sum(len(step.group) for step in trace.steps if step.grouped) / _MEMBERS
+        steps = int((len(trace.steps) + groups) * (longest if folded else request.ranks))
         made = _Program(bound, tiles, number, case, moving, estimate, steps)
         self.programs[name] = made
         heappush(family.open, (estimate, tiles, number, made))
@@ -852,6 +916,11 @@ class _Search:
         least = 0.0 if untraced else min(least, leads.least)
         least = max(least, self.ruler.least_of_all)
         found.gap = max(float(first[at] / least) - 1, 0.0) if least else inf
+
+
+def _coarse(case: Case) -> str:
+    """The options of a case but the fine ones."""
+    return repr({name: value for name, value in case.options.items() if name not in _FINE})
 
 
 def _name(algorithm, problem: Problem, settled: dict) -> tuple:
@@ -898,6 +967,11 @@ class _Program:
     times: int = 1
     best: "_Judged | None" = None
     ran: Case | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of programs that take alike long to simulate, a step."""
+        return self.case.algorithm + (" signals" if "signals" in self.case.options else "")
 
 
 class _Judged(NamedTuple):

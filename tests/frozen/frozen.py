@@ -156,8 +156,8 @@ def describe(step) -> str:
     onto = f" onto {step.onto.index}" if step.onto is not None else ""
     after = [each.index for each in step.inputs]
     return (
-        f"{step.index} {type(step).__name__} {step.shape} {step.block!r}{groups} after {after}{onto}"
-        f"{rows} beta {step.beta} reads {list(step.reads())} writes {list(step.writes())}"
+        f"{step.index} {type(step).__name__} {step.shape} {step.block!r}{groups} after {after}"
+        f"{onto}{rows} beta {step.beta} reads {list(step.reads())} writes {list(step.writes())}"
     )
 
 

@@ -1,5 +1,6 @@
-"""Programs, simulated times, columns of the record and ids of cases are what they were: a difference
-is a decision, which the commit that rewrites the frozen files gives a reason for."""
+"""Programs, simulated times, columns of the record and ids of cases are what they were.
+
+A difference is a decision, which the commit that rewrites the frozen files gives a reason for."""
 
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from frozen import COLUMNS, NAMES, names, outcome, read  # noqa: E402
+from frozen import COLUMNS, NAMES, names, outcome, read
 
 ROWS = list(enumerate(read()))
 
@@ -17,7 +18,9 @@ ROWS = list(enumerate(read()))
 def test_programs_and_their_simulated_times_are_the_frozen_ones(part):
     for at, row in ROWS[part::8]:
         found = outcome(row)
-        hint = f"row {at} of programs.csv; --show {at} prints its steps, here and at earlier commits"
+        hint = (
+            f"row {at} of programs.csv; --show {at} prints its steps, here and at earlier commits"
+        )
         assert [found[each] for each in COLUMNS[:-1]] == [row[each] for each in COLUMNS[:-1]], hint
         assert bool(found["seconds"]) == bool(row["seconds"]), hint
         if row["seconds"]:
