@@ -82,13 +82,13 @@ _counters = attrgetter(*COUNTERS)
 _FINER = 0.95
 #: Programs of a family that are judged until half of what they say of its estimates is believed.
 _TRUST = 1
-#: So many times better than the best must a program seem that takes what is left of the effort.
-_WORTH = 1.5
+#: Where so few programs were judged, one more takes as long again if it seems so many times better.
+_FEW, _WORTH = 4, 1.5
 #: Looks at candidates of a family before the first of them is judged, whatever others may be.
 _LOOKED = 24
 #: Shares of the effort after which no more candidates are traced ahead, simulated, refined, and
 #: no more places get an interval.
-_TRACED, _SIMULATED, _REFINED, _TOLD = 0.35, 0.7, 0.85, 0.9
+_TRACED, _SIMULATED, _REFINED, _TOLD = 0.25, 0.7, 0.85, 0.9
 #: Options that change what a program moves little or not at all: candidates that differ in them
 #: alone are traced after one of them.
 _FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
@@ -669,7 +669,7 @@ class _Search:
         self.costly: list[_Program] = []  # that the effort does not suffice for
         self.sizes: dict = {}  # (matrix, layout) -> bytes of each rank's tiles
         self._started = Clock.cpu()
-        self._steps: dict[str, tuple[int, float]] = {}  # of a kind of programs, and their seconds
+        self._costs: dict[str, tuple[float, float]] = {}  # of a kind, as thought and as taken
 
     def run(self) -> "_Ranking":
         """Judge what may have a place."""
@@ -680,7 +680,7 @@ class _Search:
         while left := self.families.keys() - began:  # families of signals begin as others do
             name = min(sorted(left), key=lambda name: self.families[name].steps)
             began.add(name)
-            self._judge_first(name)
+            self._judge_first(name, len(left))
         while not self._spent(_SIMULATED):
             name = min(self.families, key=lambda name: self.families[name].next, default=None)
             if name is None or self.families[name].next == inf:
@@ -703,7 +703,7 @@ class _Search:
 
     def _trace_others(self) -> None:
         """Bounds and estimates of what is no triple: of each kind first, then with its fine
-        options, unless that takes too long: then they are taken to need little less."""
+        options, unless that takes too long: then they are taken to need as much."""
         effort, kinds, later = self.request.effort, {}, []
         every = list(enumerate(others(self.request, self.ruler.cuts, self.ruler.timed), 1))
         self.found.tried, self.number = self.found.tried + len(every), len(every)
@@ -716,14 +716,14 @@ class _Search:
                 later.append((kind, number, case))
             else:
                 kinds[kind] = self._add(case, number)
-        for kind, number, case in later:
+        for at, (kind, number, case) in enumerate(later):
             if in_time():
                 self._add(case, number)
             elif kind not in kinds or kinds[kind]:
                 first = kinds.get(kind)
-                likely = _FINER * first.estimate if first else self.ruler.least_of_all
+                likely = first.estimate * (1 + 1e-9) if first else self.ruler.least_of_all
                 tiles = first.tiles if first else 0
-                heappush(self._family(case).open, (likely, tiles, number, (number, case)))
+                heappush(self._family(case).open, (likely, tiles, at + 0.5, (number, case)))
 
     def _family(self, case: Case, settled: dict | None = None) -> _Family:
         """That of a case."""
@@ -738,39 +738,45 @@ class _Search:
             name += f" {_coarse(case)}"
         return self.families.setdefault(name, _Family())
 
-    def _judge_first(self, name: str) -> None:
+    def _judge_first(self, name: str, left: int) -> None:
         """Judge the best estimate of a family that none was judged of yet, unless its bound is
-        above the best time."""
-        family, looked = self.families[name], 0
+        above the best time; looks at its candidates take no more than an even share of the effort
+        among the families that are left."""
+        family, looked, now = self.families[name], 0, Clock.cpu() - self._started
+        until = inf
+        if self.request.effort is not None:
+            until = now + max(_SIMULATED * self.request.effort - now, 0.0) / left
         while not family.judged and family.next < inf and not self._spent(_SIMULATED):
             places = self.ranking.places
             if places and family.open and isinstance(family.open[0][-1], _Program):
                 if family.open[0][-1].least > places[0].key and family.open[0][0] <= family.next:
                     return
             looked += 1
-            self._judge_next(name, again=looked < _LOOKED)
+            late = Clock.cpu() - self._started > until
+            self._judge_next(name, again=looked < _LOOKED and not late)
+            if late and places:
+                return
 
     def _judge_costly(self) -> None:
-        """Of the programs that the effort does not suffice for, judge the most promising one if it
-        may be far better than all and takes no longer than the search before it; the cheapest ones
-        while there is nothing else."""
+        """Judge the cheapest of the programs that the effort does not suffice for while there is
+        nothing else; where few were judged, one more that may be far better than all and takes no
+        longer than the search before it."""
         places, effort = self.ranking.places, self.request.effort
         while self.costly and not self.ranking.places:
             self.costly.sort(key=attrgetter("steps"), reverse=True)
             self.ranking.judge(program := self.costly.pop(), program.case)
-        if self.costly and places and effort is not None:
+        if self.costly and places and effort is not None and self.found.judged <= _FEW:
             program = min(self.costly, key=attrgetter("estimate"))
-            family, best = self._family(program.case), places[0].key[0]
-            likely = family.scale * program.estimate
-            if likely < best / _WORTH and self._needed_s(program) < effort:
+            likely = self._family(program.case).scale * program.estimate
+            needed_s = max(program.cost_s, self._needed_s(program))
+            if likely < places[0].key[0] / _WORTH and needed_s < effort:
                 self.costly.remove(program)
                 self.ranking.judge(program, program.case)
 
     def _needed_s(self, program: "_Program") -> float:
         """Seconds of CPU that judging a program takes, about."""
-        steps, took_s = self._steps.get(program.kind, (0, 0.0))
-        likely = 5 * _STEP_S if "signals" in program.kind else _STEP_S
-        return program.steps * (took_s / steps if steps else likely)
+        thought_s, took_s = self._costs.get(program.kind, (0.0, 0.0))
+        return program.cost_s * (took_s / thought_s if thought_s else 1.0)
 
     def _judge_next(self, name: str, again: bool = True) -> None:
         """Trace, estimate anew or judge the most promising of a family; ``again`` if another may be
@@ -796,7 +802,11 @@ class _Search:
         if variant is None and not program.alone:
             program.alone = True
             extra_s = (program.moving.seconds or 0.0) / self.request.products
+            start = Clock.cpu()
             likely = max(program.estimate, self.ruler.alone_s(program.case) + extra_s)
+            if "signals" in program.case.options:  # only now its tiles are cut
+                took_s = Clock.cpu() - start
+                program.cost_s = max(program.cost_s, 2 * took_s * self.request.ranks)
             more, program.estimate = likely > program.estimate, likely
             if more and again:  # another may be more promising now
                 heappush(family.open, (likely, program.tiles, program.number, program))
@@ -813,8 +823,9 @@ class _Search:
         start, judged = Clock.cpu(), self.ranking.judge(program, case)
         time = judged.key[0] if judged.key and self.ruler.timed else inf
         if judged.steps and judged.key and judged.key[0] < inf:
-            steps, took_s = self._steps.get(program.kind, (0, 0.0))
-            self._steps[program.kind] = steps + program.steps, took_s + Clock.cpu() - start
+            thought_s, took_s = self._costs.get(program.kind, (0.0, 0.0))
+            took_s += Clock.cpu() - start
+            self._costs[program.kind] = thought_s + program.cost_s, took_s
         return time
 
     def _judge_variants(self, family: _Family, program: "_Program", time: float) -> None:
@@ -863,7 +874,9 @@ class _Search:
             moving = self.today.moving(problem)
             family = self._family(case, settled)
             case, settled = pushed(case, settled)
+            start = Clock.cpu()
             trace = ruler.trace(algorithm, problem, settled)
+            traced_s = Clock.cpu() - start
             bound = max(ruler.least(trace, moving), ruler.first(least))
             estimate = ruler.estimate(bound, guess)
         except UnsupportedError as error:
@@ -874,8 +887,10 @@ class _Search:
         folded = even(problem) and algorithm.congruent(problem, **settled)
         longest = max((len(group) for group in trace.groups), default=1)
         groups = sum(len(step.group) for step in trace.steps if step.grouped) / _MEMBERS
-        steps = int((len(trace.steps) + groups) * (longest if folded else request.ranks))
-        made = _Program(bound, tiles, number, case, moving, estimate, steps)
+        count = longest if folded else request.ranks
+        steps = int((len(trace.steps) + groups) * count)
+        cost_s = max(_STEP_S * steps, 2 * traced_s * count)
+        made = _Program(bound, tiles, number, case, moving, estimate, steps, cost_s)
         self.programs[name] = made
         heappush(family.open, (estimate, tiles, number, made))
         return made
@@ -950,6 +965,8 @@ class _Program:
         What it is likely to take.
     steps : int
         Of all ranks, about.
+    cost_s : float
+        Seconds of CPU that tracing and simulating all ranks takes, by what the first rank took.
     alone : bool
         Whether the estimate is that of its first rank, simulated alone.
     best : _Judged or None
@@ -963,6 +980,7 @@ class _Program:
     moving: Moving
     estimate: float
     steps: int
+    cost_s: float
     alone: bool = False
     times: int = 1
     best: "_Judged | None" = None
@@ -1089,6 +1107,8 @@ class _Ranking:
             if record is not None and not (places and spent()):
                 record = self.ruler.told(program.ran, record)
             loads_ = None if judged.record else judged.more
+            if id(program) not in self.bounds:  # it moved up, since others came to the same
+                self.bounds[id(program)] = self.ruler.bound(program.ran)
             bound = self.bounds[id(program)]
             about = program.ran, judged.memory, program.moving, record, loads_
             places.append(Place(*about, each.equals, bound))
