@@ -10,6 +10,7 @@ from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Piece
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Step
+from partitions.intervals import union
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
 from .registry import Option, algorithm
@@ -91,16 +92,9 @@ def slice_row(tile: Block, teeth: list) -> Piece:
 
 def _clipped(teeth: list, start: int, stop: int) -> tuple:
     """Rising ranges cut down to [start, stop); neighbours that touch become one."""
-    out: list[tuple[int, int]] = []
     first = bisect_right(teeth, start, key=itemgetter(1))
-    for x in range(first, bisect_left(teeth, stop, key=itemgetter(0))):
-        low, high = max(teeth[x][0], start), min(teeth[x][1], stop)
-        if low < high:
-            if out and out[-1][1] == low:
-                out[-1] = out[-1][0], high
-            else:
-                out.append((low, high))
-    return tuple(out)
+    inside = teeth[first : bisect_left(teeth, stop, key=itemgetter(0))]
+    return tuple(union((max(low, start), min(high, stop)) for low, high in inside))
 
 
 SLICES = Option(

@@ -16,17 +16,15 @@ tiles a region touches.
 """
 
 from .arithmetic import (
-    Interval,
     ProcessGrid,
     ceil_div,
     divisors,
-    intersect,
     local_extent,
     most_replicas,
     near_square,
     part,
 )
-from .axes import Axis, Dealt, Listed, Segment, axis_of, levelled_axis, pieces
+from .axes import Axis, Dealt, Listed, Segment, axis_of, levelled_axis, pieces, stored_runs
 from .dtensor import PlacementSpec, parse_placements, to_placements
 from .enumerate import (
     equal_replication,
@@ -50,6 +48,7 @@ from .grids import (
     parse_grid,
     work_on,
 )
+from .intervals import Interval, intersect
 from .partition import Partition, explicit_text, replica_suffix
 from .places import Places, grid_places, mesh_places
 from .presets import PRESETS, Preset
@@ -110,6 +109,7 @@ __all__ = [
     "replica_suffix",
     "replication_triples",
     "sources",
+    "stored_runs",
     "summed",
     "to_placements",
     "work_on",

@@ -1,5 +1,5 @@
-"""The integers under every layout: half-open intervals, the formulas of one dimension, and
-process grids, which arrange the ranks of one replica in rows and columns.
+"""The integers under every layout: the formulas of one dimension, and process grids, which arrange
+the ranks of one replica in rows and columns.
 
 A two-dimensional partition is two independent one-dimensional ones, so each
 formula of the package is stated once, here, for one dimension.
@@ -7,53 +7,9 @@ formula of the package is stated once, here, for one dimension.
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import NamedTuple
 
 from .errors import LayoutError
-
-
-class Interval(NamedTuple):
-    """The integers ``start <= x < stop``.
-
-    A plain tuple, so it unpacks, compares and hashes at tuple speed. An interval
-    with ``stop <= start`` is empty and harmless. (Being a tuple of two, its
-    ``len`` is 2 and ``in`` looks at the bounds: ask :attr:`extent` instead.)
-
-    Examples
-    --------
-    >>> rows = Interval(4, 10)
-    >>> rows.extent, rows.empty
-    (6, False)
-    >>> start, stop = rows
-    """
-
-    start: int
-    stop: int
-
-    @property
-    def extent(self) -> int:
-        """Number of integers inside, never negative."""
-        return self.stop - self.start if self.stop > self.start else 0
-
-    @property
-    def empty(self) -> bool:
-        """Whether no integer is inside."""
-        return self.stop <= self.start
-
-
-def intersect(x: tuple[int, int], y: tuple[int, int]) -> Interval:
-    """Return the part that two intervals share, normalised so that ``stop >= start``.
-
-    Examples
-    --------
-    >>> intersect((0, 6), (4, 9))
-    Interval(start=4, stop=6)
-    >>> intersect((0, 2), (7, 9)).empty
-    True
-    """
-    start = x[0] if x[0] > y[0] else y[0]
-    stop = x[1] if x[1] < y[1] else y[1]
-    return Interval(start, stop if stop > start else start)
+from .intervals import Interval, intersect
 
 
 def ceil_div(x: int, y: int) -> int:

@@ -9,13 +9,14 @@ local arrays. Equal tiles dealt in turn are arithmetic (:class:`Dealt`); any oth
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
-from .arithmetic import Interval, ceil_div, covering, cuts, intersect, local_extent, part
+from .arithmetic import ceil_div, covering, cuts, local_extent, part
 from .errors import LayoutError
+from .intervals import Interval, Range, between, intersect, length, split, union
 
 
 class Segment(NamedTuple):
@@ -260,8 +261,8 @@ def chunked(ranges: list[tuple[int, int]], parts: int) -> list[list[tuple[int, i
     >>> chunked([(0, 7)], 4)
     [[(0, 2)], [(2, 4)], [(4, 6)], [(6, 7)]]
     """
-    extent = sum(stop - start for start, stop in ranges)
-    return [_within(ranges, *part(extent, x, parts)) for x in range(parts)]
+    extent = length(ranges)
+    return split(ranges, [part(extent, x, parts).stop for x in range(parts)])
 
 
 def strided(ranges: list[tuple[int, int]], parts: int, factor: int) -> list[list[tuple[int, int]]]:
@@ -274,7 +275,7 @@ def strided(ranges: list[tuple[int, int]], parts: int, factor: int) -> list[list
     [[(0, 2), (5, 6)], [(2, 4), (6, 7)], [(4, 5), (7, 8)], [(8, 9)]]
     """
     pieces = [chunked(chunk, parts) for chunk in chunked(ranges, factor)]
-    return [_joined([each for piece in pieces for each in piece[x]]) for x in range(parts)]
+    return [union(each for piece in pieces for each in piece[x]) for x in range(parts)]
 
 
 def levelled_axis(axis: Axis) -> tuple[Axis, list[int]]:
@@ -300,38 +301,39 @@ def levelled_axis(axis: Axis) -> tuple[Axis, list[int]]:
     least, more = divmod(axis.extent, axis.parts)
     share = {x: least + (at < more) for at, x in enumerate(order)}
     held = [[(axis[x].start, axis[x].stop) for x in axis.held_by(c)] for c in range(axis.parts)]
-    given: list[tuple[int, int]] = []
+    given: list[Range] = []
     for x in order:
-        kept, rest = _within(held[x], 0, share[x]), _within(held[x], share[x], lengths[x])
-        held[x] = kept
-        given += rest
-    at = 0
-    for x in order:
-        lacks = share[x] - sum(stop - start for start, stop in held[x])
-        held[x] = _joined(sorted([*held[x], *_within(given, at, at + lacks)]))
-        at += lacks
+        held[x], left = split(held[x], [share[x], lengths[x]])
+        given += left
+    lacks = [share[x] - length(held[x]) for x in order]
+    for x, taken in zip(order, split(given, list(accumulate(lacks)))):
+        held[x] = union([*held[x], *taken])
     return axis_of(axis.extent, held)
 
 
-def _within(ranges: list[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """The part ``[low, high)`` of what ranges hold, counted along them."""
-    found, at = [], 0
-    for start, stop in ranges:
-        first, last = intersect((low - at, high - at), (0, stop - start))
-        if first < last:
-            found.append((start + first, start + last))
-        at += stop - start
-    return found
+def stored_runs(axis: Axis, ranges: Iterable[Range]) -> list[Segment]:
+    """Return ranges, each inside one segment of an axis, with where they are stored. Neighbours
+    that are also stored one after the other become one.
 
+    Examples
+    --------
+    What coordinates 0 and 1 hold of six elements in tiles of 1, 1 and 4:
 
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that follow one another as one."""
-    found: list[tuple[int, int]] = []
+    >>> axis, _ = axis_of(6, [[(0, 1), (2, 6)], [(1, 2)]])
+    >>> [tuple(run) for run in stored_runs(axis, [(0, 1), (2, 6)])]
+    [(0, 1, 0, 0), (2, 6, 0, 1)]
+    >>> [tuple(run) for run in stored_runs(Dealt(6, 2, 1), [(1, 2), (2, 4), (4, 6)])]
+    [(1, 6, 0, 1)]
+    """
+    found: list[Segment] = []
+    ahead: tuple = ()  # the start, coordinate and local start of a neighbour stored next
     for start, stop in ranges:
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], stop
-        elif start < stop:
-            found.append((start, stop))
+        first, _, coordinate, local = axis[axis.at(start)]
+        run = Segment(start, stop, coordinate, local + start - first)
+        if (start, coordinate, run.local) == ahead:
+            run = found.pop()._replace(stop=stop)
+        found.append(run)
+        ahead = stop, coordinate, local + stop - first
     return found
 
 
@@ -348,5 +350,5 @@ def pieces(
     """
     stop = one.extent if high is None else high
     both = sorted({*one.cuts(low, stop), *other.cuts(low, stop)})
-    for start, end in pairwise(both):
+    for start, end in between(both):
         yield Interval(start, end), one.at(start), other.at(start)

@@ -10,9 +10,10 @@ import re
 from dataclasses import FrozenInstanceError
 from operator import index
 
-from .arithmetic import Interval, ProcessGrid
+from .arithmetic import ProcessGrid
 from .axes import Axis, Dealt, axis_of
 from .errors import LayoutError
+from .intervals import Interval
 from .places import Places, grid_places, regular
 
 

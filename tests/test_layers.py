@@ -66,7 +66,6 @@ ONLY_IN = {
         "drbench/device/placed.py",
         "drbench/library/",
         "drbench/measure/",
-        "drbench/table1.py",
         "drbench/torch/",
         "launch/calibration/",
         "launch/commands/",

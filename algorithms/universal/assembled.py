@@ -37,8 +37,9 @@ from drbench.program.steps import (
     Zero,
 )
 from partitions import ceil_div, part
+from partitions.intervals import Range, between, length, split, union
 
-from .slicing import between, roles, rotated, spread
+from .slicing import roles, rotated, spread
 
 #: What ``--assemble`` takes.
 ASSEMBLE = ("auto", "never", "always")
@@ -70,7 +71,6 @@ _ROOM = 1 << 22
 #: Sizes of products that are told apart in one sum.
 _SIZES = 512
 
-Range = tuple[int, int]
 Group = list[Range]
 
 
@@ -117,11 +117,6 @@ class Assembly:
             f"{self.pieces} pieces, {self.copied} elements copied: {1e3 * self.seconds:.3f} ms "
             f"for {1e3 * self.pieces_s:.3f} ms"
         )
-
-
-def length(group: Group) -> int:
-    """Elements of a group."""
-    return sum(stop - start for start, stop in group)
 
 
 def cores(dtype: str) -> Machine:
@@ -181,7 +176,7 @@ def box_of(problem: Problem, rank: int, stationary: str, work: Operand | None = 
         return None
     rows = [layout.tile_bounds((i, tiles[0][1]))[0] for i in dict.fromkeys(i for i, _ in tiles)]
     cols = [layout.tile_bounds((tiles[0][0], j))[1] for j in dict.fromkeys(j for _, j in tiles)]
-    ranges = {p: _joined(rows), q: _joined(cols), free: [(share.start, share.stop)]}
+    ranges = {p: union(rows), q: union(cols), free: [(share.start, share.stop)]}
     operands = (*problem.operands, work) if work else problem.operands
     return Box(ranges, operands, sum(tiles[0]), free)
 
@@ -399,28 +394,7 @@ def _chunks(runs: list[Range], limit: int) -> list[Group]:
     """
     total = length(runs)
     count = ceil_div(total, limit)
-    ends = [total * x // count for x in range(1, count + 1)]
-    found: list[Group] = [[]]
-    before = 0
-    for start, stop in runs:
-        while start < stop:
-            at = min(stop, start + ends[len(found) - 1] - before)
-            if at > start:
-                found[-1].append((start, at))
-            before, start = before + at - start, at
-            if before == ends[len(found) - 1] and before < total:
-                found.append([])
-    return found
-
-
-def _joined(ranges: list) -> list[Range]:
-    """Rising ranges, neighbours as one."""
-    found: list[Range] = []
-    for start, stop in sorted((each.start, each.stop) for each in ranges):
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, stop))
-    return found
+    return split(runs, [total * x // count for x in range(1, count + 1)])
 
 
 def multiplied(

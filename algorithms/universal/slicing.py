@@ -37,6 +37,7 @@ from partitions import (
     part,
     work_on,
 )
+from partitions.intervals import between
 
 #: In what order the free ranges of a stationary tile are worked off: rotated by its place; or so,
 #: but beginning with that which the fewest elements of A and B are fetched for.
@@ -433,10 +434,6 @@ def _cheapest_first(order: list[tuple], xs: dict, ys: dict, rank: int) -> list[t
     ]
     least = fetched.index(min(fetched)) if order else 0
     return [*order[least : least + 1], *order[:least], *order[least + 1 :]]
-
-
-def between(cuts: list[int]) -> list[tuple[int, int]]:
-    return list(zip(cuts, cuts[1:]))
 
 
 def rotated(items: list, by: int) -> list:

@@ -1244,7 +1244,7 @@ _FOR = {
         *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
         *("build", "setuptools"),
     ),
-    "tests: bfloat16, Chakra traces (extra `[test]`)": ("ml_dtypes", "protobuf"),
+    "tests: bfloat16 (extra `[test]`)": ("ml_dtypes",),
     "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
 }
 

@@ -16,8 +16,10 @@ import threadpoolctl
 from mpi4py import MPI
 
 from drbench.common import as_int, parse_transport, until_heard
-from drbench.errors import CaseFailed, DrbenchError, UsageError, did_you_mean
+from drbench.errors import CaseFailed, DrbenchError, UnsupportedError, UsageError, did_you_mean
+from drbench.host.matrix import Window
 from drbench.host.topology import start_mpi
+from drbench.program.problem import Operand
 from partitions import Partition
 
 from .exchange import Exchange
@@ -311,6 +313,28 @@ class Context:
             plan = self.redistribution(A.spec, new)
             plan.run(A.place + out.place if fault is None else (), fault)
             return out
+
+    def fence(self, A: Matrix) -> None:
+        """Complete the puts and accumulates of all ranks (:meth:`Matrix.fence`; collective)."""
+        with self.lock:
+            self._check(A)
+            if not isinstance(self.heap.window, Window):
+                raise UnsupportedError(
+                    f"tiles of {A} lie on a device, where they are not read or changed one by one "
+                    "(our implementation). Use redistribute or to_global."
+                )
+            exchange = self._plans.get(key := ("fence", A.spec))
+            if exchange is None:
+                exchange = self._remember(key, Exchange(self.comm, f"fence({A})"))
+            window = self.heap.window
+            window.flush()
+            window.sync()
+            exchange.meet(A.place)
+            exchange.check()
+            window.sync()
+            if A.placed is None:
+                operand = Operand("C", A.spec.partition)
+                A.placed = self.ground.matrix(operand, A.dtype, exchange.places(0))
 
     def to_global(self, A: Matrix, root: int | None = None) -> np.ndarray | None:
         """The whole matrix on every rank, or on one (collective)."""

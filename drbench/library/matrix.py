@@ -1,8 +1,21 @@
-"""A distributed matrix as a user holds it: a spec, and this rank's local array."""
+"""A distributed matrix as a user holds it: a spec, this rank's local array, and the primitives of
+the paper's Table 1, which read and change single tiles of any rank."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from mpi4py import MPI
+
+from drbench.errors import UnsupportedError, UsageError
+from drbench.host.executor import Executor
+from drbench.host.placed import PlacedMatrix
+from drbench.host.topology import mpi_adds
+from drbench.program.replicas import broadcast_replica, reduce_replicas
+from drbench.program.steps import Block
+from drbench.program.trace import trace
+from partitions import Interval
 
 from .spec import Spec
 
@@ -21,6 +34,13 @@ class Matrix:
         the context is closed.
     place : (int, int, int)
         Where ``local`` begins in this rank's part of the heap, and its strides, in bytes.
+    placed : PlacedMatrix or None
+        The local arrays of all ranks, known from the first :meth:`fence` on.
+
+    Notes
+    -----
+    In the primitives of Table 1 ``idx`` is a tile (i, j) of the tile grid; ``replica=None`` is the
+    caller's own replica.
 
     Examples
     --------
@@ -34,12 +54,13 @@ class Matrix:
     2x3 float64 row (3, 2) [[5.0, 14.0], [14.0, 50.0]]
     """
 
-    __slots__ = ("context", "spec", "local", "place", "__weakref__")
+    __slots__ = ("context", "spec", "local", "place", "placed", "__weakref__")
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
     def __init__(self, context, spec: Spec, local: np.ndarray, offset: int = 0):
         self.context, self.spec, self.local = context, spec, local
         self.place = (offset, *local.strides)
+        self.placed: PlacedMatrix | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -114,6 +135,181 @@ class Matrix:
     def redistribute(self, layout, *, copy: bool = False) -> Matrix:
         """This matrix in another layout (:func:`drbench.redistribute`)."""
         return self.context.redistribute(self, layout, copy=copy)
+
+    # -- Table 1 of the paper: tiles one by one
+
+    def grid_shape(self) -> tuple[int, int]:
+        """Rows and columns of the tile grid."""
+        return self.spec.partition.grid_shape
+
+    def tile_bounds(self, idx) -> tuple[Interval, Interval]:
+        """Half-open row and column bounds of a tile."""
+        return self.spec.partition.tile_bounds(idx)
+
+    def overlapping_tiles(self, region, replica: int | None = None) -> list[tuple[int, int]]:
+        """Indices of the tiles that overlap a region ((row0, row1), (col0, col1)); the same in
+        every replica."""
+        self._check_replica(replica)
+        return self.spec.partition.overlapping_tiles(*region)
+
+    def fence(self) -> None:
+        """Complete all puts and accumulates, and make them and all stores into ``local`` visible to
+        every rank (collective). The first fence also tells every rank where the tiles lie: call it
+        before any other primitive that reads or changes tiles.
+
+        Raises
+        ------
+        UnsupportedError
+            If the matrix lies on a device.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     C = ctx.zeros((4, 6), "tiles:2x2")
+        ...     C.fence()
+        ...     C.put_tile((0, 1), np.ones((2, 2)))
+        ...     C.accumulate_tile((0, 1), np.full((2, 2), 4.0))
+        ...     C.fence()
+        ...     print(C.grid_shape(), C.overlapping_tiles(((0, 2), (1, 3))))
+        ...     print(C.get_tile((0, 1)).tolist())
+        (2, 3) [(0, 0), (0, 1)]
+        [[5.0, 5.0], [5.0, 5.0]]
+        """
+        self.context.fence(self)
+
+    def tile(self, idx, replica: int | None = None) -> np.ndarray:
+        """A tile in place, rows×columns, until the context is closed. Writable by its owner; the
+        tile of another rank only in reach of shared memory.
+
+        Raises
+        ------
+        UsageError
+            If there is no such replica; so for all primitives.
+        UnsupportedError
+            If the tile is out of this rank's reach.
+        """
+        placed, block = self._block(idx, replica)
+        return self._reached(placed, block, "Use get_tile.")
+
+    def get_tile_async(self, idx, replica: int | None = None) -> tuple[np.ndarray, MPI.Request]:
+        """Start copying a tile: the copy, and the request to wait for before it is read."""
+        with self.context.lock:
+            placed, block = self._block(idx, replica)
+            copy, view = np.empty(block.shape, self.dtype), placed.view(block)
+            if view is None:
+                return copy, placed.window.rget(copy, block)
+            copy[...] = view
+            return copy, MPI.REQUEST_NULL
+
+    def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
+        """A copy of a tile."""
+        copy, request = self.get_tile_async(idx, replica)
+        request.Wait()
+        return copy
+
+    def put_tile(self, idx, value, replica: int | None = None) -> None:
+        """Overwrite a tile; visible to everyone after :meth:`fence`. No other rank may read or
+        change the tile until then.
+
+        Raises
+        ------
+        UsageError
+            If the value has not the tile's shape.
+        """
+        with self.context.lock:
+            placed, block = self._block(idx, replica)
+            value, view = self._value(value, block), placed.view(block)
+            if view is None:
+                placed.window.rput(value, block).Wait()
+            else:
+                view[...] = value
+
+    def accumulate_tile(self, idx, value, replica: int | None = None) -> None:
+        """Add to a tile, atomically per element; complete everywhere after :meth:`fence`.
+
+        Raises
+        ------
+        UsageError
+            If the value has not the tile's shape.
+        UnsupportedError
+            If the ranks of the tile's replica add in place on a node that this rank is not on, or
+            if MPI would have to add bfloat16.
+        """
+        with self.context.lock:
+            placed, block = self._block(idx, replica)
+            value = self._value(value, block)
+            if placed.protocols[block.replica] == "mpi":
+                if not mpi_adds(self.dtype):
+                    raise UnsupportedError(
+                        f"tiles of {self} are accumulated by MPI, which cannot add {self.dtype}. "
+                        "Use float32, or ranks of one node."
+                    )
+                placed.window.raccumulate(value, block).Wait()
+                return
+            way_out = (
+                f"Replica {block.replica} is accumulated in place on its own node: accumulate "
+                "into the own replica."
+            )
+            view = self._reached(placed, block, way_out)
+            with placed.guard(block):
+                np.add(view, value, out=view)
+
+    def reduce_replicas(self, origin: int = 0) -> None:
+        """Origin's tiles += the tiles of all other replicas (collective)."""
+        self._among_replicas(reduce_replicas, origin)
+
+    def broadcast_replica(self, origin: int = 0) -> None:
+        """All other replicas' tiles = origin's (collective)."""
+        self._among_replicas(broadcast_replica, origin)
+
+    def _among_replicas(self, program: Callable, origin: int) -> None:
+        copies = len(self.spec.partition.copies())  # of a pending sum those of each term
+        if not 0 <= origin < copies:
+            raise UsageError(f"{self} has copies 0 to {copies - 1}, got {origin}.")
+        ground = self.context.ground
+        with self.context.lock:
+            self.fence()
+            steps = program(self.placed.operand, ground.rank, origin)
+            name = self.placed.operand.name
+            found = trace(steps, None, ground.rank, fresh=False, written=name)
+            with Executor(found, {name: self.placed}, yields=ground.yields) as executor:
+                executor.run()
+
+    def _block(self, idx, replica: int | None) -> tuple[PlacedMatrix, Block]:
+        """A tile as a block, and the matrix that it is a block of."""
+        self._check_replica(replica)
+        if self.placed is None or self.context.closed:
+            raise UsageError(
+                f"no rank knows yet where the tiles of {self} lie. Call its fence() on all ranks "
+                "first, in an open context."
+            )
+        replica = self.placed.replica if replica is None else replica
+        return self.placed, self.placed.operand.tile_block(tuple(idx), replica)
+
+    def _check_replica(self, replica: int | None) -> None:
+        replicas = self.spec.partition.replicas
+        if replica is not None and not 0 <= replica < replicas:
+            raise UsageError(f"{self} has replicas 0 to {replicas - 1}, got {replica}.")
+
+    def _value(self, value, block: Block) -> np.ndarray:
+        value = np.ascontiguousarray(value, dtype=self.dtype)
+        if value.shape != block.shape:
+            raise UsageError(
+                f"tile {block.tile} of {self} is {block.shape[0]}x{block.shape[1]}, got "
+                f"{'x'.join(map(str, value.shape))}."
+            )
+        return value
+
+    def _reached(self, placed: PlacedMatrix, block: Block, way_out: str) -> np.ndarray:
+        view = placed.view(block)
+        if view is None:
+            raise UnsupportedError(
+                f"tile {block.tile} of {self} is on rank {block.owner}, out of reach of rank "
+                f"{self.context.rank}. {way_out}"
+            )
+        return view
 
     def __repr__(self) -> str:
         return repr(self.spec)

@@ -9,7 +9,7 @@ import numpy as np
 
 from drbench.common import as_int, numpy_type
 from drbench.errors import UsageError
-from partitions import LayoutError, Partition, partition, sources, summed
+from partitions import LayoutError, Partition, partition, sources, stored_runs, summed
 
 #: Types of elements.
 TYPES = ("float32", "float64", "bfloat16")
@@ -92,16 +92,12 @@ class Spec:
     def runs(self, axis: int, rank: int | None = None) -> list[tuple[int, int, int]]:
         """The rows (``axis`` 0) or columns of a rank's local array as (start, stop, local start),
         ascending and as long as they can be."""
-        whole, found = self.partition, []
-        rank = self.rank if rank is None else rank
-        for at in sorted({idx[axis]: idx for idx in whole.tiles_of(rank)}.items()):
-            start, stop = whole.tile_bounds(at[1])[axis]
-            local = whole.local_start(at[1])[axis]
-            if found and found[-1][1] == start and found[-1][2] + start - found[-1][0] == local:
-                found[-1] = found[-1][0], stop, found[-1][2]
-            else:
-                found.append((start, stop, local))
-        return found
+        whole, rank = self.partition, self.rank if rank is None else rank
+        if not whole.holds(rank):
+            return []
+        held, coordinate = (whole.rows, whole.cols)[axis], whole.places.coords(rank)[axis]
+        runs = stored_runs(held, (held[x][:2] for x in held.held_by(coordinate)))
+        return [(run.start, run.stop, run.local) for run in runs]
 
     @cached_property
     def indices(self) -> tuple[np.ndarray, np.ndarray]:

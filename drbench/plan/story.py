@@ -17,6 +17,7 @@ from drbench.errors import UsageError
 from drbench.program.problem import Operand
 from drbench.program.steps import DOES, Block, Step
 from drbench.program.trace import Trace
+from partitions.intervals import Range, length, split, union
 
 from .loads import moved_by
 from .signals import pairs_of
@@ -24,7 +25,7 @@ from .signals import pairs_of
 #: Ranges of rows, or of columns, of one region; of more their hull is told.
 _MOST_RANGES = 64
 
-Ranges = tuple[tuple[int, int], ...]
+Ranges = tuple[Range, ...]
 
 
 class Region(NamedTuple):
@@ -39,7 +40,7 @@ class Region(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the value."""
-        return _length(self.rows), _length(self.cols)
+        return length(self.rows), length(self.cols)
 
 
 class Regions:
@@ -142,7 +143,7 @@ class Regions:
             return _joined(found, step.axis)
         (region,) = found
         cut = (region.rows, region.cols)[step.axis]
-        cut = _cut(cut, step.start, step.stop)
+        cut = tuple(split(cut, [step.start, step.stop])[1])
         return region._replace(rows=cut) if step.axis == 0 else region._replace(cols=cut)
 
     def _goes(self, rank: int, step: Step) -> Region | None:
@@ -332,39 +333,13 @@ def _joined(regions: Sequence[Region], axis: int) -> Region | None:
     return first._replace(cols=along) if axis else first._replace(rows=along)
 
 
-def _cut(ranges: Ranges, start: int, stop: int) -> Ranges:
-    """The elements [start, stop) of ranges one after another.
-
-    Examples
-    --------
-    >>> _cut(((0, 4), (10, 14)), 2, 6)
-    ((2, 4), (10, 12))
-    """
-    found, at = [], 0
-    for low, high in ranges:
-        first, last = low + max(0, start - at), low + min(high - low, stop - at)
-        if first < last:
-            found.append((first, last))
-        at += high - low
-    return tuple(found)
-
-
-def _length(ranges: Ranges) -> int:
-    return sum(high - low for low, high in ranges)
-
-
 def _plain(region: Region) -> Region:
     """Ranges in rising order, neighbours joined; of very many their hull."""
     return region._replace(rows=_rising(region.rows), cols=_rising(region.cols))
 
 
 def _rising(ranges: Ranges) -> Ranges:
-    found: list[tuple[int, int]] = []
-    for low, high in sorted(span for span in ranges if span[0] < span[1]):
-        if found and low <= found[-1][1]:
-            found[-1] = found[-1][0], max(high, found[-1][1])
-        else:
-            found.append((low, high))
+    found = union(ranges)
     return ((found[0][0], found[-1][1]),) if len(found) > _MOST_RANGES else tuple(found)
 
 

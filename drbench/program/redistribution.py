@@ -3,7 +3,8 @@ once."""
 
 from collections.abc import Generator, Iterator
 
-from partitions import Axis, sources
+from partitions import Axis, sources, stored_runs
+from partitions.intervals import Range, between
 
 from .problem import Operand
 from .steps import Add, Copy, Get, Step, Zero
@@ -45,10 +46,10 @@ def redistribute(
     terms, replica = sources(before, after, rank), after.replica_of(rank)
     row, col, _ = after.places.coords(rank)
     here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # where to begin
-    columns = _by_owner(before.cols, here[1], _in_pieces(before.cols, _held(after.cols, col)))
+    columns = _by_owner(before.cols, here[1], _held(after.cols, col))
     widest = max((stop - start for start, stop in columns), default=1)
     height = max(1, (_PANEL if len(terms) < 3 else _SUMMED_PANEL) // widest)
-    for ranges in _by_owner(before.rows, here[0], _in_pieces(before.rows, _held(after.rows, row))):
+    for ranges in _by_owner(before.rows, here[0], _held(after.rows, row)):
         tall = max(height, -(-(ranges[1] - ranges[0]) // most)) if most else height
         for rows in _panels(*ranges, tall):
             for cols in columns:
@@ -60,40 +61,17 @@ def redistribute(
                     yield (Copy if term == terms[0] else Add)(read, into=into)
 
 
-def _held(axis: Axis, coordinate: int) -> list[tuple[int, int]]:
+def _held(axis: Axis, coordinate: int) -> list[Range]:
     """The ranges that lie at a coordinate, each in one piece there and as long as it can be."""
-    return _joined(axis, [axis[x][:2] for x in axis.held_by(coordinate)])
+    return [run[:2] for run in stored_runs(axis, (axis[x][:2] for x in axis.held_by(coordinate)))]
 
 
-def _in_pieces(axis: Axis, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges as ranges that lie at one coordinate each, in one piece there."""
-    found = []
-    for start, stop in ranges:
-        cuts = axis.cuts(start, stop)
-        found += _joined(axis, list(zip(cuts, cuts[1:])))
-    return found
-
-
-def _by_owner(axis: Axis, first: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges by the coordinate that holds them, one's own first: what one rank holds is copied
-    together, and ranks begin at different ones."""
-    owner = lambda each: (axis[axis.at(each[0])].coordinate - first) % axis.parts
-    return sorted(ranges, key=owner)
-
-
-def _joined(axis: Axis, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges inside one tile each; neighbours become one that are neighbours where they lie,
-    too."""
-    found: list[tuple[int, int]] = []
-    ahead = None  # where, and at which place there, the next one would have to lie
-    for start, stop in ranges:
-        first, _, coordinate, local = axis[axis.at(start)]
-        here = start, coordinate, local + start - first
-        if here == ahead:
-            start = found.pop()[0]
-        found.append((start, stop))
-        ahead = stop, coordinate, local + stop - first
-    return found
+def _by_owner(axis: Axis, first: int, ranges: list[Range]) -> list[Range]:
+    """Ranges cut into ranges that lie in one piece at one coordinate each, sorted by that
+    coordinate, one's own first: the elements of one rank are copied together, and ranks begin at
+    different ones."""
+    runs = [run for each in ranges for run in stored_runs(axis, between(axis.cuts(*each)))]
+    return [run[:2] for run in sorted(runs, key=lambda run: (run.coordinate - first) % axis.parts)]
 
 
 def _panels(start: int, stop: int, height: int) -> Iterator[tuple[int, int]]:

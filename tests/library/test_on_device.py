@@ -10,7 +10,7 @@ import drbench
 from drbench.device.gpu import cuda
 from drbench.device.matrix import Slab
 from drbench.device.threads import HostDevice
-from drbench.errors import MissingError, OutOfMemory, UsageError
+from drbench.errors import MissingError, OutOfMemory, UnsupportedError, UsageError
 from drbench.host.topology import Topology
 
 
@@ -54,6 +54,12 @@ def test_a_device_that_is_full_after_all_is_told_to_every_rank():
     device = SimpleNamespace(ipc_handle=None, allocate=full)
     with Topology(MPI.COMM_SELF) as topology, pytest.raises(OutOfMemory, match="no room"):
         Slab(topology, device, 100)
+
+
+def test_single_tiles_on_a_device_are_refused_in_one_line(device):
+    with drbench.init(MPI.COMM_SELF, "1M", device=device) as ctx:
+        with pytest.raises(UnsupportedError, match="tiles of 2x2 float32 row lie on a device, .* "):
+            ctx.zeros((2, 2), "row").fence()
 
 
 def test_a_device_serves_one_context_after_another(device):

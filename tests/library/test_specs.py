@@ -63,6 +63,14 @@ def test_rows_and_columns_name_the_element_of_every_place_of_the_local_array(tex
         }
 
 
+def test_rows_of_a_rank_without_columns_are_those_of_its_local_array():
+    spec = Spec(partition("block:2x2", (4, 1), 4), np.dtype("f4"), 3)
+    rows, cols = spec.indices
+    assert (spec.local_shape, rows.tolist(), cols.tolist()) == ((2, 0), [2, 3], [])
+    part, down, across = spec.part(slice(3, 4), slice(None))
+    assert (part.local_shape, down, across) == ((1, 0), slice(1, 2), slice(0, 0))
+
+
 @pytest.mark.parametrize("old", TEXTS)
 def test_a_layout_is_within_another_where_every_local_array_is_a_slice(old):
     for new in TEXTS:

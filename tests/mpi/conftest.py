@@ -40,7 +40,6 @@ SITUATIONS = {
 TOGETHER = {
     "corrupt.py": (),
     "device_signals.py": ("--mutant",),
-    "device_table.py": (),
     "devices.py": (),
     "idle.py": (),
     "large_replicas.py": (),

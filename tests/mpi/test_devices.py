@@ -160,13 +160,6 @@ def test_every_edge_is_needed(mpirun):
     assert [each["exact"] for each in found[len(cases) :]] == [4] * len(whole)
 
 
-@pytest.mark.parametrize("situation", ["direct", "mixed"])
-def test_the_primitives_of_table_1_work_on_device_memory(mpirun, situation):
-    found = mpirun(4, "device_table.py", situation=situation)
-    assert found["wrong"] == []
-    assert (found["refused_in_reach"] == 0) == (situation == "direct")
-
-
 def test_repeats_open_no_more_streams(mpirun):
     (one, count), (five, again) = mpirun(2, "streams.py")
     assert (one, five) == ("ok", "ok") and count == again > 0

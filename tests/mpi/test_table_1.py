@@ -18,6 +18,7 @@ PRIMITIVES = [
     "accumulate_tile",
     "reduce_replicas",
     "broadcast_replica",
+    "transposed",
     "errors",
 ]
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from partitions import Interval, LayoutError, ceil_div, intersect, local_extent, part
 from partitions.arithmetic import covering, cuts
+from partitions.axes import axis_of, stored_runs
+from partitions.intervals import between, length, split, union
 
 small = st.integers(-5, 25)
 extents = st.integers(0, 25)
@@ -95,3 +97,62 @@ def test_arguments_out_of_range_are_refused_in_one_line_that_says_the_range(call
     with pytest.raises(LayoutError, match="it needs") as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+ranges = st.lists(st.tuples(small, small).map(sorted).map(tuple), max_size=8)
+disjoint = (
+    st.lists(st.integers(0, 60), unique=True, max_size=16)
+    .map(sorted)
+    .map(lambda cuts: between(cuts)[::2])
+)
+
+
+def elements(ranges):
+    """The elements in the order in which ranges list them."""
+    return [x for each in ranges for x in members(each)]
+
+
+@given(st.lists(small, max_size=8).map(sorted))
+def test_between_cuts_lie_the_elements_from_the_first_cut_to_the_last(cuts):
+    assert elements(between(cuts)) == (members((cuts[0], cuts[-1])) if cuts else [])
+
+
+@given(ranges)
+def test_a_union_is_the_set_of_elements_in_as_few_ranges_as_there_are_gaps(ranges):
+    found, held = union(ranges), set(elements(ranges))
+    assert elements(found) == sorted(held)
+    assert len(found) == sum(x - 1 not in held for x in held)
+    assert length(found) == len(held)
+
+
+@given(disjoint, st.lists(st.integers(0, 70), max_size=5).map(sorted))
+def test_a_split_slices_the_elements_at_the_ends(ranges, ends):
+    listed, found = elements(ranges), split(ranges, ends)
+    assert length(ranges) == len(listed)
+    assert [elements(each) for each in found] == [listed[x:y] for x, y in zip([0, *ends], ends)]
+    assert all(start < stop for each in found for start, stop in each)
+
+
+@given(disjoint.filter(bool), st.integers(1, 3), st.data())
+def test_runs_are_stored_as_their_elements_are_dealt_and_as_long_as_they_can_be(cut, parts, data):
+    extent = cut[-1][1]
+    bounds = sorted({0, *(x for each in cut for x in each)})
+    held = [[] for _ in range(parts)]
+    for piece in between(bounds):
+        held[data.draw(st.integers(0, parts - 1))].append(piece)
+    axis, _ = axis_of(extent, held)
+    stored = {}  # element -> (coordinate, local index), dealt one by one
+    for segment in map(axis.__getitem__, range(len(axis))):
+        for x in members(segment[:2]):
+            stored[x] = (
+                segment.coordinate,
+                sum(at[0] == segment.coordinate for at in stored.values()),
+            )
+    runs = stored_runs(axis, between(axis.cuts(0, extent)))
+    assert elements(run[:2] for run in runs) == list(range(extent))
+    for run in runs:
+        assert [stored[x] for x in members(run[:2])] == [
+            (run.coordinate, run.local + x) for x in range(run.stop - run.start)
+        ]
+    for one, other in between(runs):
+        assert stored[other.start] != (one.coordinate, one.local + one.stop - one.start)

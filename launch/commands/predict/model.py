@@ -107,21 +107,6 @@ _LOOK_S = 20.0
     help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
-@option(
-    "--goal",
-    group="Output",
-    type=FILE,
-    metavar="FILE",
-    help="One problem: write the one-sided programs of all ranks in GOAL, for LogGOPSim and "
-    "ATLAHS; products take as long as simulated.",
-)
-@option(
-    "--chakra",
-    group="Output",
-    metavar="PREFIX",
-    help="One problem: write the same as Chakra traces, PREFIX.0.et and so on, a file a rank, for "
-    "ASTRA-sim.",
-)
 @yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
 @json_option("One problem: print the record as one JSON object.")
 def simulate(
@@ -137,8 +122,6 @@ def simulate(
     excerpt,
     csv_path,
     timeline,
-    goal,
-    chakra,
     as_json,
     yes,
     **values,
@@ -161,7 +144,6 @@ def simulate(
     if machine is None:
         needs = [("sweeps", sweep), ("--set", changes), ("--arbitration", arbitration)]
         needs += [("--csv", csv_path), ("--timeline", timeline)]
-        needs += [("--goal", goal), ("--chakra", chakra)]
         return _count(needs, ranks, as_json, transport, values)
     model = find_machine(machine, arbitration)
     for change in changes:
@@ -175,14 +157,11 @@ def simulate(
                 raise UsageError(
                     f"{name} belongs to sweeps. Name one (mlp1, mlp2 or a file), or leave it out."
                 )
-        files = {"timeline": timeline, "goal": goal, "chakra": chakra}
-        return _one(model, ranks, transport, csv_path, files, as_json, values)
+        return _one(model, ranks, transport, csv_path, timeline, as_json, values)
     for name, given in (
         ("-m, -n and -k", values["m"] or values["n"] or values["k"]),
         ("--csv", csv_path),
         ("--timeline", timeline),
-        ("--goal", goal),
-        ("--chakra", chakra),
         ("--json", as_json),
         ("--compute", values["compute"]),
         ("--threads", values["threads"]),
@@ -265,55 +244,25 @@ def _value(text: str):
         return text
 
 
-def _one(machine, ranks, transport, csv_path, files, as_json, values) -> int:
+def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD
     from launch.models.predict import predict_with, ranks_on, with_interval
 
     check_csv(csv_path)
-    timeline, goal, chakra = (files[name] for name in ("timeline", "goal", "chakra"))
     check_output("--timeline", timeline)
-    check_output("--goal", goal)
-    check_output("--chakra", chakra and f"{chakra}.0.et")
     values["dtype"] = values["dtype"] or machine.dtype
     _check_sizes(values)
     values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
     case = case_of(values, ranks, machine)
-    bars = any(files.values())
-    record, found = predict_with(case, machine, ranks, timeline=bars, pool=True)
+    record, found = predict_with(case, machine, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, machine, ranks)
     code = hand_over(record, csv_path, as_json)
     if timeline and found:
         about = {name: getattr(record, name) for name in TOLD}
         write_output("--timeline", timeline, chrome_trace(found.timeline, about))
-    if (goal or chakra) and found:
-        _write_programs(goal, chakra, case, machine, ranks, found.timeline)
     return code
-
-
-def _write_programs(goal, chakra, case, machine, ranks: int, events: list) -> None:
-    """The programs of all ranks for other simulators, what moves nothing taking as long as in
-    ours."""
-    from drbench.plan.chakra import write_chakra
-    from drbench.plan.goal import goal_ops, write_goal
-    from launch.models.predict import programs_of
-
-    took: Counter = Counter()
-    for event in events:
-        took[event.rank, event.index] += event.stop_s - event.start_s
-    traces = programs_of(case, machine, ranks, everyone=True).traces
-    ops = goal_ops(traces, lambda rank, step: round(1e9 * took[rank, step.index]))
-    made = {goal: ("--goal", f"{write_goal(ops)}\n".encode())} if goal else {}
-    for rank, trace in enumerate(write_chakra(ops) if chakra else ()):
-        made[f"{chakra}.{rank}.et"] = "--chakra", trace
-    for path, (name, content) in made.items():
-        try:
-            Path(path).write_bytes(content)
-        except OSError as error:
-            raise UsageError(
-                f"{name} {path}: {error.strerror}. Use a file that can be made."
-            ) from None
 
 
 def _sweep(

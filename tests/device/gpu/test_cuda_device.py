@@ -451,16 +451,6 @@ def test_importing_the_device_does_not_import_cupy():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
-def test_the_memory_of_a_tile_on_its_way_goes_with_its_future(device, cupy):
-    from drbench.table1 import DeviceTileFuture
-
-    memory, before = device.allocate(64), len(cupy.runtime.allocations)
-    future = DeviceTileFuture(at_address(memory.address, 64, "u1"), memory, device.event())
-    assert future.wait().size == 64 and len(cupy.runtime.allocations) == before
-    del future
-    assert len(cupy.runtime.allocations) == before - 1
-
-
 def test_closing_a_device_frees_what_a_refused_case_left(new_device, cupy):
     before, device = len(cupy.runtime.allocations), new_device(0)
     kept = device.allocate(100), device.allocate(1)

@@ -9,17 +9,14 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
+import drbench
 import drbench.host.inbox
 from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.executor import Executor
-from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.plan import signals
-from drbench.program.problem import Operand
 from drbench.program.signal_steps import Await
-from drbench.table1 import table1
-from partitions import partition
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
 if os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1":  # of MPICH; so do our own loops then
@@ -42,14 +39,21 @@ def ranks():
 
 
 @contextmanager
-def matrix(comm, text, shape, dtype="float32", name="C"):
-    """The primitives of a distributed matrix over ``comm``, in the situation's transport."""
-    with Topology(comm) as topology:
-        made = DistributedMatrix(
-            Operand(name, partition(text, shape, comm.size, role=name)), topology, dtype, TRANSPORT
-        )
-        yield table1(made)
-        made.close()
+def matrix(comm, text, shape, dtype="float32"):
+    """A matrix of the library over ``comm``, fenced once, in the situation's transport."""
+    with drbench.init(comm, heap="16M", transport=TRANSPORT.kind) as ctx:
+        made = ctx.empty(shape, text, dtype)
+        made.fence()
+        yield made
+        made.local = None  # the caller still holds the matrix: without this its memory would stay
+
+
+def fence(matrix):
+    """Everyone's stores and one-sided transfers are complete and visible (collective)."""
+    matrix.window.flush()
+    matrix.window.sync()
+    matrix.topology.comm.Barrier()
+    matrix.window.sync()
 
 
 @contextmanager

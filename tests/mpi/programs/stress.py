@@ -13,7 +13,7 @@ import time
 from unittest import mock
 
 import numpy as np
-from harness import TRANSPORT, answer, matrix, ranks
+from harness import TRANSPORT, answer, fence, matrix, ranks
 
 from drbench.host.executor import Executor
 from drbench.host.fill import Fill
@@ -22,7 +22,6 @@ from drbench.host.topology import RangeLocks, Topology
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Fence, Gemm, Get, Zero
 from drbench.program.trace import trace
-from drbench.table1 import table1
 
 TILE = (400, 500)
 
@@ -36,10 +35,10 @@ def tiles(comm, layout, rounds):
     """Rank r adds (r + 1) times the pattern to each tile of its replica, in each round."""
     shape = (2 * TILE[0], 2 * TILE[1])
     with matrix(comm, layout, shape) as c:
-        for _, tile in c.own_blocks():
-            tile[...] = 0
+        c.local[...] = 0
         work = [
-            (idx, (c.rank + 1) * pattern(*c.tile_bounds(idx))) for idx in np.ndindex(c.grid_shape())
+            (idx, (comm.rank + 1) * pattern(*c.tile_bounds(idx)))
+            for idx in np.ndindex(c.grid_shape())
         ]
         c.fence()
         start = time.perf_counter()
@@ -48,8 +47,8 @@ def tiles(comm, layout, rounds):
                 c.accumulate_tile(idx, value)
         c.fence()
         seconds = time.perf_counter() - start
-        size = c.partition.ranks_per_replica
-        total = rounds * sum(rank + 1 for rank in range(c.replica * size, (c.replica + 1) * size))
+        members = c.spec.partition.members(c.placed.replica)
+        total = rounds * sum(rank + 1 for rank in members)
         wrong = sum(
             int((c.get_tile(idx) != total * pattern(*c.tile_bounds(idx))).sum()) for idx, _ in work
         )
@@ -57,7 +56,7 @@ def tiles(comm, layout, rounds):
             "wrong": comm.allreduce(wrong),
             "adds": comm.allreduce(rounds * len(work)),
             "seconds": seconds,
-            "protocols": sorted(set(c.matrix.protocols)),
+            "protocols": sorted(set(c.placed.protocols)),
         }
 
 
@@ -99,7 +98,7 @@ def blocks(comm, layout, count):
             for block, tile in matrices[name].own_blocks():
                 fill.into(tile, name, block.row0, block.col0)
         c = matrices["C"]
-        table1(c).fence()
+        fence(c)
         with Executor(
             trace(program(comm.rank), problem, comm.rank), matrices, prefetch=3
         ) as executor:

@@ -38,15 +38,17 @@ class Check:
 
     def __init__(self, c, failures, refused):
         self.c, self.failures, self.refused = c, failures, refused
-        self.comm = c.topology.comm
-        self.replicas = range(c.partition.replicas)
-        self.tiles = list(product(*map(range, c.partition.grid_shape)))
+        self.comm, self.partition = c.context.comm, c.spec.partition
+        self.rank, self.replica = self.comm.rank, c.placed.replica
+        self.replicas = range(self.partition.replicas)
+        self.tiles = list(product(*map(range, self.partition.grid_shape)))
 
     def equal(self, found, expected, *what):
         if not np.array_equal(found, expected):
             self.failures.append(
-                f"rank {self.c.rank}, {self.c.partition.text}: {what} is {found!r}, not "
-                f"{expected!r}"[:600]
+                f"rank {self.rank}, {self.partition.text}: {what} is {found!r}, not {expected!r}"[
+                    :600
+                ]
             )
 
     def raises(self, error, call, *what):
@@ -57,19 +59,17 @@ class Check:
             return str(raised)
         except Exception as raised:
             self.failures.append(
-                f"rank {self.c.rank}, {self.c.partition.text}: {what} raised {raised!r}"
+                f"rank {self.rank}, {self.partition.text}: {what} raised {raised!r}"
             )
         else:
-            self.failures.append(
-                f"rank {self.c.rank}, {self.c.partition.text}: {what} raised nothing"
-            )
+            self.failures.append(f"rank {self.rank}, {self.partition.text}: {what} raised nothing")
         return ""
 
     def refill(self, values=element):
         """Own tiles as their elements say, seen by everyone."""
         self.c.fence()
-        for block, tile in self.c.own_blocks():
-            tile[...] = values(self.c.tile_bounds(block.tile), block.replica)
+        for idx in self.partition.tiles_of(self.rank):
+            self.c.tile(idx)[...] = values(self.c.tile_bounds(idx), self.replica)
         self.c.fence()
 
     def everywhere(self, expected, *what):
@@ -84,16 +84,16 @@ class Check:
             )
 
     def owners(self, idx, replica):
-        return self.c.partition.owner(idx, replica)
+        return self.partition.owner(idx, replica)
 
     def others(self, idx, replica):
         """Whether this rank is the one after the owner: someone else, where there is someone
         else."""
-        return (self.owners(idx, replica) + 1) % self.comm.size == self.c.rank
+        return (self.owners(idx, replica) + 1) % self.comm.size == self.rank
 
 
 def grid_shape(c, check):
-    height, width = c.partition.tile_shape
+    height, width = check.partition.tile_shape
     check.equal(c.grid_shape(), (-(-SHAPE[0] // height), -(-SHAPE[1] // width)), "grid_shape")
 
 
@@ -105,7 +105,7 @@ def tile_bounds(c, check):
         seen[slice(*rows), slice(*cols)] += 1
     check.equal(seen, np.ones(SHAPE), "how often tiles cover an element")
     last = tuple(extent - 1 for extent in c.grid_shape())
-    height, width = c.partition.tile_shape
+    height, width = check.partition.tile_shape
     check.equal(
         c.tile_bounds(last),
         (Interval(last[0] * height, SHAPE[0]), Interval(last[1] * width, SHAPE[1])),
@@ -146,15 +146,15 @@ def tile(c, check):
         except UnsupportedError as error:
             check.refused["tile"] += 1
             check.equal("get_tile" in str(error), True, "the way out of", str(error))
-            check.equal(check.owners(idx, replica) != c.rank, True, "an own tile refused")
+            check.equal(check.owners(idx, replica) != check.rank, True, "an own tile refused")
             continue
         check.equal(view, element(c.tile_bounds(idx), replica), "tile", idx, replica)
     c.fence()
-    for block, _ in c.own_blocks():
-        c.tile(block.tile, block.replica)[...] *= 2
+    for idx in check.partition.tiles_of(check.rank):
+        c.tile(idx, check.replica)[...] *= 2
         check.equal(
-            c.tile(block.tile),
-            2 * element(c.tile_bounds(block.tile), c.replica),
+            c.tile(idx),
+            2 * element(c.tile_bounds(idx), check.replica),
             "own tile written in place",
         )
     c.fence()
@@ -170,7 +170,7 @@ def get_tile(c, check):
     for idx in check.tiles:
         mine = c.get_tile(idx)
         check.equal(
-            mine, element(c.tile_bounds(idx), c.replica), "get_tile of the own replica", idx
+            mine, element(c.tile_bounds(idx), check.replica), "get_tile of the own replica", idx
         )
         check.equal(
             (mine.dtype, mine.flags.writeable, mine.flags.c_contiguous),
@@ -183,21 +183,21 @@ def get_tile(c, check):
 
 
 def get_tile_async(c, check):
-    """All tiles under way at once; done() comes true by itself; wait() gives the same again and
-    again."""
+    """All tiles under way at once; a request tests true by itself, and waits as often as wanted."""
     check.refill()
     wanted = [*product((None, *check.replicas), check.tiles)]
-    futures = [c.get_tile_async(idx, replica) for replica, idx in wanted]
+    started = [c.get_tile_async(idx, replica) for replica, idx in wanted]
     deadline = time.monotonic() + 20
-    for future in futures[::2]:
-        while not future.done() and time.monotonic() < deadline:
-            pass
-        check.equal(future.done(), True, "done")
-    for (replica, idx), future in reversed([*zip(wanted, futures)]):
-        expected = element(c.tile_bounds(idx), c.replica if replica is None else replica)
-        check.equal(future.wait(), expected, "wait", idx, replica)
-        check.equal(future.done(), True, "done after wait", idx, replica)
-        check.equal(future.wait(), expected, "wait once more", idx, replica)
+    for _, request in started[::2]:
+        done = request.Test()
+        while not done and time.monotonic() < deadline:
+            done = request.Test()
+        check.equal(done, True, "done")
+    for (replica, idx), (copy, request) in reversed([*zip(wanted, started)]):
+        request.Wait()
+        request.Wait()
+        expected = element(c.tile_bounds(idx), check.replica if replica is None else replica)
+        check.equal(copy, expected, "wait", idx, replica)
 
 
 def put_tile(c, check):
@@ -219,7 +219,7 @@ def put_tile(c, check):
         )
     check.refill()
     for idx in check.tiles:  # by default into the own replica: its last rank puts
-        if c.rank == (c.replica + 1) * c.partition.ranks_per_replica - 1:
+        if check.rank == (check.replica + 1) * check.partition.ranks_per_replica - 1:
             c.put_tile(idx, element(c.tile_bounds(idx), 5))
     c.fence()
     check.everywhere(lambda bounds, replica: element(bounds, 5), "put_tile into the own replica")
@@ -231,9 +231,9 @@ def accumulate_tile(c, check):
     check.refill()
     for idx in check.tiles:
         rows, cols = c.tile_bounds(idx)
-        c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 2.0**c.rank))
+        c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 2.0**check.rank))
     c.fence()
-    size = c.partition.ranks_per_replica
+    size = check.partition.ranks_per_replica
     added = [sum(2.0**rank for rank in range(q * size, (q + 1) * size)) for q in check.replicas]
     check.everywhere(
         lambda bounds, replica: element(bounds, replica) + added[replica], "accumulate_tile"
@@ -247,7 +247,7 @@ def accumulate_tile(c, check):
                 c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 1.0), target)
             except UnsupportedError as error:
                 check.refused["accumulate"] += 1
-                check.equal(target != c.replica, True, "refused in the own replica")
+                check.equal(target != check.replica, True, "refused in the own replica")
                 check.equal("own replica" in str(error), True, "the way out of", str(error))
             else:
                 count += 1
@@ -263,9 +263,9 @@ def accumulate_tile(c, check):
 
 def reduce_replicas(c, check):
     """The origin holds the sum; the others are as they were."""
-    for origin, how in product(check.replicas[:2], ("pull", "push")):
+    for origin in check.replicas[:2]:
         check.refill()
-        c.reduce_replicas(origin, how)
+        c.reduce_replicas(origin)
         check.everywhere(
             lambda bounds, replica: (
                 element(bounds, replica)
@@ -287,10 +287,38 @@ def broadcast_replica(c, check):
         )
 
 
+def transposed(c, check):
+    """The transposed matrix and a part have the same primitives, on the same memory."""
+    check.refill()
+    turned, (height, width) = c.T, check.partition.tile_shape
+    turned.fence()
+    for i, j in check.tiles:
+        if check.replica == 0 and check.others((i, j), 0):
+            value = np.full(turned.get_tile((j, i)).shape, 5.0)
+            turned.put_tile((j, i), value)
+            turned.accumulate_tile((j, i), value)
+    turned.fence()
+    members, size = check.partition.members(0), check.comm.size
+    changed = [idx for idx in check.tiles if (check.owners(idx, 0) + 1) % size in members]
+    part = c[height:, width:]
+    part.fence()
+    for (i, j), replica in product(check.tiles, check.replicas):
+        expected = element(c.tile_bounds((i, j)), replica)
+        if replica == 0 and (i, j) in changed:
+            expected = np.full(expected.shape, 10.0)
+        check.equal(turned.get_tile((j, i), replica), expected.T, "get_tile of .T", i, j)
+        if i and j:
+            check.equal(part.get_tile((i - 1, j - 1), replica), expected, "get_tile of a part")
+    c.fence()
+
+
 def errors(c, check):
     """Whatever makes no sense is refused before anything moves."""
     check.refill()
-    beyond = c.partition.replicas
+    unfenced = c.T
+    text = check.raises(UsageError, lambda: unfenced.get_tile((0, 0)), "get_tile before a fence")
+    check.equal("fence()" in text, True, text)
+    beyond = check.partition.replicas
     rows, cols = (bound.extent for bound in c.tile_bounds((0, 0)))
     value = np.ones((rows, cols))
     calls = {
@@ -328,6 +356,17 @@ def errors(c, check):
             check.equal(f"{rows}x{cols}" in text, True, text)
     c.fence()
     check.everywhere(element, "after all these errors")
+    short = c.context.empty((8, 4), "row", "bfloat16")
+    short.local[...] = 1
+    short.fence()
+    add = lambda: short.accumulate_tile(((check.rank + 1) % check.comm.size, 0), np.ones((2, 4)))
+    if "mpi" in short.placed.protocols:
+        text = check.raises(UnsupportedError, add, "accumulate_tile of bfloat16 by MPI")
+        check.equal("Use float32" in text, True, text)
+    else:
+        add()
+        short.fence()
+        check.equal(short.local, np.full((2, 4), 2), "accumulate_tile of bfloat16")
 
 
 PRIMITIVES = (
@@ -341,6 +380,7 @@ PRIMITIVES = (
     accumulate_tile,
     reduce_replicas,
     broadcast_replica,
+    transposed,
     errors,
 )
 
