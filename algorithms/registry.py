@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
 from drbench.program.direct import Lowering
@@ -22,9 +22,6 @@ from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 from partitions import partition
 from partitions.mixture import Mixture, shapes
-
-if TYPE_CHECKING:
-    from drbench.model.folding.alike import Alike
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.
@@ -234,10 +231,6 @@ def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
     return ()
 
 
-def _nobody(problem: Problem, **settled) -> None:
-    return None
-
-
 def _nothing(problem: Problem, in_place: bool, **options) -> list[str]:
     return []
 
@@ -283,11 +276,8 @@ class Algorithm:
         the algorithm runs on where the user names none.
     congruent : callable
         ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
-        members run congruent programs (:mod:`drbench.model.folding`) if all tiles are alike, so
+        members run congruent programs (:mod:`drbench.model.symmetry`) if all tiles are alike, so
         that one member can stand for all in a simulation.
-    alike : callable
-        ``alike(problem, **settled)`` -> which ranks of a one-sided program run the same but for
-        whom they deal with (:class:`drbench.model.folding.alike.Alike`), None if that is not known.
     signals : bool, or callable
         Its ranks signal each other (:mod:`drbench.program.signal_steps`), or
         ``signals(**options)`` says whether they do.
@@ -313,7 +303,6 @@ class Algorithm:
     decide: Callable[..., dict]
     layout: Callable[..., tuple[str, str, str]] = _blocks
     congruent: Callable[..., tuple[str, ...]] = _unknown
-    alike: Callable[..., Alike | None] = _nobody
     signals: bool | Callable[..., bool] = False
     why: Callable[..., list[str]] = _nothing
     combines: Callable[..., bool] | None = None

@@ -61,7 +61,7 @@ def products(large):
         case = Case(*SIZES, *layouts, options={"stationary": stationary})
         for arbitration in ARBITRATIONS:
             machine = nodes_of_eight(ranks).with_value("arbitration", arbitration)
-            trace_s, made = best(1, lambda: programs_of(case, machine, ranks, everyone=True))
+            trace_s, made = best(1, lambda: programs_of(case, machine, ranks))
             name = f"{ranks:4} ranks, {', '.join(layouts)}, Stationary {stationary}, {arbitration}"
             yield name, made.traces, made.machine, made.ahead, trace_s
 

@@ -14,7 +14,6 @@ from partitions import Grid, LayoutError, parse_grid, part, summed
 
 from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
 from .choice import fewest_moved
-from .congruence import alike
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .signalled import LEAST, cuts, sent, signalled, slots, tile_of
 from .slicing import (
@@ -523,7 +522,6 @@ def _signals(*, signals: str = "never", **options) -> bool:
     "universal",
     options=OPTIONS,
     settle=settle,
-    alike=alike,
     signals=_signals,
     why=why,
     one_sided=True,

@@ -2,15 +2,13 @@
 link, one after another."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from drbench.program.steps import Step
 from drbench.program.trace import Trace
 
 from .costs import (
-    Cost,
     compute_s,
     group_parts,
     group_resources,
@@ -47,14 +45,9 @@ class Bound(NamedTuple):
         return max(self)
 
 
-def bound_of(
-    traces: Iterable[Trace],
-    machine: Machine,
-    of_kinds: Callable[[Cost, int, Step], Cost] | None = None,
-) -> Bound:
+def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
     """The bound of a program from the traces of all ranks, or of some: neither a rank's products
-    nor a link's transfers overlap with themselves. Where ranks stand for others ``of_kinds`` is
-    :meth:`drbench.model.folding.alike.Folding.cost`.
+    nor a link's transfers overlap with themselves.
 
     Examples
     --------
@@ -72,7 +65,7 @@ def bound_of(
     """
     products_s, busy, grouped = 0.0, Counter(), Counter()
     for trace in traces:
-        computes, mine, of_groups = _busy(trace, machine, of_kinds)
+        computes, mine, of_groups = _busy(trace, machine)
         products_s = max(products_s, computes)
         busy.update(mine)
         for resource, seconds in of_groups.items():  # ranks of a ring occupy it together
@@ -185,9 +178,7 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
     return bound_of([trace], machine).seconds
 
 
-def _busy(
-    trace: Trace, machine: Machine, of_kinds: Callable | None = None
-) -> tuple[float, Counter, Counter]:
+def _busy(trace: Trace, machine: Machine) -> tuple[float, Counter, Counter]:
     """Seconds of a rank's products; and what it keeps busy for how long, by itself and with its
     groups."""
     rank, itemsize, parts = trace.rank, trace.problem.itemsize, parts_of(trace, machine)
@@ -210,8 +201,6 @@ def _busy(
                 grouped[key] += seconds
         elif step.counter is not None and step.moved(rank):
             cost = step_cost(machine, step, rank, itemsize)
-            if of_kinds:
-                cost = of_kinds(cost, rank, step)
             for link, share in zip(cost.links, cost.shares or (1.0,) * len(cost.links)):
                 key = (link, rank) if isinstance(link, str) else link
                 busy[key] += cost.link_s * share

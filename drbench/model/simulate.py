@@ -31,8 +31,6 @@ from drbench.program.steps import COUNTERS, Accumulate, Fence, Get
 from drbench.program.trace import Trace
 
 from .costs import Cost, compute_s, side_s, step_cost
-from .folding.alike import Folding
-from .folding.rings import moved_by_all
 from .links import ARBITRATIONS, Engines, Lanes, Transfer
 from .machine import Machine
 from .native.loop import find_loop
@@ -40,6 +38,7 @@ from .native.tables import Tables
 from .rank import Rank, wait_of, work_of
 from .simulate_groups import GroupSteps
 from .simulate_signals import SignalSteps
+from .symmetry import moved_by_all
 
 
 class Beyond(Exception):
@@ -86,7 +85,6 @@ def simulate(
     prefetch: int | str = 1,
     timeline: bool = False,
     folded: Collection[str] = (),
-    folding: Folding | None = None,
     within_s: float = inf,
 ) -> Simulated:
     """Run the traces of all ranks of a problem, in order of rank.
@@ -101,11 +99,9 @@ def simulate(
     timeline : bool
         Keep a bar for each step.
     folded : collection of str
-        Names of groups whose members do the same at the same time (:mod:`drbench.model.folding`):
+        Names of groups whose members do the same at the same time (:mod:`drbench.model.symmetry`):
         ``traces`` are then those of one member each, of ranks 0, 1, ...; times are as if all were
         there, counters those of all ranks.
-    folding : Folding, optional
-        ``traces`` are those of the ranks that stand for all, likewise.
     within_s : float
         Give up beyond this time.
 
@@ -133,8 +129,7 @@ def simulate(
     >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
-    simulator = Simulator(traces, machine, folded, folding)
-    return simulator.run(prefetch, timeline=timeline, within_s=within_s)
+    return Simulator(traces, machine, folded).run(prefetch, timeline=timeline, within_s=within_s)
 
 
 class Simulator:
@@ -143,7 +138,7 @@ class Simulator:
 
     Parameters
     ----------
-    traces, machine, folded, folding
+    traces, machine, folded
         As of :func:`simulate`.
     """
 
@@ -152,9 +147,8 @@ class Simulator:
         traces: Sequence[Trace],
         machine: Machine,
         folded: Collection[str] = (),
-        folding: Folding | None = None,
     ):
-        self.traces, self.machine, self.folded, self.folding = traces, machine, folded, folding
+        self.traces, self.machine, self.folded = traces, machine, folded
         self._tables: Tables | None = None
         self._checked = False
 
@@ -169,41 +163,34 @@ class Simulator:
             self._checked = True
         if loop and not self._tables:  # a timeline needs none
             try:
-                self._tables = Tables(traces, machine, self.folding)
+                self._tables = Tables(traces, machine)
             except OverflowError:  # more tiles than an int32 counts: the Python loop has no limit
                 loop = None
         found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
         if found is None:
-            run = _Run(traces, machine, prefetch, timeline, self.folded, self.folding)
+            run = _Run(traces, machine, prefetch, timeline, self.folded)
             return run.run(within_s)
         if found.beyond:
             raise Beyond(self._tables.steps)
-        ranks = sum(self._tables.stands)
-        mean = {name: seconds / ranks for name, seconds in found.phases.items()}
+        mean = {name: seconds / len(traces) for name, seconds in found.phases.items()}
         return Simulated(found.time_s, dict(self._tables.counters), mean, [])
 
 
 class _Run:
     """The state of one simulation."""
 
-    def __init__(self, traces, machine, prefetch, timeline, folded, folding=None):
+    def __init__(self, traces, machine, prefetch, timeline, folded):
         problem = traces[0].problem
-        self.machine, self.itemsize, self.folded = (
-            machine,
-            problem.itemsize if problem else 4,
-            folded,
-        )
+        self.machine, self.folded = machine, folded
+        self.itemsize = problem.itemsize if problem else 4
         self.fence_s = machine.fence_of(problem.nprocs if problem else len(traces))
-        stands_for = problem.nprocs // len(traces) if folded else 1
-        counts = folding.counts if folding else [stands_for] * len(traces)
-        self.folding = folding
+        self.stands_for = problem.nprocs // len(traces) if folded else 1
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
             Rank(trace, prefetch, machine, self.itemsize, self.at, self._computed)
             for trace in traces
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
-        self.stands_for = {rank.number: count for rank, count in zip(self.ranks, counts)}
         self.links = ARBITRATIONS[machine.arbitration](self.at, self._begin, self._gone)
         self.engines = Engines(self.links.ask, machine.copy_engines)
         self.lanes = Lanes(self.engines.ask)
@@ -234,15 +221,14 @@ class _Run:
         end = max(self.end, *(rank.idle_since for rank in ranks))
         for rank in ranks:
             self._spent(rank, rank.last, end - rank.idle_since)
-        everyone = sum(self.stands_for.values())
-        mean = {name: seconds / everyone for name, seconds in self.phases.items()}
+        mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
         return Simulated(end, self._counters(), mean, self.bars or [])
 
     def _counters(self) -> dict[str, int]:
         """Bytes moved, by kind, of all ranks, those included that others stand for."""
         counters = dict.fromkeys(COUNTERS, 0)
+        each = self.itemsize * self.stands_for
         for rank in self.ranks:
-            each = self.itemsize * self.stands_for[rank.number]
             for step in rank.steps:
                 if step.grouped and step.group.name in self.folded:
                     counters[step.counter] += each * moved_by_all(step) // len(step.group)
@@ -258,7 +244,7 @@ class _Run:
         heappush(self.heap, (time, self.order, act, one, two))
 
     def _spent(self, rank: Rank, phase: str, seconds: float) -> None:
-        self.phases[phase] += self.stands_for[rank.number] * seconds
+        self.phases[phase] += seconds
 
     def _bar(self, rank: Rank, step, start: float, stop: float) -> None:
         self.bars.append(StepTime(rank.number, track_of(step), step.index, repr(step), start, stop))
@@ -368,8 +354,6 @@ class _Run:
 
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
         cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
-        if self.folding:
-            cost = self._of_kinds(cost, rank, step)
         moved, reads = step.moved(rank.number), isinstance(step, (Get, Gather))
         owner = step.block.owner if step.block is not None else moved[0][0] if moved else None
         if owner in (rank.number, None):
@@ -380,18 +364,6 @@ class _Run:
             self.at(now + cost.link_s, self._own_done, rank, t)
         else:
             self._transfer(rank, t, cost, owner, reads, now)
-
-    def _of_kinds(self, cost: Cost, rank: Rank, step) -> Cost:
-        """What a step takes of the kinds of links."""
-        cost = self.folding.cost(cost, rank.number, step)
-        return cost._replace(links=tuple(map(self._numbered, cost.links)))
-
-    def _numbered(self, link):
-        return link if type(link) in (int, str) else self.number(link)
-
-    def _stand_in(self, rank: int) -> int:
-        """A rank, or the one that stands for it."""
-        return self.folding.stand_in[rank] if self.folding else rank
 
     def _on_core(self, rank: Rank, cost: Cost, now: float) -> float:
         """When the core itself has copied or added what a step takes of it, computing nothing
@@ -419,7 +391,7 @@ class _Run:
         if streams:
             lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
         links = cost.links
-        if self.machine.memory_shared and not self.folding:
+        if self.machine.memory_shared:
             links = tuple(each if type(each) is int else self.number(each) for each in links)
         self.lanes.add(
             Transfer(
@@ -431,7 +403,7 @@ class _Run:
                 lane=lane,
                 engine=rank.number if cost.engine else None,
                 bytes_per_s=cost.bytes_per_s,
-                onto=self._stand_in(other) if type(rank.steps[t]) is Accumulate else None,
+                onto=other if type(rank.steps[t]) is Accumulate else None,
             ),
             now,
         )

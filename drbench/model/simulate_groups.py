@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from math import inf
 
 from .costs import GroupCost, Way, group_cost, group_ways
-from .folding.rings import packed_by_any
 from .links import Transfer
 from .rank import Rank
+from .symmetry import packed_by_any
 
 
 class GroupSteps:

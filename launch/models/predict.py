@@ -1,7 +1,7 @@
 """Predict one case: trace all its ranks, run them in virtual time, make the record a run would
 make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -11,10 +11,9 @@ from algorithms.registry import goes_by_model
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
-from drbench.model.folding.alike import Alike, Folding, fold
-from drbench.model.folding.rings import even, fits_torus
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, Simulator
+from drbench.model.symmetry import even, fits_torus
 from drbench.plan.loads import balance
 from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
@@ -262,9 +261,8 @@ def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
 
 class Programs(NamedTuple):
     """What a case is on a machine: the machine as it sees it, its problem, settled options and
-    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups or by a
-    ``folding``, whether collectives may go through shared memory, what simulates the traces, and
-    of one-sided programs which ranks are alike and what traces a rank."""
+    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, whether
+    collectives may go through shared memory, and what simulates the traces."""
 
     machine: Machine
     problem: Problem
@@ -274,16 +272,6 @@ class Programs(NamedTuple):
     traces: list
     direct: bool
     simulator: Simulator
-    folding: Folding | None = None
-    alike: Alike | None = None
-    traced: Callable[[int], Trace] | None = None
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """How many ranks each trace stands for."""
-        if self.folding:
-            return self.folding.counts
-        return (self.problem.nprocs // len(self.traces),) * len(self.traces)
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
         """The same on a machine that differs in constants alone; None if the programs go by what
@@ -294,15 +282,7 @@ class Programs(NamedTuple):
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
         if not same and (goes_by_model(self.settled) or not in_place):
             return None
-        folding, traces = None, self.traces
-        if self.folding:  # links that stand for others may differ
-            known = dict(zip(self.folding.ranks, traces))
-            found = fold(self.alike, lambda rank: known.get(rank) or self.traced(rank), seen)
-            if found is None:
-                return None
-            folding, traces = found
-        simulator = Simulator(traces, seen, self.folded, folding)
-        return self._replace(machine=seen, traces=traces, simulator=simulator, folding=folding)
+        return self._replace(machine=seen, simulator=Simulator(self.traces, seen, self.folded))
 
 
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
@@ -322,17 +302,9 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     ahead = case.ahead(settled)
     nodes = sharing_nodes(case, machine, ranks)
     by = by_times_of(machine, settled)
-    alike = None if nodes or everyone else algorithm.alike(problem, **by)
-    traced = lambda rank: algorithm.trace(problem, rank, **by)
-    found, folded = fold(alike, traced, machine) if alike else None, ()
-    if found:
-        folding, traces = found
-    else:
-        folding = None
-        folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
-    simulator = Simulator(traces, machine, folded, folding)
-    made = machine, problem, settled, ahead, folded, traces, bool(nodes), simulator
-    return Programs(*made, folding, alike, traced)
+    folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
+    simulator = Simulator(traces, machine, folded)
+    return Programs(machine, problem, settled, ahead, folded, traces, bool(nodes), simulator)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -350,7 +322,7 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, settled, _, _, traces, direct, simulator, *_ = made
+    machine, problem, settled, _, _, traces, direct, simulator = made
     ahead = case.ahead(settled)
     keys.update(problem.texts)
     keys.update(settled_keys(case, settled))
@@ -359,7 +331,7 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
             any(trace.direct for trace in traces),
             any(len(group) > 1 for trace in traces for group in trace.groups),
         )
-    plan_s = Clock.now() - start
+    plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
     pool_bytes = receive_bytes(problem, traces, machine, ahead)  # refused before it is simulated
     algorithm = get_algorithm(case.algorithm)
     host_s = machine.dispatch_s * algorithm.dispatches(problem, **settled)  # the device waits
@@ -381,12 +353,10 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,
         plan_s=plan_s,
-        steps=sum(len(trace.steps) * count for trace, count in zip(traces, made.counts)),
+        steps=stands_for * sum(len(trace.steps) for trace in traces),
         pool_bytes=pool_bytes,
-        panel_bytes=sum(trace.panel_bytes * count for trace, count in zip(traces, made.counts)),
-        balance_limit=balance(
-            [trace.flops for trace, count in zip(traces, made.counts) for _ in range(count)]
-        ),
+        panel_bytes=stands_for * sum(trace.panel_bytes for trace in traces),
+        balance_limit=balance([trace.flops for trace in traces]),
         beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
         **found.counters,
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},

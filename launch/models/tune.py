@@ -31,10 +31,10 @@ from drbench.common import Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
 from drbench.model.bounds import Bound, bound_of, lower_bound
-from drbench.model.folding.rings import even
 from drbench.model.machine import Machine
 from drbench.model.moves import moving_s
 from drbench.model.simulate import Beyond, Simulator
+from drbench.model.symmetry import even
 from drbench.plan.loads import Loads, busiest, loads
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
@@ -88,7 +88,7 @@ _FEW, _WORTH = 4, 1.5
 _LOOKED = 24
 #: Shares of the effort after which no more candidates are traced ahead, simulated, refined, and
 #: no more places get an interval.
-_TRACED, _SIMULATED, _REFINED, _TOLD = 0.25, 0.7, 0.85, 0.9
+_TRACED, _SIMULATED, _REFINED, _TOLD = 0.25, 0.65, 0.8, 0.85
 #: Options that change what a program moves little or not at all: candidates that differ in them
 #: alone are traced after one of them.
 _FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
@@ -283,7 +283,7 @@ class _ByModel:
     def bound(self, case: Case) -> Bound:
         """Of the traces of all ranks."""
         if made := self._programs(case):
-            return bound_of(made.traces, self.seen, made.folding and made.folding.cost)
+            return bound_of(made.traces, self.seen)
         return bound_of(programs(case, self.seen, self.request.ranks), self.seen)
 
     @property

@@ -8,10 +8,10 @@ import pytest
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import PHASES
-from drbench.model.folding.rings import even, fits_torus, packed_by_any
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
+from drbench.model.symmetry import even, fits_torus, packed_by_any
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, traces_of

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI 4
+#define ABI 5
 /* Of links/levels.py. */
 #define FULL (1 + 1e-9)
 #define SAME 1e-13
@@ -55,7 +55,6 @@ typedef struct {
     int32_t ranks, rows, resources, lanes, values, phases, fair, adds_on_core, copy_engines, waits;
     int32_t seats, groups, ways; /* a seat is a rank in a group, of all ranks for its Fences too */
     int64_t depth; /* -1 for no end of it */
-    const int32_t *stands; /* how many ranks each stands for */
     const int32_t *first, *row, *input0, *inputs;
     const int32_t *op;    /* -1 for a program that is not lowered */
     const int32_t *sizes; /* of groups */
@@ -1213,7 +1212,7 @@ static void wake(State *s, Rank *r, double now)
     double started_s = in->step_s * (1 + r->started);
     r->started = 0;
     if (!r->computing)
-        in->phase_s[r->last] += in->stands[r - s->rank] * (now - r->idle_since);
+        in->phase_s[r->last] += now - r->idle_since;
     if (in->kernel[in->row[t]] >= 0) {
         deal(s, r, t, now, in->launch_s + started_s);
         return;
@@ -1253,8 +1252,7 @@ static void computed(State *s, Rank *r, int32_t version, double now)
     else {
         if (!--r->computing) {
             r->idle_since = now;
-            s->in->phase_s[s->in->work[s->in->row[part.step]]] +=
-                s->in->stands[r - s->rank] * (now - r->busy_since);
+            s->in->phase_s[s->in->work[s->in->row[part.step]]] += now - r->busy_since;
         }
         finished(s, r, part.step);
     }
@@ -1583,8 +1581,7 @@ int32_t drbench_events_run(Simulation *in)
             in->time_s = r->idle_since > in->time_s ? r->idle_since : in->time_s;
         }
         for (int32_t each = 0; each < in->ranks; each++)
-            in->phase_s[s->rank[each].last] +=
-                in->stands[each] * (in->time_s - s->rank[each].idle_since);
+            in->phase_s[s->rank[each].last] += in->time_s - s->rank[each].idle_since;
     }
     in->events = s->order;
     for (int32_t link = 0; s->crowd && link < in->resources; link++)

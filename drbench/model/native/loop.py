@@ -20,7 +20,7 @@ from drbench.errors import MissingError, UsageError
 #: ``python``.
 VARIABLE = "DRBENCH_SIMULATOR"
 _CHOICES = ("auto", "compiled", "python")
-_ABI = 4
+_ABI = 5
 _HERE = Path(__file__).parent
 SOURCE = _HERE / "events.c"
 #: How the file is named that ``python -m drbench.model.native`` makes beside the source.
@@ -33,7 +33,6 @@ _OK, _STUCK, _BEYOND, _NO_MEMORY = range(4)
 
 _INTS = ("ranks", "rows", "resources", "lanes", "values", "phases", "fair", "adds_on_core")
 _POINTERS = (
-    "stands",
     "first",
     "row",
     "input0",
@@ -163,7 +162,7 @@ class Loop:
             within_s=within_s,
             phase_s=phase_s,
         )
-        several = ("stands", "first", "row", "input0", "inputs", "op", "sizes", "on", "shares")
+        several = ("first", "row", "input0", "inputs", "op", "sizes", "on", "shares")
         for name, values in [(name, getattr(tables, name)) for name in several] + [
             *tables.columns.items()
         ]:

@@ -38,7 +38,6 @@ from ..costs import (
     side_s,
     step_cost,
 )
-from ..folding.alike import Folding
 from ..kernel import part_tiles, tilings
 from ..machine import Machine
 from ..rank import wait_of, work_of
@@ -62,14 +61,12 @@ _NOTHING = Cost()
 
 
 class Tables:
-    """The traces of all ranks of a problem on a machine, or of those that stand for all.
+    """The traces of all ranks of a problem on a machine.
 
     Attributes
     ----------
     machine : Machine
     ranks, steps : int
-    stands : array of int
-        How many ranks each stands for.
     counters : dict of str to int
         Bytes by kind, as of :class:`drbench.model.simulate.Simulated`.
     first, row, input0, inputs, op : array of int
@@ -87,9 +84,8 @@ class Tables:
         throttled ring goes.
     """
 
-    def __init__(self, traces: Sequence[Trace], machine: Machine, folding: Folding | None = None):
-        self.machine, self.ranks, self.folding = machine, len(traces), folding
-        self.stands = array("i", folding.counts if folding else [1] * len(traces))
+    def __init__(self, traces: Sequence[Trace], machine: Machine):
+        self.machine, self.ranks = machine, len(traces)
         self.first, self.row, self.op = array("i", [0]), array("i"), array("i")
         self.input0, self.inputs = array("i", [0]), array("i")
         self.columns = {name: array("i") for name in _INTS + MORE_INTS}
@@ -115,11 +111,9 @@ class Tables:
         self._copied = any(
             min(link.core_bytes_per_s, link.core_add_bytes_per_s) < inf for link in machine.links
         )
-        uses: Counter = Counter()
-        for trace, count in zip(traces, self.stands):
+        for trace in traces:
             self._add(trace)
-            for row in self.row[self.first[-2] :]:
-                uses[row] += count
+        uses = Counter(self.row)
         self.columns["resource0"].append(len(self.on))
         for row, (name, elements) in self._moved.items():
             self.counters[name] += self._itemsize * elements * uses[row]
@@ -147,8 +141,6 @@ class Tables:
             elif kind in _OF_BLOCK:
                 known, block = here, step.block
                 key = (kind, block.owner, block.size, block.matrix)
-                if self.folding:
-                    key += (self.folding.loads.get((rank, step.index)),)
                 if self._copied:
                     cut = isinstance(step, Accumulate) and is_cut(step)
                     key += (block.stored_shape, block.ld, cut)
@@ -325,22 +317,14 @@ class Tables:
             if streams
             else -1,
             engine=self._seats[rank] if cost.engine else -1,
-            onto=self._seat_of(other) if type(step) is Accumulate else -1,
+            onto=self._seats.get(other, -1) if type(step) is Accumulate else -1,
         )
         self.on.extend(each if type(each) is int else self._number(each) for each in cost.links)
         self.shares.extend(cost.shares or [-1.0] * len(cost.links))
         return row
 
     def _cost(self, step: Step, rank: int) -> Cost:
-        if self.folding:
-            return self.folding.cost(
-                step_cost(self.machine, step, rank, self._itemsize), rank, step
-            )
         return step_cost(self.machine, step, rank, self._itemsize, self.route)
-
-    def _seat_of(self, rank: int) -> int:
-        """That of a rank, or of the one that stands for it."""
-        return self._seats.get(self.folding.stand_in[rank] if self.folding else rank, -1)
 
     def route(self, source: int, target: int):
         """The link between two ranks, and what a transfer occupies, as numbers."""

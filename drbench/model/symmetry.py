@@ -18,7 +18,7 @@ from collections.abc import Collection
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace
 
-from ..machine import Machine
+from .machine import Machine
 
 
 def even(problem: Problem) -> bool:
