@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from drbench.program.direct import Gather
 from drbench.program.steps import Accumulate, Get, Step
 from drbench.program.trace import Trace
 
@@ -189,7 +188,7 @@ def _ways(
     telling: dict[int, list] = {member: [] for member in members}
     itemsize = trace.problem.itemsize if trace.problem else 4
     for step in trace.steps:
-        if step.signals or step.grouped or type(step) is Gather:
+        if step.signals or step.grouped:
             return None
         if not step.moved(rank):
             continue
