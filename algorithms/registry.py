@@ -10,13 +10,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
-from drbench.program.direct import Lowering
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
@@ -447,23 +446,11 @@ class Algorithm:
             )
         return replace(mixture, combines=self.combines(**options))
 
-    def trace(
-        self, problem: Problem, rank: int, *, nodes: Sequence[int] | None = None, **options
-    ) -> Trace:
-        """The traced program of one rank.
-
-        ``nodes`` says of each rank which node it is on if collectives go through the memory that
-        its ranks share (:mod:`drbench.program.direct`); without it they are steps of
-        their own.
-        """
+    def trace(self, problem: Problem, rank: int, **options) -> Trace:
+        """The traced program of one rank."""
         check_options(self.options, options)
-        signals, program = self.signalling(**options), self.program(problem, rank, **options)
-        if nodes is None:
-            return trace(program, problem, rank, signals=signals)
-        lowering = Lowering(rank, nodes)
-        found = trace(lowering.program(program), problem, rank, signals=True)
-        found.direct = lowering.direct
-        return found
+        program = self.program(problem, rank, **options)
+        return trace(program, problem, rank, signals=self.signalling(**options))
 
 
 def algorithm(

@@ -42,8 +42,6 @@ CASES: tuple[tuple[str, str, dict], ...] = (
     ("one_node", "MLP-2 block, S-C", {"table": "mlp"}),
     ("layers", "MLP-1 column, S-C", {"m": "256"}),
     ("layers", "MLP-2 outer, S-B", {"m": "256"}),
-    ("collectives", "summa LS", {"collectives": "direct"}),
-    ("collectives", "wang RS", {"collectives": "direct"}),
     ("remote", "row, S-C", {"progress": "poll"}),
     ("remote", "column, column, row, S-B", {"progress": "poll"}),
     ("one_node", "row, S-C", {"table": "rma"}),

@@ -44,7 +44,6 @@ TELL_STEPS_APART = {
     "drbench/plan/explain.py",
     "drbench/plan/refinement.py",
     "drbench/plan/schedule.py",
-    "drbench/program/direct.py",
     "drbench/program/steps.py",
     "drbench/program/trace.py",
 }

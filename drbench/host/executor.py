@@ -17,7 +17,6 @@ from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.plan.signals import handed_whole, relays
-from drbench.program.direct import Gather, Sum
 from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push, Signal, Take
@@ -50,12 +49,10 @@ _FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 _NAP_S = 5e-4  # between two polls of the progress thread
 _ADD_BYTES_PER_S = 4e9  # about as fast as a product that was made aside is added
-_PANEL_BYTES = 1 << 18  # of a sum: it stays in the cache while one term after another is added
 #: The phase that idle time counts as: of the first kind that is waited for.
 _WAITS = (
     (Fence, "fence"),
     (Get, "get_wait"),
-    (Gather, "get_wait"),
     (GroupStep, "collective_wait"),
     (Signal, "get_wait"),
 )
@@ -154,42 +151,6 @@ def _lower(array: np.ndarray, rows: int) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(
         array, (rows, array.shape[1]), array.strides, subok=True, writeable=array.flags.writeable
     )
-
-
-def add_up(target: np.ndarray, terms: list, beta: float) -> None:
-    """target = beta·target + the sum of the terms, panel by panel, so that each panel stays in the
-    cache while all terms are added to it; without other memory.
-
-    Parameters
-    ----------
-    target, terms : ndarray, shape (runs, rows, runs, columns)
-        Views of the same shape.
-
-    Examples
-    --------
-    >>> target, ones = np.full((1, 2, 1, 3), 5.0), np.ones((1, 2, 1, 3))
-    >>> add_up(target, [ones, ones, ones], beta=2.0)
-    >>> target[0, :, 0]
-    array([[13., 13., 13.],
-           [13., 13., 13.]])
-    """
-    runs, rows, *across = target.shape
-    height = max(1, _PANEL_BYTES // max(1, across[0] * across[1] * target.itemsize))
-    if len(terms) < 3 and beta == 0.0:
-        height = max(1, rows)  # everything is read and written once anyway
-    for run in range(runs):
-        for row in range(0, rows, height):
-            panel, *parts = (each[run, row : row + height] for each in (target, *terms))
-            if beta not in (0.0, 1.0):
-                np.multiply(panel, beta, out=panel)
-            if beta == 0.0 and len(parts) == 1:
-                np.copyto(panel, parts[0])
-                continue
-            if beta == 0.0:
-                np.add(parts[0], parts[1], out=panel)
-                parts = parts[2:]
-            for part in parts:
-                np.add(panel, part, out=panel)
 
 
 class Executor(Frame):
@@ -654,16 +615,6 @@ class Executor(Frame):
             self.bytes[step.counted(True)] += nbytes
         self._done_in_place(t, "in", nbytes)
 
-    def _start_gather(self, t: int) -> None:
-        """Copy pieces side by side."""
-        nbytes = sum(elements for _, elements in self.trace.steps[t].moved(self.rank))
-        nbytes *= self.types[t].itemsize
-        with self.clock.phase("pack"):
-            for target, source in self.copies[t]:
-                np.copyto(target, source)
-        self.bytes["get_bytes"] += nbytes
-        self._done_in_place(t, "in", nbytes)
-
     def _start_put(self, t: int) -> None:
         step = self.trace.steps[t]
         block, value = step.block, self.values[step.inputs[0].index]
@@ -810,10 +761,6 @@ class Executor(Frame):
                 return
             if kind is Combine:
                 self._combine(t, step, target)
-                return
-            if kind is Sum:
-                for room, terms in self.sums[t]:
-                    add_up(room, terms, beta)
                 return
             if beta not in (0.0, 1.0):  # of a tile, which is one array
                 np.multiply(target, beta, out=target)

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.errors import DrbenchError, UsageError
 from drbench.plan.refinement import (
     Strips,
     copies,
@@ -23,11 +23,9 @@ from drbench.plan.refinement import (
     value_of,
 )
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
-from drbench.program.direct import Gather, Sum
 from drbench.program.group_steps import (
     AllGather,
     Broadcast,
-    Piece,
     Reduce,
     ReduceScatter,
     Shift,
@@ -53,7 +51,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .collectives import Call, pack, prepare, unpack
+from .collectives import Call, prepare
 from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox
 
@@ -72,8 +70,6 @@ _STARTS = {
     Take: "_start_await",
     Add: "_start_side",
     Combine: "_start_side",
-    Sum: "_start_side",
-    Gather: "_start_gather",
     Panel: "_start_alias",
     Part: "_start_alias",
     Join: "_start_alias",
@@ -124,9 +120,7 @@ class Frame:
         Gemms of some rows of A: (array, rows of it, where they are copied to, how many rows are
         above there) of each array.
     copies : dict of int to list
-        Gathers and Copies: (to, from) of each plain array.
-    sums : dict of int to list
-        Sums: (target, terms) of each regular part of the piece.
+        Copies: (to, from) of each plain array.
     calls : dict of int to Call
         Group steps.
     groups : list of Group
@@ -200,7 +194,6 @@ class Frame:
         self.products: dict[int, list] = {}
         self.picks: dict[int, list] = {}
         self.copies: dict[int, list] = {}
-        self.sums: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
@@ -281,7 +274,7 @@ class Frame:
 
     def _let_go(self) -> None:
         self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
-        self.picks, self.copies, self.sums = {}, {}, {}
+        self.picks, self.copies = {}, {}
         self.arena = self._schedule = None
 
     def __enter__(self):
@@ -368,10 +361,6 @@ class Frame:
                     self.products[t] = products(a, b, values[t], step.beta)
             elif type(step) is Copy:
                 self.copies[t] = copies(values[t], values[step.inputs[0].index])
-            elif type(step) is Gather:
-                self.copies[t] = self._gathered(step, values[t])
-            elif type(step) is Sum:
-                self.sums[t] = self._summed(step)
             elif step.grouped:
                 source = step.inputs[0].index if step.inputs else None
                 self.calls[t] = prepare(
@@ -384,32 +373,6 @@ class Frame:
                     group,
                     self.types[t].itemsize,
                 )
-
-    def _gathered(self, step: Gather, value: np.ndarray) -> list:
-        """Copies (to, from) of a Gather."""
-        found, at = [], 0
-        for part in step.parts:
-            along = part.shape[step.axis]
-            room = value[at : at + along] if step.axis == 0 else value[:, at : at + along]
-            at += along
-            if isinstance(part, Piece):
-                if self._own_view(part.block) is None:
-                    raise UnsupportedError(
-                        f"{step!r}: the tile of rank {part.owner} cannot be read in place (MPI "
-                        "does not share windows). Use --collectives mpi."
-                    )
-                found += pack(room, part, self._own_view)
-            elif room.size:
-                found.append((room, self.values[part.index]))
-        return found
-
-    def _summed(self, step: Sum) -> list:
-        """(target, terms) of each regular part of a Sum's piece."""
-        found = [
-            unpack(step.piece, self.values[token.index], self._own_view)
-            for token in step.inputs[: step.terms]
-        ]
-        return [(each[0][0], [part for _, part in each]) for each in zip(*found)]
 
     def _turned(self, steps) -> dict[int, bool]:
         """Of values with memory of their own that are read from a matrix, or go into one by one

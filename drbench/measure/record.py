@@ -111,7 +111,8 @@ class Record:
     max_accumulates: Integer = None
     accumulate_blocks: Integer = None  # thread blocks an accumulate kernel is limited to
     copy_streams: Integer = None  # of each direction, in a program with signals on a device
-    collectives: Text = None  # moved by mpi | direct | direct+mpi; nccl | gpu-aware | staged
+    #: mpi; nccl | gpu-aware | staged; older records have direct | direct+mpi too: shared memory
+    collectives: Text = None
     transport: Text = None
     arbitration: Text = None  # of a simulation: fair | fifo, how transfers share links
     get: Text = None

@@ -34,7 +34,6 @@ from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.plan.refinement import product_shapes
-from drbench.program.direct import Gather, Sum
 from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import (
@@ -121,8 +120,6 @@ def step_cost(
         return Cost(compute_s(machine, step, itemsize))
     if step.signals:
         return _signal_cost(machine, step, rank, itemsize, route)
-    if type(step) is Gather:
-        return _gather_cost(machine, step, rank, itemsize, route)
     block, owner, gets, core_s = step.block, step.block.owner, isinstance(step, Get), 0.0
     nbytes, link = block.size * itemsize, None
     ends = (owner, rank) if gets else (rank, owner)
@@ -215,25 +212,6 @@ def _signal_cost(
     return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), ends)
 
 
-def _gather_cost(
-    machine: Machine, step: Gather, rank: int, itemsize: int, route: Callable | None
-) -> Cost:
-    """Copies at the speed of memory; where reading takes a link, that of the first rank that
-    anything comes from."""
-    rows, cols = step.shape
-    copied_s = machine.compute.memory_s(2 * rows * cols * itemsize)
-    core_s = copied_s if machine.adds_on_core else 0.0
-    moved = step.moved(rank)
-    if not moved:
-        return Cost(core_s, copied_s - core_s, ("own",))
-    nbytes = itemsize * sum(elements for _, elements in moved)
-    link, links = (machine.route if route is None else route)(moved[0][0], rank)
-    if link.shared == "initiator":
-        links = ("in",)
-    bandwidth = link.bandwidth_bytes_per_s * machine.pull_efficiency
-    return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), (moved[0][0], rank))
-
-
 def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
     """Seconds of a sum beside the products (``beside``), by the workers that it takes from them, or
     after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the second)."""
@@ -275,9 +253,6 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
 
 def _touched(step: Step) -> int:
     """Elements that a compute other than a product reads and writes."""
-    if type(step) is Sum:  # each term is read; the tile too, if it counts
-        size = sum(block.size for block in step.writes())
-        return (step.terms + 1 + (step.beta != 0.0)) * size
     if type(step) is Map:
         return step.block.size + sum(prod(token.shape) for token in step.inputs)
     if type(step) is Combine:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from drbench.plan.schedule import Lookahead, Scheduler
-from drbench.program.direct import Gather, Sum
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
@@ -37,7 +36,6 @@ _WAITS = {
     Get: "get_wait",
     Assemble: "pack",
     ReplicaGet: "get_wait",
-    Gather: "get_wait",
     Put: "accumulate",
     Accumulate: "accumulate",
     ReplicaAdd: "accumulate",
@@ -45,7 +43,6 @@ _WAITS = {
     Offer: "accumulate",
     Add: "accumulate",  # beside the products
     Combine: "accumulate",
-    Sum: "accumulate",
     Await: "get_wait",
     Take: "get_wait",
     Fence: "fence",

@@ -25,7 +25,6 @@ from drbench.common import PHASES, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
-from drbench.program.direct import Gather
 from drbench.program.signal_steps import Push
 from drbench.program.steps import COUNTERS, Accumulate, Fence, Get
 from drbench.program.trace import Trace
@@ -354,16 +353,15 @@ class _Run:
 
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
         cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
-        moved, reads = step.moved(rank.number), isinstance(step, (Get, Gather))
-        owner = step.block.owner if step.block is not None else moved[0][0] if moved else None
-        if owner in (rank.number, None):
+        owner = step.block.owner
+        if owner == rank.number:
             rank.began[t] = now
             now = self._on_core(rank, cost, now)
             if isinstance(step, Accumulate):
                 rank.beside(now, adds=1)
             self.at(now + cost.link_s, self._own_done, rank, t)
         else:
-            self._transfer(rank, t, cost, owner, reads, now)
+            self._transfer(rank, t, cost, owner, isinstance(step, Get), now)
 
     def _on_core(self, rank: Rank, cost: Cost, now: float) -> float:
         """When the core itself has copied or added what a step takes of it, computing nothing

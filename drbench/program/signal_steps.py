@@ -22,7 +22,7 @@ does. (Liu et al., FLUX, 2024, §3 and §4; Zheng et al., Triton-distributed, 20
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from .steps import Block, Step
 
@@ -51,14 +51,14 @@ class Signal(Step):
 
 
 class _Sent(Signal):
-    """``after`` are steps that must be finished before, such as the last Gemm into a Scratch."""
+    """The end that makes ``token``."""
 
     __slots__ = ()
     does = "send"
     sends = True
 
-    def __init__(self, token: Step, to: int, key: Hashable, after: Sequence[Step] = ()):
-        self.inputs, self.peer, self.key = (token, *after), to, key
+    def __init__(self, token: Step, to: int, key: Hashable):
+        self.inputs, self.peer, self.key = (token,), to, key
 
     def __repr__(self):
         return f"{type(self).__name__}(%{self.inputs[0].index} to {self.peer}, {self.key!r})"

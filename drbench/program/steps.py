@@ -29,8 +29,6 @@ step               meaning                                                      
 ``Await``          what a Push brings, once it is there                         --
 ``Offer``          a token kept for another rank to read, with a signal         --
 ``Take``           what an Offer keeps, read once it is there                   ``get_bytes``
-``Gather``         pieces of tiles and tokens copied into one array             ``get_bytes``
-``Sum``            tokens added up into a piece of an own tile                  --
 ``Scratch``        memory that Gemms, or an Assemble each, fill part by part    --
 ``Assemble``       one-sided read of a block into its place in a Scratch        ``get_bytes``
 ``Panel``          a Scratch once its blocks are there, without a copy          --
@@ -42,8 +40,7 @@ step               meaning                                                      
 
 One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a
 group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``Reduce`` and
-``ReduceScatter`` what it sends. Steps with signals are in :mod:`drbench.program.signal_steps`,
-``Gather`` and ``Sum`` in :mod:`drbench.program.direct`.
+``ReduceScatter`` what it sends. Steps with signals are in :mod:`drbench.program.signal_steps`.
 """
 
 from __future__ import annotations

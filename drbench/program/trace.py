@@ -35,8 +35,6 @@ class Trace:
         yields no Boundary.
     signals : bool
         Ranks of the program signal each other; this one may have nothing to say.
-    direct : bool
-        Collectives of this rank go through shared memory (:mod:`drbench.program.direct`).
     ordered : frozenset of str
         Names of all matrices that steps write: several in a chain of products, where later steps
         read what earlier ones made. Fences order the steps that touch any of them.
@@ -48,7 +46,6 @@ class Trace:
     written: str = "C"
     ops: list | None = None
     signals: bool = False
-    direct: bool = False
     ordered: frozenset = frozenset()
 
     def __post_init__(self):
@@ -271,7 +268,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
         elif kind is Copy and step.block is not None and not fenced:
             step.beta = start
             received.setdefault(step.block.tile, []).append((step, step.block))
-        elif step.grouped or step.sums:
+        elif step.grouped:
             for block in step.writes():
                 step.beta = start
                 received.setdefault(block.tile, []).append((step, block))

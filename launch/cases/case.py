@@ -35,7 +35,7 @@ _CALLED = {BACKENDS[:1]: "cores", _CORES: "cores", _DEVICES: "devices", _GPUS: "
 
 #: Who may move what collectives need, by backend.
 COLLECTIVES = {
-    "numpy": ("auto", "mpi", "direct"),
+    "numpy": ("mpi",),
     "numpy-async": ("auto", "gpu-aware", "staged"),
     "cupy": ("auto", "nccl", "gpu-aware", "staged"),
 }
@@ -238,10 +238,8 @@ class Case:
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
         group=_MOVES,
         ours=True,
-        help="Who moves what collectives need. Cores: mpi; direct, through shared memory, between "
-        "nodes by a leader each; auto, direct if all ranks share a node. Devices (other nodes "
-        "too): nccl, one rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned "
-        "host memory; auto.",
+        help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
+        "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
         says="mpi; on devices the first that can; recorded",
     )
     prefetch: int | str | None = _is(
@@ -449,7 +447,7 @@ def check_case(case: Case) -> None:
         raise (UnsupportedError if of_devices else UsageError)(
             f"--collectives {case.collectives} is for "
             f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, and the backend is "
-            f"{case.backend}. Use --collectives {', '.join(kinds[:-1])} or {kinds[-1]}."
+            f"{case.backend}. Use --collectives {' or '.join(kinds)}."
         )
 
 
@@ -503,50 +501,6 @@ def case_keys(case: Case) -> dict:
     return named | {"budget_s": case.budget} | recorded(case.options)
 
 
-def nodes_sharing(case: Case, node_of: list[int]) -> list[int] | None:
-    """The node of each rank, if collectives of a case on cores go through the memory that its ranks
-    share; None if they are MPI's.
-
-    ``auto`` takes shared memory where all ranks share it. A throttled transport models a slow
-    network, over which collectives go round rings: there they do unless they are told not to.
-
-    Parameters
-    ----------
-    case : Case
-    node_of : list of int
-        For each rank the lowest rank on its node.
-
-    Raises
-    ------
-    UnsupportedError
-        If that is asked for and no rank reaches another's memory.
-
-    Examples
-    --------
-    >>> case = Case(8, 8, 8, collectives="auto")
-    >>> nodes_sharing(case, [0, 0]), nodes_sharing(case, [0, 0, 2, 2]), nodes_sharing(case, [0, 1])
-    ([0, 0], None, None)
-    """
-    asked, ranks, nodes = case.collectives, len(node_of), len({*node_of})
-    if asked not in ("auto", "direct"):
-        return None
-    kind = parse_transport(case.transport).kind
-    apart = kind == "rma" or nodes == ranks > 1
-    if asked == "direct" and apart:
-        why = (
-            "--transport rma hides it"
-            if kind == "rma"
-            else f"each of the {ranks} ranks is on a node of its own"
-        )
-        raise UnsupportedError(
-            f"--collectives direct reads the memory of other ranks in place, and {why}. Use "
-            "--collectives mpi or auto."
-        )
-    if asked == "auto" and (apart or nodes > 1 or kind == "throttled"):
-        return None
-    return node_of
-
-
 def in_place_on(case: Case, nodes: int) -> bool:
     """Whether every rank reads every tile where it lies, on so many nodes, as far as is known
     before there are windows.
@@ -563,21 +517,9 @@ def in_place_on(case: Case, nodes: int) -> bool:
 
 def near_by(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
     """Which blocks a rank reads in place, as far as is known before there are windows; ``node_of``
-    as of :func:`nodes_sharing`."""
+    has the lowest rank on each rank's node."""
     near = case.get == "view" and parse_transport(case.transport).kind != "rma"
     return lambda block: near and node_of[block.owner] == node_of[rank]
-
-
-def collectives_by(direct: bool, mpi: bool) -> str | None:
-    """What a record says of collectives on cores: whether any rank's go through shared memory, and
-    whether any are MPI's.
-
-    Examples
-    --------
-    >>> collectives_by(True, False), collectives_by(True, True), collectives_by(False, False)
-    ('direct', 'direct+mpi', None)
-    """
-    return "+".join(name for name, has in (("direct", direct), ("mpi", mpi)) if has) or None
 
 
 def settled_keys(case: Case, settled: dict) -> dict:

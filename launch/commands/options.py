@@ -14,7 +14,7 @@ from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
 from drbench.model.links import ARBITRATIONS
 from drbench.program.problem import ITEMSIZES
-from launch.cases.case import COLLECTIVES, FIELDS, Case, partition_texts
+from launch.cases.case import FIELDS, Case, partition_texts
 from launch.cases.peak_files import check_peak
 from launch.cases.sweep_values import ranks_list, scale_of, shipped
 from launch.host.files import check_output
@@ -236,17 +236,6 @@ def arithmetic_option():
         group="Machine model",
         help="Multiply float32 in TF32, at the peak that the machine model has for it.",
         says="true float32",
-    )
-
-
-def collectives_on_cores():
-    """``--collectives`` of commands that plan or predict."""
-    return of_case(
-        "collectives",
-        type=COLLECTIVES["numpy"],
-        help="mpi: steps of process rows and columns; direct: what they become through the memory "
-        "that ranks of a node share; auto: direct, if all ranks share one.",
-        says="mpi",
     )
 
 

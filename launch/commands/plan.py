@@ -13,7 +13,7 @@ from drbench.plan.explain import listing, memory_bytes, traffic
 from drbench.plan.loads import balance
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
-from launch.cases.case import Case, bound, nodes_sharing
+from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine, machine_names, of_schedule
 from launch.cases.sweep_values import shipped
 from launch.host.show import console, drawing, product_text, table
@@ -24,7 +24,6 @@ from partitions import PRESETS
 from .options import (
     RANK,
     case_of,
-    collectives_on_cores,
     command,
     json_option,
     machine_of,
@@ -55,7 +54,6 @@ from .options import (
     group="Output",
     help="Steps of the program to list.",
 )
-@collectives_on_cores()
 @machine_option()
 @json_option("Print counts as one JSON object.")
 def plan(ranks, rank, limit, as_json, **values):
@@ -73,7 +71,7 @@ def plan(ranks, rank, limit, as_json, **values):
     values["options"] = take_options(values)
     asked, values["model"] = machine_of(values)
     case = case_of(values, ranks, asked)
-    algorithm, described, options, in_place, nodes = _placed(case, asked, ranks)
+    algorithm, described, options, in_place = _placed(case, asked, ranks)
     settled = algorithm.settle(described, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
@@ -84,7 +82,7 @@ def plan(ranks, rank, limit, as_json, **values):
     flops = []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
-        trace = algorithm.trace(described, each, nodes=nodes, **known)
+        trace = algorithm.trace(described, each, **known)
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
@@ -158,15 +156,14 @@ def plan(ranks, rank, limit, as_json, **values):
 
 
 def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
-    """The algorithm of a case, its problem and options, whether all is read in place, and the nodes
-    whose ranks share memory for collectives: with a machine as its ranks would stand there, by the
-    rule of runs and predictions, without one as on one node."""
+    """The algorithm of a case, its problem and options, and whether all is read in place: with a
+    machine as its ranks would stand there, without one as on one node."""
     if machine is None:
-        return *bound(case, ranks), True, nodes_sharing(case, [0] * ranks)
-    from launch.models.predict import placed_on, sharing_nodes
+        return *bound(case, ranks), True
+    from launch.models.predict import placed_on
 
     seen = find_machine(machine).for_transport(parse_transport(case.transport))
-    return *placed_on(case, seen, ranks), sharing_nodes(case, seen, ranks)
+    return placed_on(case, seen, ranks)
 
 
 @click.command("list")

@@ -7,7 +7,7 @@ from drbench.plan.loads import Loads, loads
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.trace import no_collection
-from launch.cases.case import Case, bound, nodes_sharing
+from launch.cases.case import Case, bound
 
 
 class Counted(NamedTuple):
@@ -49,8 +49,8 @@ def counted(case: Case, ranks: int) -> Counted:
     """
     get_algorithm(case.algorithm)  # a peer has no program to count
     algorithm, problem, options = bound(case, ranks)
-    settled, nodes = algorithm.settle(problem, False, **options), nodes_sharing(case, [0] * ranks)
-    traces = [algorithm.trace(problem, rank, nodes=nodes, **settled) for rank in range(ranks)]
+    settled = algorithm.settle(problem, False, **options)
+    traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
     memory = max(
         sum(problem.tile_bytes(trace.rank).values()) + pool_bytes(trace, case.ahead(settled))
         for trace in traces

@@ -24,7 +24,6 @@ from launch.cases.case import (
     bound,
     bound_on,
     case_keys,
-    collectives_by,
     settled_keys,
 )
 from launch.cases.peaks import arithmetic
@@ -261,8 +260,8 @@ def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
 
 class Programs(NamedTuple):
     """What a case is on a machine: the machine as it sees it, its problem, settled options and
-    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, whether
-    collectives may go through shared memory, and what simulates the traces."""
+    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, and what
+    simulates the traces."""
 
     machine: Machine
     problem: Problem
@@ -270,7 +269,6 @@ class Programs(NamedTuple):
     ahead: int | str
     folded: tuple
     traces: list
-    direct: bool
     simulator: Simulator
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
@@ -300,11 +298,10 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, settled = settled_on(case, machine, ranks)
     ahead = case.ahead(settled)
-    nodes = sharing_nodes(case, machine, ranks)
     by = by_times_of(machine, settled)
-    folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
+    folded, traces = traces_of(algorithm, problem, by, machine, everyone)
     simulator = Simulator(traces, machine, folded)
-    return Programs(machine, problem, settled, ahead, folded, traces, bool(nodes), simulator)
+    return Programs(machine, problem, settled, ahead, folded, traces, simulator)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -322,15 +319,10 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, settled, _, _, traces, direct, simulator = made
+    machine, problem, settled, _, _, traces, simulator = made
     ahead = case.ahead(settled)
     keys.update(problem.texts)
     keys.update(settled_keys(case, settled))
-    if direct:
-        keys["collectives"] = collectives_by(
-            any(trace.direct for trace in traces),
-            any(len(group) > 1 for trace in traces for group in trace.groups),
-        )
     plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
     pool_bytes = receive_bytes(problem, traces, machine, ahead)  # refused before it is simulated
     algorithm = get_algorithm(case.algorithm)
@@ -399,33 +391,7 @@ def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
     """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
     stand for them; ``machine`` is as the case sees it."""
     algorithm, problem, settled = settled_on(case, machine, ranks)
-    nodes = sharing_nodes(case, machine, ranks)
-    return traces_of(algorithm, problem, by_times_of(machine, settled), machine, nodes=nodes)[1]
-
-
-def sharing_nodes(case: Case, machine: Machine, ranks: int) -> list[int] | None:
-    """For each rank the first one whose memory it reads in place, if collectives of the case go
-    through shared memory on this machine; None if not (the rule of ``drbench run``).
-
-    Raises
-    ------
-    UnsupportedError
-        If that is asked for, and no rank of the model reads another's memory.
-    """
-    if case.collectives not in ("auto", "direct"):
-        return None
-    near = lambda one, two: one == two or machine.link(one, two).reads_in_place
-    nodes = [next(other for other in range(rank + 1) if near(other, rank)) for rank in range(ranks)]
-    if case.collectives == "auto":
-        return (
-            nodes if len(set(nodes)) == 1 and not case.transport.startswith("throttled") else None
-        )
-    if len(set(nodes)) == ranks > 1:
-        raise UnsupportedError(
-            "--collectives direct reads the memory of other ranks in place, and none is in reach "
-            f"on machine {machine.name}. Use --collectives mpi or auto."
-        )
-    return nodes
+    return traces_of(algorithm, problem, by_times_of(machine, settled), machine)[1]
 
 
 def traces_of(
@@ -434,13 +400,9 @@ def traces_of(
     settled: dict,
     machine: Machine,
     everyone: bool = False,
-    nodes: list[int] | None = None,
 ) -> tuple[tuple, list]:
     """The groups that one member can stand for on this machine, and the traces that are left to
-    simulate: all, the first row's, or one; ``nodes`` as of :func:`sharing_nodes`."""
-    if nodes is not None:
-        ranks = range(problem.nprocs)
-        return (), [algorithm.trace(problem, rank, nodes=nodes, **settled) for rank in ranks]
+    simulate: all, the first row's, or one."""
     if not everyone and even(problem):
         folded = algorithm.congruent(problem, **settled)
         first = algorithm.trace(problem, 0, **settled) if folded else None

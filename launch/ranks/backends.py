@@ -27,7 +27,7 @@ from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.measure.roof import DeviceWork, HostWork
 from drbench.program.problem import Problem
-from launch.cases.case import Case, nodes_sharing
+from launch.cases.case import Case
 from launch.host.memory import available_memory, windows_bytes
 from launch.host.units import format_bytes
 
@@ -67,8 +67,6 @@ class HostBackend:
         Columns of the record.
     work : HostWork
         For the roof.
-    nodes : list of int or None
-        For each rank its node, if collectives go through the memory that its ranks share.
     core_due : float or None
         The share of a core that a rank can have (:meth:`Topology.core_due`).
     """
@@ -87,7 +85,6 @@ class HostBackend:
         }
         self._yields = self.keys["oversubscribed"]
         self.core_due = topology.core_due(threads)
-        self.nodes = nodes_sharing(case, topology.node_of)
 
     def free_bytes(self) -> None:
         """Nothing lies on a device."""
@@ -129,8 +126,6 @@ class HostBackend:
 
 class DeviceBackend:
     """The device of a rank; attributes and methods as of :class:`HostBackend`."""
-
-    nodes = None
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology

@@ -67,7 +67,6 @@ from launch.cases.case import (
     bound_on,
     case_keys,
     check_case,
-    collectives_by,
     in_place_on,
     near_by,
     refuse_our_options,
@@ -246,9 +245,7 @@ def _run(
         other_pool = pool_bytes(baseline, 1) if baseline else 0
         attempts = [options, *algorithm.lighter(options)]
         for asked in attempts:
-            settled, trace, ahead, pool, plan_s = _planned(
-                case, topology, problem, asked, backend.nodes
-            )
+            settled, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
             keys.update(settled_keys(case, settled))
             inboxes = sum(
                 inbox_bytes(each, each.element_types(problem.itemsizes))
@@ -262,10 +259,8 @@ def _run(
                 if asked is attempts[-1]:
                     raise
         if case.backend == "numpy":
-            keys["collectives"] = collectives_by(
-                comm.allreduce(trace.direct, MPI.LOR),
-                comm.allreduce(any(len(group) > 1 for group in trace.groups), MPI.LOR),
-            )
+            grouped = any(len(group) > 1 for group in trace.groups)
+            keys["collectives"] = "mpi" if comm.allreduce(grouped, MPI.LOR) else None
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = found_transport(comm, matrices["C"])
@@ -308,12 +303,9 @@ def _run(
     return verdict
 
 
-def _planned(
-    case: Case, topology: Topology, problem: Problem, options: dict, nodes: list[int] | None
-) -> tuple:
+def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
     """What is settled of the options that are asked for, this rank's trace with them and its
-    look-ahead, the bytes of its pool, and the seconds that planning took (collective). ``nodes``
-    are those whose ranks share memory for collectives, if any do."""
+    look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
     comm, clock = topology.comm, Clock()
     algorithm = get_algorithm(case.algorithm)
     settled = algorithm.settle(problem, in_place_on(case, topology.nodes), **options)
@@ -328,7 +320,7 @@ def _planned(
         known |= of_schedule(case.model, settled, case.transport, case.dtype)
     start = clock.now()
     # a part that is too large to search may be one rank's alone
-    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, nodes=nodes, **known))
+    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **known))
     plan_s = clock.now() - start
     views = near_by(case, topology.node_of, comm.rank)
     return settled, trace, ahead, pool_bytes(trace, ahead, views), plan_s

@@ -11,7 +11,7 @@ from rich.text import Text
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, bound_on, in_place_on, near_by, nodes_sharing
+from launch.cases.case import Case, bound_on, in_place_on, near_by
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
 from launch.cases.sweep_file import Sweep
@@ -67,9 +67,9 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
         if case.algorithm not in PEERS:
             settled = taker.settle(problem, in_place_on(case, count), **options)
             settled |= of_schedule(case.model, settled, case.transport, case.dtype)
-            moves, nodes = False, nodes_sharing(case, node_of)
+            moves = False
             for rank in range(ranks):
-                trace = taker.trace(problem, rank, nodes=nodes, **settled)
+                trace = taker.trace(problem, rank, **settled)
                 moves = moves or any(traffic(trace).counters.values())
                 views = near_by(case, node_of, rank)
                 pools[rank] = pool_bytes(trace, case.ahead(settled), views)

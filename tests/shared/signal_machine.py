@@ -12,7 +12,6 @@ from oracles import Memory, assign, expected, operands, require
 
 from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.plan.signals import plan_inbox
-from drbench.program.direct import Gather, Sum
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
@@ -24,7 +23,6 @@ from drbench.program.steps import (
     Get,
     Join,
     Part,
-    Step,
     Zero,
 )
 
@@ -115,23 +113,8 @@ class SignalMachine:
         return where[at : at + rows * cols].reshape(rows, cols)
 
     def taken(self, rank, step):
-        inputs = step.inputs[: step.terms] if type(step) is Sum else step.inputs
-        takes = [value for value in inputs if value.shape is not None]
+        takes = [value for value in step.inputs if value.shape is not None]
         return [np.array(self.value(rank, value)) for value in takes]
-
-    def piece(self, piece):
-        """What a piece holds, packed."""
-        found = np.full(piece.shape, np.nan)
-        for block in piece.blocks() if piece.size else ():
-            rows, cols = (self.places(piece, axis, block) for axis in (0, 1))
-            found[np.ix_(rows, cols)] = self.memory.view(block)
-        return found
-
-    def places(self, piece, axis, block):
-        """Where rows (axis 0) or columns of a block lie in its piece."""
-        all_of = [x for low, high in (piece.rows, piece.cols)[axis] for x in range(low, high)]
-        low, high = ((block.row0, block.row1), (block.col0, block.col1))[axis]
-        return [all_of.index(x) for x in range(low, high)]
 
     # -- events
 
@@ -172,15 +155,6 @@ class SignalMachine:
         if isinstance(step, Get):
             if step.block.owner != rank:
                 self.value(rank, step)[...] = self.memory.view(step.block)
-        elif kind is Gather:
-            came = iter(before)
-            parts = [next(came) if isinstance(p, Step) else self.piece(p) for p in step.parts]
-            self.value(rank, step)[...] = np.concatenate(parts, step.axis)
-        elif kind is Sum:
-            whole = sum(before)
-            for block in step.writes():
-                rows, cols = (self.places(step.piece, axis, block) for axis in (0, 1))
-                assign(self.memory.view(block), whole[np.ix_(rows, cols)], beta)
         elif kind is Push:
             self.value(step.peer, self.other(rank, step))[...] = before[0]
         elif kind is Take:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from math import inf
 
 from drbench.common import PHASES
-from drbench.program.direct import Gather
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
@@ -286,8 +285,7 @@ class Tables:
         return self._transfer(step, kind, rank, step.peer, not step.sends, flags, value)
 
     def _one_sided(self, step: Step, rank: int, flags: int) -> int:
-        moved = step.moved(rank)
-        owner = step.block.owner if step.block is not None else moved[0][0] if moved else None
+        owner = step.block.owner
         if isinstance(step, Accumulate):
             flags |= ADDS
         if isinstance(step, Get) and step.onto is None:
@@ -296,9 +294,9 @@ class Tables:
                 flags |= AT_HAND
             if type(step) is Get:
                 flags |= HELD
-        if owner in (rank, None):
+        if owner == rank:
             return self._row(step, OWN, flags, self._cost(step, rank))
-        return self._transfer(step, MOVE, rank, owner, isinstance(step, (Get, Gather)), flags)
+        return self._transfer(step, MOVE, rank, owner, isinstance(step, Get), flags)
 
     def _transfer(
         self, step: Step, kind: int, rank: int, other: int, reads: bool, flags: int, value: int = -1

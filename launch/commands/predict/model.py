@@ -21,7 +21,6 @@ from ..options import (
     arbitration_option,
     arithmetic_option,
     case_of,
-    collectives_on_cores,
     command,
     csv_option,
     json_option,
@@ -60,7 +59,6 @@ _LOOK_S = 20.0
     "calibrated with, and says so if these are others.",
     says="the machine's",
 )
-@collectives_on_cores()
 @option(
     "--machine",
     metavar="NAME|FILE",
@@ -167,7 +165,6 @@ def simulate(
         ("--threads", values["threads"]),
         *((f"--{name}", values[name]) for name in ("a", "b", "c", "preset", "stationary")),
         ("--algorithm", values["algorithm"] != "universal"),
-        ("--collectives", values["collectives"]),
     ):
         if given:
             raise UsageError(

@@ -1,13 +1,11 @@
 """Who moves what collectives need: each backend takes its own, and says what it takes."""
 
 import pytest
+from made_up import made_up
 
 from drbench.errors import UnsupportedError, UsageError
+from drbench.measure.record import Record
 from launch.cases.case import COLLECTIVES, Case, check_case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
-
-LS = {"algorithm": "collective", "options": {"dataflow": "LS", "mesh": "1x2"}}
 
 
 @pytest.mark.parametrize("backend", COLLECTIVES)
@@ -28,22 +26,17 @@ def test_a_backend_takes_its_own_and_refuses_the_others_in_one_line(backend):
 
 def test_auto_on_devices_is_the_case_without_it():
     assert Case(8, 8, 8, backend="cupy", collectives="auto") == Case(8, 8, 8, backend="cupy")
-    assert Case(8, 8, 8, collectives="auto") != Case(8, 8, 8)
 
 
-def test_direct_is_refused_on_a_model_whose_ranks_reach_nobody():
-    found = predict(Case(64, 64, 64, **LS, collectives="direct"), find_machine("pvc12"), 2)
-    assert found.status == "unsupported"
-    assert "Use --collectives mpi or auto." in found.reason
-    auto, plain = (
-        predict(Case(64, 64, 64, **LS, collectives=who), find_machine("pvc12"), 2)
-        for who in ("auto", None)
-    )
-    assert auto.median_s == plain.median_s
+@pytest.mark.parametrize("kind", ["direct", "auto", "staged"])
+def test_cores_have_the_collectives_of_mpi_alone_and_say_so(drbench, kind):
+    words = ["-p", 2, "-m", 8, "-n", 8, "-k", 8, "--algorithm", "summa", "--collectives", kind]
+    refused = drbench("run", *words).refusal(2)
+    assert kind in refused and "mpi" in refused
 
 
-def test_the_record_of_a_prediction_says_who_moved_what():
-    case = Case(64, 64, 64, **LS, collectives="direct", transport="throttled:1,10")
-    found = predict(case, find_machine("pvc12"), 2)
-    assert (found.status, found.collectives, found.collective_bytes) == ("ok", "direct", 0)
-    assert found.direct_bytes == 64 * 64 * 4
+def test_records_of_collectives_through_shared_memory_are_read():
+    """They are no more, and what they reached is on record."""
+    for kind in ("direct", "direct+mpi"):
+        row = made_up(collectives=kind).to_row()
+        assert Record.from_row(row).collectives == kind

@@ -311,22 +311,6 @@ def test_what_is_assembled_from_near_tiles_was_copied_in_a_run_and_in_its_predic
         assert ran[name] == getattr(told, name), name
 
 
-@pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
-def test_what_is_gathered_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(
-    drbench, mpich, dataflow
-):
-    """Collectives through shared memory: long pieces are read in place, others are copied."""
-    words = ["--algorithm", "collective", "--dataflow", dataflow, "--mesh", "2x2"]
-    ran = drbench("run", "-p", 4, *QUICK, *words, "--collectives", "direct", "--json").json()
-    options = {"dataflow": dataflow, "mesh": "2x2"}
-    case = Case(30, 40, 50, algorithm="collective", options=options, collectives="direct")
-    told = predict(case, find_machine("lumic"), 4)
-    assert ran["collectives"] == told.collectives == "direct"
-    assert (ran["get_bytes"] > 0) == (dataflow != "OS") and ran["direct_bytes"] > 0
-    for name in ("get_bytes", "direct_bytes", "put_bytes", "collective_bytes"):
-        assert ran[name] == getattr(told, name), name
-
-
 def test_a_roof_comes_with_the_ratio_and_its_interval(ended):
     record = ended(2, "roof").json()
     ends = [f"percent_of_roof{end}" for end in ("_min", "_low", "", "_high", "_max")]

@@ -3,7 +3,7 @@ many elements of C were wrong in each.
 
 ``signals.py CASES.json [--mutant NAME] [--delays SEED]``; with a mutant rank 0 begins each run
 late. A case has ``algorithm``, ``shape``, ``options`` and, if need be, ``texts`` (partitions),
-``direct`` (collectives through shared memory), ``prefetch`` (if not all), ``throttle`` (bytes a
+``prefetch`` (if not all), ``throttle`` (bytes a
 second, seconds), ``late_s`` for rank 0, and ``flops_per_s``, which products take their time by.
 
 ``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
@@ -132,8 +132,7 @@ def run(case, topology, late_s):
         algorithm = get_algorithm(case["algorithm"])
         problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
         settled = algorithm.settle(problem, **case["options"])
-        nodes = topology.node_of if case.get("direct") else None
-        found = algorithm.trace(problem, comm.rank, nodes=nodes, **settled)
+        found = algorithm.trace(problem, comm.rank, **settled)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None
     late_s = case.get("late_s", late_s)
     blas = SlowBlas(case["flops_per_s"]) if "flops_per_s" in case else None
