@@ -84,6 +84,8 @@ _FINER = 0.95
 _TRUST = 1
 #: Where so few programs were judged, one more takes as long again if it seems so many times better.
 _FEW, _WORTH = 4, 1.5
+#: Other communication tiles are judged at once of what takes less than so many times the best.
+_NEAR = 1.2
 #: Looks at candidates of a family before the first of them is judged, whatever others may be.
 _LOOKED = 24
 #: Shares of the effort after which no more candidates are traced ahead, simulated, refined, and
@@ -829,15 +831,19 @@ class _Search:
         return time
 
     def _judge_variants(self, family: _Family, program: "_Program", time: float) -> None:
-        """Learn from the first variant of a program; judge the one that looks ahead without end at
-        once, since its programs are there, and keep the others."""
+        """Learn from the first variant of a program; judge at once the one that looks ahead without
+        end, since its programs are there, and other communication tiles of what is near the best;
+        keep the others."""
         refused = id(program) in self.ranking.refused
         if refused and not self.ranking.refused[id(program)]:
             return family.learn(program.estimate, inf)
         others, known = variants(program.case, self.ruler.device)[1:], self.ruler.timed or refused
-        for case in [each for each in others if each.prefetch == "all" and not refused]:
-            others.remove(case)
-            time = min(time, self._judge(program, case))
+        best = self.ranking.places[0].key[0] if self.ruler.timed and self.ranking.places else inf
+        for case in [] if refused else list(others):
+            near = time < _NEAR * best and case.prefetch is None
+            if (case.prefetch == "all" or near) and not self._spent(_SIMULATED):
+                others.remove(case)
+                time = min(time, self._judge(program, case))
         worst = self.ranking.worst[0] if self.ruler.timed and self.ranking.worst else inf
         family.learn(program.estimate, min(time, inf if refused else worst))
         likely = _FINER * (time if time < inf else family.scale * program.estimate)
