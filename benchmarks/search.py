@@ -11,7 +11,8 @@ that are joined by InfiniBand of 50 GB/s a GPU and direction.
 of: random candidates of the universal algorithm, and every other family over a dense grid of its
 options, with each look-ahead and communication tile. An alternative whose lower bound is above the
 first place cannot beat it and is not simulated. The regret is the time of the first place over that
-of the best alternative, less one, where that is faster.
+of the best alternative, less one, where that is faster. ``--csv`` adds to a file: a row a machine,
+mesh and shape.
 """
 
 # ruff: noqa: E402
@@ -159,20 +160,18 @@ def regrets(args) -> None:
                     "judged": found.judged,
                     "first": f"{first.case.algorithm} {first.case.a} {first.case.b} "
                     f"{first.case.c} {first.case.options}",
-                    "first_s": told_s,
-                    "best_s": best_s,
-                    "regret": told_s / best_s - 1,
-                    "gap": found.gap,
+                    "first_s": f"{told_s:.7g}",
+                    "best_s": f"{best_s:.7g}",
+                    "regret": round(told_s / best_s - 1, 4),
+                    "gap": round(found.gap, 4),
+                    "tried": len(tried),
                     "better": best
                     and f"{best.algorithm} {best.a} {best.b} {best.c} "
                     f"{best.options} {best.prefetch}",
                 }
                 rows.append(row)
                 if args.csv:
-                    with open(args.csv, "w", newline="") as file:
-                        writer = csv.DictWriter(file, row)
-                        writer.writeheader()
-                        writer.writerows(rows)
+                    write(Path(args.csv), row)
                 print(
                     f"{machine_name} {mesh:5} {shape:18} {cpu_s:5.1f} s of CPU  "
                     f"{1e3 * told_s:9.4f} ms  regret {100 * row['regret']:5.1f} %  told: at most "
@@ -187,6 +186,20 @@ def regrets(args) -> None:
         f"the told gap covers {covered} of {len(rows)}; at most "
         f"{max(row['cpu_s'] for row in rows)} s of CPU"
     )
+
+
+def write(path: Path, row: dict) -> None:
+    """Put a row into a file of rows, in place of that of the same machine, mesh and shape."""
+    key = "machine", "mesh", "shape"
+    found = {}
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            found = {tuple(each[name] for name in key): each for each in csv.DictReader(file)}
+    found[tuple(row[name] for name in key)] = row
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, row, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found[each] for each in sorted(found))
 
 
 def main() -> None:

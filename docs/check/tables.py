@@ -1107,6 +1107,26 @@ def sensitivity() -> str:
 
 
 @block
+def search_regret() -> str:
+    """How far the first place of ``tune`` is behind the best alternative, by ranks."""
+    lines = []
+    for (machine, mesh), each in rows("simulated/readings/regret.csv").groupby(["machine", "mesh"]):
+        nodes, node = map(int, mesh.split("x"))
+        most = lambda name: f"{100 * each[name].max():.1f} %"
+        told = (
+            f"{100 * (each.gap[each.regret > 0.02]).min():.0f} %"
+            if each.regret.max() > 0.02
+            else ""
+        )
+        sizes = len(each), int(each.tried.sum())
+        within = int((each.regret <= 0.02).sum())
+        line = nodes * node, machine, mesh, *sizes, within, most("regret"), told
+        lines.append((*line, f"{each.cpu_s.max():.1f}"))
+    heads = "ranks, machine, nodes x GPUs, problems, alternatives, at most 2 % off, furthest off"
+    return table([*heads.split(", "), "told there", "most s of CPU"], sorted(lines))
+
+
+@block
 def extremes() -> str:
     """Which claims change when constants are entirely other ones."""
     from launch.studies.extremes import Row, told

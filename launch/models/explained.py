@@ -108,7 +108,7 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         model = machine or replace(BALANCE, links=())
         ahead = case.ahead(settled)
         simulator = Simulator(traces, model)
-        programs = Programs(model, problem, settled, ahead, (), traces, False, simulator)
+        programs = Programs(model, problem, settled, ahead, (), traces, simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}
