@@ -1,19 +1,21 @@
 """Choosing among candidates within a memory budget: by a machine model's times, or without one by
 bytes and balance.
 
-Candidates are of families: the universal algorithm with Stationary A, B and C, the grids of preset
-optimal, and each other algorithm. Each candidate has a lower bound and an estimate: all triples of
-layouts at once (:mod:`.sieve`), others from the trace of one rank. What is promising by that is
-estimated anew: from one rank simulated alone, its groups standing for all ranks, or where it would
-wait for signals of others from the traces of all. The best estimate of every family is simulated
-before any family gets a second; then the best estimate of all is next, those of a family being
-scaled by what its simulated programs took over theirs. A program that was simulated brings in its
-variants: other look-aheads, and other communication tiles.
+Candidates are of families, each of which learns how far its own estimates are off: the universal
+algorithm with Stationary A, B and C, apart where tiles are aligned or sums are pushed; the grids of
+preset optimal; each overlap program with each variant; each other algorithm. Each candidate has a
+lower bound and an estimate: all triples of layouts at once (:mod:`.sieve`), others from the trace
+of one rank. What is promising by that is estimated anew from one rank simulated alone, its groups
+standing for all ranks, but where it would wait for signals of others. The best estimate of every
+family is simulated before any family gets a second, families with few steps first; then the best
+estimate of all is next, those of a family being scaled by what its simulated programs took over
+theirs. A program that was simulated brings in its variants: other look-aheads, and other
+communication tiles.
 
 The search ends when no bound left is below the worst of the best so far, so that what is left out
 cannot be among them; or when the ``effort``, seconds of CPU, is spent: then it is said by how much
-what is left could be better at most. Equal layouts, and options that come to the same program, are
-one candidate.
+what is left could be better at most. A program that would take longer than what is left of the
+effort is passed over. Equal layouts, and options that come to the same program, are one candidate.
 """
 
 from collections.abc import Callable
