@@ -88,6 +88,10 @@ _TRUST = 1
 _FEW, _WORTH = 4, 1.5
 #: Other communication tiles are judged at once of what takes less than so many times the best.
 _NEAR = 1.2
+#: Steps of a program that is not traced yet, for the order in which families begin.
+_UNTRACED = 10_000
+#: So many times what judging it takes does the interval of a program, about.
+_VARIED = 3
 #: Looks at candidates of a family before the first of them is judged, whatever others may be.
 _LOOKED = 24
 #: Shares of the effort after which no more candidates are traced ahead, simulated, refined, and
@@ -448,7 +452,8 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
             "universal to --only."
         )
     with no_collection():
-        found.ranking = ranking.ranking(lambda: search._spent(_TOLD))
+        late = lambda program: search._spent(_TOLD, _VARIED * search._needed_s(program))
+        found.ranking = ranking.ranking(late)
     return found
 
 
@@ -622,9 +627,11 @@ class _Family:
 
     @property
     def steps(self) -> float:
-        """Those of its most promising program; inf if that is not traced yet."""
-        program = self.open[0][-1] if self.open and self._open <= self._lead else None
-        return program.steps if isinstance(program, _Program) else inf
+        """Those of its most promising program; inf of a triple that is not traced yet."""
+        if not self.open or self._open > self._lead:
+            return inf
+        program = self.open[0][-1]
+        return program.steps if isinstance(program, _Program) else _UNTRACED
 
     @property
     def _open(self) -> float:
@@ -810,7 +817,7 @@ class _Search:
             likely = max(program.estimate, self.ruler.alone_s(program.case) + extra_s)
             if "signals" in program.case.options:  # only now its tiles are cut
                 took_s = Clock.cpu() - start
-                program.cost_s = max(program.cost_s, 2 * took_s * self.request.ranks)
+                program.cost_s = max(program.cost_s, took_s * self.request.ranks)
             more, program.estimate = likely > program.estimate, likely
             if more and again:  # another may be more promising now
                 heappush(family.open, (likely, program.tiles, program.number, program))
@@ -1106,13 +1113,13 @@ class _Ranking:
                 program.times = 1  # others are not refined
                 self._sort()
 
-    def ranking(self, spent: Callable[[], bool]) -> list[Place]:
-        """The places that were asked for; intervals of the first, and of others while there is
-        time."""
+    def ranking(self, late: Callable[[_Program], bool]) -> list[Place]:
+        """The places that were asked for; intervals of the first, and of others while it is not
+        too late for them."""
         places = []
         for each in self.places[: self.request.top]:
             program, judged, record = each.program, each.program.best, each.program.best.record
-            if record is not None and not (places and spent()):
+            if record is not None and not (places and late(program)):
                 record = self.ruler.told(program.ran, record)
             loads_ = None if judged.record else judged.more
             if id(program) not in self.bounds:  # it moved up, since others came to the same
