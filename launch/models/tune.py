@@ -102,7 +102,7 @@ _TRACED, _SIMULATED, _REFINED, _TOLD = 0.25, 0.65, 0.8, 0.85
 _FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
 #: Seconds of CPU that a step of a program takes to trace and to simulate, before any was; so many
 #: members of its group count as another step.
-_STEP_S, _MEMBERS = 2e-5, 5
+_STEP_S, _MEMBERS = 3e-5, 5
 #: Programs with more steps, of all ranks, are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 
