@@ -1123,7 +1123,7 @@ def search_regret() -> str:
         line = nodes * node, machine, mesh, *sizes, within, most("regret"), told
         lines.append((*line, f"{each.cpu_s.max():.1f}"))
     heads = "ranks, machine, nodes x GPUs, problems, alternatives, at most 2 % off, furthest off"
-    return table([*heads.split(", "), "told there", "most s of CPU"], sorted(lines))
+    return table([*heads.split(", "), "gap reported there", "most s of CPU"], sorted(lines))
 
 
 @block
