@@ -240,15 +240,16 @@ def _never(problem: Problem, **settled) -> int:
 
 def goes_by_model(settled: dict) -> bool:
     """Whether a program of ours decides by what a machine takes for its steps: a schedule by cost,
-    the order of what comes with signals, what is assembled.
+    the order of pushed partial sums, what is packed.
 
     Examples
     --------
-    >>> goes_by_model({"schedule": "cost"}), goes_by_model({"signals": "always"}), goes_by_model({})
+    >>> goes_by_model({"schedule": "cost"}), goes_by_model({"sums": "push"}), goes_by_model({})
     (True, True, False)
     """
-    by_cost = settled.get("schedule") in ("cost", "exhaustive")
-    return by_cost or any(settled.get(x, "never") != "never" for x in ("signals", "assemble"))
+    by_cost = settled.get("schedule", "").startswith(("cost", "exhaustive"))
+    pushes = settled.get("sums", "accumulate") != "accumulate"
+    return by_cost or pushes or settled.get("pack", "never") != "never"
 
 
 _REGISTRY: dict[str, Algorithm] = {}
@@ -315,19 +316,14 @@ class Algorithm:
         Examples
         --------
         >>> universal = get_algorithm("universal")
-        >>> universal.lighter({"signals": "auto", "assemble": "always"})
-        [{'signals': 'never', 'assemble': 'always'}]
-        >>> universal.lighter({"stationary": "B"}), universal.lighter({"assemble": "never"})
-        ([{'stationary': 'B', 'assemble': 'never'}], [])
+        >>> universal.lighter({}), universal.lighter({"pack": "always", "sums": "push"})
+        ([{'sums': 'accumulate', 'pack': 'never'}], [])
         """
+        least = {"sums": "accumulate", "pack": "never"}
         open_ = {
-            name: least
-            for name, default, least in (
-                ("signals", "never", "never"),
-                ("assemble", "auto", "never"),
-                ("widen", 1, 1),
-            )
-            if name in self.options and options.get(name, default) == "auto"
+            name: value
+            for name, value in least.items()
+            if name in self.options and options.get(name, "auto") == "auto"
         }
         return [options | open_] if open_ else []
 
@@ -342,7 +338,7 @@ class Algorithm:
         Examples
         --------
         >>> universal = get_algorithm("universal")
-        >>> universal.prefetch(), universal.prefetch(signals="always")
+        >>> universal.prefetch(), universal.prefetch(sums="push")
         (1, 'all')
         """
         return "all" if self.signalling(**options) else 1

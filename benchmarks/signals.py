@@ -234,8 +234,8 @@ def throttled(kind: str, *how) -> list[dict]:
 
 def sums(layout: str, *how) -> list[dict]:
     """Of the universal algorithm where sums move: accumulated, and pushed with signals."""
-    plain = {"stationary": "B", "signals": "never"}
-    pushed = plain | {"signals": "always", "tile": how[1]}
+    plain = {"stationary": "B", "sums": "accumulate"}
+    pushed = plain | {"sums": "push", "tile": how[1]}
     name = f"universal, {layout}"
     contenders = [
         Contender("universal", plain, label=f"{name}, accumulated"),
@@ -360,10 +360,8 @@ def against_roof(kind: str, tiles: list[int], *how) -> list[dict]:
     """Programs on the transport that MPI gives, against local products and against the universal
     algorithm."""
     if kind == "sums":
-        plain = {"stationary": "B", "signals": "never"}
-        pushed = [
-            plain | {"signals": "always"} | ({"tile": tile} if tile else {}) for tile in tiles
-        ]
+        plain = {"stationary": "B", "sums": "accumulate"}
+        pushed = [plain | {"sums": "push"} | ({"tile": tile} if tile else {}) for tile in tiles]
         return [
             row
             for name in SUMS

@@ -9,7 +9,6 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
@@ -70,42 +69,6 @@ def _unread(handle: int) -> int:
         return struct.unpack("i", fcntl.ioctl(handle, termios.FIONREAD, b"    "))[0]
     except OSError:  # it was closed, or cannot tell
         return 0
-
-
-#: Words of UCX_TLS for what is no network, and for sockets.
-_ON_A_HOST = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
-_SOCKETS = {"tcp", "self"}
-
-
-def by_sockets(environ: Mapping[str, str], hosts: int, adapters: bool) -> bool:
-    """Whether messages between nodes go through sockets, which the cores of both ends fill and
-    empty, as far as it can be known before a message is sent: from what UCX or libfabric are told,
-    and otherwise from whether a host has adapters for remote direct memory access.
-
-    Parameters
-    ----------
-    environ : mapping
-        Of the process.
-    hosts : int
-        On how many the nodes are: virtual nodes are on one, containers on several.
-    adapters : bool
-        This host has some.
-
-    Examples
-    --------
-    >>> [by_sockets({"UCX_TLS": told}, 1, False) for told in ("tcp,self", "tcp,cma", "^ib")]
-    [True, False, False]
-    >>> [by_sockets({"UCX_TLS": told}, 2, True) for told in ("tcp,sm,self", "rc,sm", "all")]
-    [True, False, False]
-    >>> by_sockets({}, 1, False), by_sockets({}, 2, False), by_sockets({}, 2, True)
-    (False, True, False)
-    """
-    told = {word.strip() for word in environ.get("UCX_TLS", "").split(",")} - {""}
-    if environ.get("FI_PROVIDER", "").split(";")[0] in ("tcp", "sockets"):
-        return True
-    if told and not any(word.startswith("^") or word == "all" for word in told):
-        return told <= (_SOCKETS if hosts == 1 else _SOCKETS | _ON_A_HOST)
-    return hosts > 1 and not adapters
 
 
 class Clock:

@@ -24,10 +24,10 @@ STEPS = {
 #: Who tells steps apart by their type: those who carry them out, for real or by the model, and
 #: those who order or rewrite them. Everybody else asks the step.
 TELL_STEPS_APART = {
-    "algorithms/universal/graph.py",
-    "algorithms/universal/lowering.py",
-    "algorithms/universal/op_costs.py",
-    "algorithms/universal/search.py",
+    "algorithms/lowering/graph.py",
+    "algorithms/lowering/lowering.py",
+    "algorithms/lowering/op_costs.py",
+    "algorithms/lowering/search.py",
     "chains/estimate.py",
     "chains/joints.py",
     "drbench/device/executor.py",

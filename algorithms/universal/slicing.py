@@ -20,15 +20,17 @@ product whose three blocks lie in one tile each.
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from drbench.errors import UsageError
 from drbench.program.problem import AXES, Operand, Problem
-from drbench.program.steps import Block, Part, Step
+from drbench.program.steps import Block, Kernel, Part, Step
 from partitions import (
     Axis,
     Grid,
+    LayoutError,
     Partition,
     Places,
     ceil_div,
@@ -37,25 +39,108 @@ from partitions import (
     part,
     work_on,
 )
-from partitions.intervals import between
-
-#: In what order the free ranges of a stationary tile are worked off: rotated by its place; or so,
-#: but beginning with that which the fewest elements of A and B are fetched for.
-ORDERS = ("offset", "cheapest")
+from partitions.intervals import Range, between, union
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
 
 
 class Product(NamedTuple):
-    """One local product c += a·b of blocks. ``first`` and ``last`` mark the ends of a run of
-    products with the same c."""
+    """One local GEMM c += a·b of a rank.
 
-    a: Block
-    b: Block
-    c: Block
-    first: bool
-    last: bool
+    Attributes
+    ----------
+    a, b, c : Block
+        Of A, B and C. Where a rank multiplies several blocks at once, what holds them
+        (:class:`~algorithms.universal.packing.Packed`, or a tuple of blocks side by side).
+    last : bool
+        No later GEMM of the rank adds to this partial sum: it is complete.
+    kernel : Kernel, optional
+        The launch that the GEMM is a part of.
+    """
+
+    a: Any
+    b: Any
+    c: Any
+    last: bool = True
+    kernel: Kernel | None = None
+
+
+#: In place of a GEMM: from here on other ranks may accumulate into this rank's tiles of C.
+FENCE = Product(None, None, None, False)
+
+
+class Share:
+    """What one rank multiplies: a part of the iteration space m x n x k.
+
+    Parameters
+    ----------
+    problem : Problem
+    rank : int
+    stationary : str
+        ``"A"``, ``"B"`` or ``"C"``.
+    work : Operand, optional
+        A layout of the stationary matrix that says which rank multiplies what, where that is not
+        the layout it is stored in (:func:`work_of`).
+
+    Attributes
+    ----------
+    stored, x, y : Operand
+        The stationary matrix, X and Y of the table above.
+    p, q, free : str
+        The axes of the table above.
+    layout : Partition
+        Whose tiles the rank multiplies: of ``work``, or of the stationary matrix.
+    part : range
+        The elements of the free axis that are this rank's: with a replicated layout each replica
+        has its part.
+    """
+
+    def __init__(self, problem: Problem, rank: int, stationary: str, work: Operand | None = None):
+        self.problem, self.rank, self.stationary, self.work = problem, rank, stationary, work
+        self.stored = problem.operand(stationary)
+        self.x, self.y = map(problem.operand, _FACTORS[stationary])
+        (self.p, self.q), self.free = AXES[stationary], free_axis(stationary)
+        self.layout = (work or self.stored).partition
+        replica, replicas = self.layout.replica_of(rank), self.layout.replicas
+        self.part = part(problem.extent(self.free), replica, replicas)
+        self.tiles = self.layout.tiles_of(rank)
+
+    @property
+    def offset(self) -> int:
+        """The iteration offset of the rank's first tile (paper, §4.2)."""
+        return sum(self.tiles[0])
+
+    @cached_property
+    def ranges(self) -> dict[str, list[Range]]:
+        """The ranges of m, n and k, rising, neighbours joined; all empty if there is no work.
+
+        Examples
+        --------
+        >>> Share(Problem(8, 8, 8, 2, "row", "tiles:8x2@1x2", "row"), 0, "B").ranges
+        {'k': [(0, 8)], 'n': [(0, 2), (4, 6)], 'm': [(0, 8)]}
+        """
+        if not self.tiles or self.part.start >= self.part.stop:
+            return {axis: [] for axis in "kmn"}
+        (top, left), bounds = self.tiles[0], self.layout.tile_bounds
+        rows = [bounds((i, left))[0] for i in dict.fromkeys(i for i, _ in self.tiles)]
+        cols = [bounds((top, j))[1] for j in dict.fromkeys(j for _, j in self.tiles)]
+        return {
+            self.p: union(rows),
+            self.q: union(cols),
+            self.free: [(self.part.start, self.part.stop)],
+        }
+
+    def cut(self, axis: str, *operands: Operand) -> list[Range]:
+        """The ranges of an axis between the tile boundaries of these operands, by default of
+        all."""
+        work = (self.work,) if self.work else ()
+        having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
+        found: list[Range] = []
+        for start, stop in self.ranges[axis]:
+            cuts = {cut for each in having for cut in each.cuts(axis, start, stop)}
+            found += between(sorted(cuts | {start, stop}))
+        return found
 
 
 def largest_matrix(m: int, n: int, k: int) -> str:
@@ -126,7 +211,7 @@ def _same_places(one: Partition, other: Partition, along: int) -> bool:
 def cuts_rows(problem: Problem, stationary: str) -> bool:
     """Whether cutting the free axis cuts rows, as they are stored, of tiles that other ranks hold.
 
-    What is left of them does not lie side by side, and is packed by some rank's core.
+    What is left of them does not lie side by side, and some rank's core packs it.
 
     Examples
     --------
@@ -136,20 +221,20 @@ def cuts_rows(problem: Problem, stationary: str) -> bool:
     >>> cuts_rows(Problem(8, 8, 8, 4, "column", "column", "column"), "C")
     True
     """
-    still, *factors, (p, q, free) = roles(problem, stationary)
-    for operand, beside in zip(factors, (p, q)):
-        if operand.axes[not operand.transposed] != free:
+    share = Share(problem, 0, stationary)
+    for operand, axis in ((share.x, share.p), (share.y, share.q)):
+        if operand.axes[not operand.transposed] != share.free:
             continue
-        along, other = operand.axes.index(beside), still.axes.index(beside)
-        alike = along == other and _at_home(still.partition, operand.partition, along)
-        if not alike:
+        along, other = operand.axes.index(axis), share.stored.axes.index(axis)
+        local = along == other and _at_home(share.stored.partition, operand.partition, along)
+        if not local:
             return True
     return False
 
 
 def keeps_rows(problem: Problem, stationary: str) -> bool:
     """Whether what moves of A and B has rows, as they are stored, that no tile boundary cuts: then
-    pieces of them lie side by side, also where they are assembled.
+    blocks of them lie side by side, also where they are packed.
 
     Examples
     --------
@@ -159,30 +244,6 @@ def keeps_rows(problem: Problem, stationary: str) -> bool:
     return all(
         (each.stored.cols.parts == 1) or each.name == stationary for each in (problem.a, problem.b)
     )
-
-
-def widened(problem: Problem, rank: int, block: Block, most: int) -> Block:
-    """What a rank fetches for a block: the whole rows of its tile, as it is stored, where those are
-    at most so many times as large, rounded down, and a message brings them; else the block.
-
-    Between nodes MPI moves what lies side by side without the core at the other end; rows that lie
-    apart that core packs, once it looks at MPI, and this rank unpacks them.
-
-    Examples
-    --------
-    >>> problem = Problem(8, 8, 8, 2, a="row")
-    >>> block = problem.a.block((4, 8), (0, 4))
-    >>> [widened(problem, 0, block, most) for most in (1, 2)]
-    [A[4:8, 0:4]@1, A[4:8, 0:8]@1]
-    >>> widened(problem.on_nodes([0, 0]), 0, block, 2)
-    A[4:8, 0:4]@1
-    """
-    if most < 2 or block.stored_shape[0] < 2 or problem.is_near(rank, block.owner):
-        return block
-    operand = problem.operand(block.matrix)
-    tile = operand.tile_block(block.tile, block.replica)
-    wide = rows_of(operand, block, tile)
-    return wide if block.size < wide.size < (most + 1) * block.size else block
 
 
 def rows_of(operand: Operand, block: Block, tile: Block) -> Block:
@@ -196,7 +257,7 @@ def rows_of(operand: Operand, block: Block, tile: Block) -> Block:
 
 
 def cut_out(token: Step, whole: Block, block: Block) -> Generator[Step, Step, Step]:
-    """The part of the copy of a block that a smaller one is."""
+    """The token of a block inside the copy of a larger one."""
     for axis, start, stop, first in (
         (0, block.row0, block.row1, whole.row0),
         (1, block.col0, block.col1, whole.col0),
@@ -244,47 +305,72 @@ def grid_of(problem: Problem) -> Grid | None:
     return parse_grid(text.removeprefix("grid:"))
 
 
-def on_grid(problem: Problem, stationary: str, grid: Grid) -> Operand:
-    """Who does which products on a grid, as a layout of the stationary matrix: its tiles are the
-    blocks of the grid, with a replica for each part of the axis that it lacks.
+def work_of(problem: Problem, stationary: str, work: str) -> Operand | None:
+    """Which rank multiplies what, as a layout of the stationary matrix; None if each rank
+    multiplies the tiles of the stationary matrix that it owns.
+
+    Parameters
+    ----------
+    problem : Problem
+    stationary : str
+    work : str
+        ``"own"``: the owners of its tiles; ``"level"``: every rank as much as the others
+        (:func:`level_work`); ``"PMxPNxPK"``: rank (i, j, l) of a grid over m, n and k block
+        (i, j, l), so that there is a replica for each part of the axis that the matrix lacks.
+
+    Raises
+    ------
+    UsageError
+        If ``work`` is none of these, or the grid has more than the problem's ranks.
 
     Examples
     --------
-    >>> on_grid(Problem(8, 8, 8, 4), "A", Grid(1, 2, 2)).partition.replicas
+    >>> work_of(Problem(8, 8, 8, 4), "A", "1x2x2").partition.replicas
     2
     """
-    shape = problem.operand(stationary).partition.shape
-    return Operand(stationary, work_on(grid, stationary, shape, problem.nprocs))
+    stored = problem.operand(stationary).partition
+    if work == "own":
+        return None
+    if work == "level":
+        layout = level_work(stored)
+        return Operand(stationary, layout) if layout else None
+    try:
+        grid = parse_grid(work)
+    except LayoutError as error:
+        raise UsageError(f"work must be own, level, auto or a grid: {error}.") from None
+    if grid.size > problem.nprocs:
+        raise UsageError(
+            f"work {work} needs {grid.size} ranks, got {problem.nprocs}. Use a smaller grid."
+        )
+    return Operand(stationary, work_on(grid, stationary, stored.shape, problem.nprocs))
 
 
-def levelled(stored: Partition) -> Partition | None:
-    """Who does which products once ranks that hold more of the stationary matrix than others leave
-    them some, as a layout of it: every coordinate has the same share of rows and of columns, and
-    the least changes hands. None if the matrix is dealt so.
+def level_work(stored: Partition) -> Partition | None:
+    """The layout of a matrix in which every coordinate has the same share of its rows and of its
+    columns, and as little as possible changes its owner; None if it is laid out so already.
 
     Examples
     --------
-    >>> found = levelled(Problem(8, 8, 8, 2, b="tiles:8x3@1x2").b.partition)
+    >>> found = level_work(Problem(8, 8, 8, 2, b="tiles:8x3@1x2").b.partition)
     >>> [found.tiles_of(rank) for rank in range(2)]
     [[(0, 0), (0, 2)], [(0, 1), (0, 3)]]
     """
     # by axes: coordinates without a tile may get one, though to equal partitions they do not matter
-    return _levelled(*_axes(stored), stored.places, stored.text)
+    return _level(*_axes(stored), stored.places, stored.text)
 
 
 @lru_cache(maxsize=64)
-def _levelled(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | None:
-    sides, stand = [], []
-    for axis, ranks in ((rows, places.rows), (cols, places.cols)):
+def _level(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | None:
+    axes, ranks = [], []
+    for axis, at in ((rows, places.rows), (cols, places.cols)):
         if max(map(axis.length, range(axis.parts))) > ceil_div(axis.extent, axis.parts):
             axis, numbers = levelled_axis(axis)
-            ranks = [ranks[x] for x in numbers]
-        sides.append(axis)
-        stand.append(ranks)
-    if sides == [rows, cols]:
+            at = [at[x] for x in numbers]
+        axes.append(axis)
+        ranks.append(at)
+    if axes == [rows, cols]:
         return None
-    moved = replace(places, rows=stand[0], cols=stand[1])
-    return Partition.of(*sides, moved, f"{text} levelled")
+    return Partition.of(*axes, replace(places, rows=ranks[0], cols=ranks[1]), f"{text} levelled")
 
 
 def slices(
@@ -293,9 +379,8 @@ def slices(
     stationary: str,
     chunk: int | None = None,
     work: Operand | None = None,
-    order: str = "offset",
 ) -> Iterator[list[Product]]:
-    """The products of one rank, in groups that share a range of the free axis.
+    """The local GEMMs of one rank, in rounds that share a range of the free axis.
 
     Parameters
     ----------
@@ -304,21 +389,18 @@ def slices(
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
     chunk : int, optional
-        Longest free range of one product, in elements; None leaves ranges as long as the tiles
-        allow. Ranges without transfers are left whole where cutting them would only cost: those of
-        m and n always, those of k if nothing is transferred for the tile.
+        Longest free range of one GEMM, in elements; None leaves ranges as long as the tiles allow.
+        Ranges without transfers are left whole where cutting them would only cost: those of m and n
+        always, those of k if nothing is transferred for the tile.
     work : Operand, optional
-        A layout of the stationary matrix that says who multiplies what, where it is not the one it
-        is stored in (:func:`on_grid`, :func:`levelled`): its blocks are then fetched too, or
-        accumulated.
-    order : str
-        One of :data:`ORDERS`.
+        A layout of the stationary matrix that says which rank multiplies what, where it is not the
+        one it is stored in (:func:`work_of`): its blocks are then fetched too, or accumulated.
 
     Yields
     ------
     list of Product
-        For Stationary C a group is one range of k, and a run goes through all of a tile's groups;
-        for A and B the products of a group that add to the same block of C follow each other, so
+        For Stationary C a round is one range of k, and a partial sum goes through all rounds of a
+        tile; for A and B the GEMMs of a round that add to the same block of C follow each other, so
         that their sum is accumulated once.
 
     Notes
@@ -326,71 +408,58 @@ def slices(
     Replica q of a replicated stationary matrix does the q-th part of the free axis. Order: for the
     stationary tile (i, j) the free ranges between tile boundaries are rotated by i + j, and so are
     the pieces along p and q, so that a whole row or column of ranks never asks the same owner at
-    the same time (paper, §4.2, *iteration offset*). Ranges whose operands are all at hand are then
+    the same time (paper, §4.2, *iteration offset*). Ranges whose operands are all local are then
     spread evenly between those that need transfers, to be computed meanwhile.
     """
-    stored, x, y, (p, q, free) = roles(problem, stationary)
-    still = work or stored
-    replica, ranges = (
-        stored.partition.replica_of(rank),
-        _free_ranges(rank, still, x, y, free, chunk),
-    )
-    panels: dict = {}  # tiles of one tile row (column) share their panel of X (Y)
-    for i, j in still.partition.tiles_of(rank):
-        p_range, q_range = still.partition.tile_bounds((i, j))
-        p_cuts, q_cuts = x.cuts(p, *p_range), y.cuts(q, *q_range)
-        if work:
-            p_cuts = sorted({*p_cuts, *stored.cuts(p, *p_range)})
-            q_cuts = sorted({*q_cuts, *stored.cuts(q, *q_range)})
-        p_pieces, q_pieces = between(p_cuts), between(q_cuts)
-        if (p, i) not in panels:
-            panels[p, i] = _panel(x, p_pieces, ranges, rank, free)
-        if (q, j) not in panels:
-            panels[q, j] = _panel(y, q_pieces, ranges, rank, free)
-        xs, ys, offset = panels[p, i], panels[q, j], i + j
+    share = Share(problem, rank, stationary, work)
+    ranges = _free_ranges(share, chunk)
+    stored, replica = share.stored, share.stored.partition.replica_of(rank)
+    strips: dict = {}  # of X, beside a row of stationary tiles; of Y, beside a column
+    for i, j in share.tiles:
+        offset, sides = i + j, []
+        for operand, axis, x, bounds in zip(
+            (share.x, share.y), (share.p, share.q), (i, j), share.layout.tile_bounds((i, j))
+        ):
+            if (axis, x) not in strips:
+                cuts = {*operand.cuts(axis, *bounds), *(stored.cuts(axis, *bounds) if work else ())}
+                pieces = between(sorted(cuts))
+                strips[axis, x] = pieces, _strip(operand, pieces, ranges, rank, share.free)
+            sides.append(strips[axis, x])
+        (p_pieces, xs), (q_pieces, ys) = sides
         s_order, t_order = rotated(p_pieces, offset), rotated(q_pieces, offset)
         if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
             own = [stored.block(s, t, replica) for t in t_order for s in s_order]
-            ends = _ends(s_order) * len(t_order)
+            last = _last(s_order) * len(t_order)
         else:
             own = [stored.block(s, t, replica) for s in s_order for t in t_order]
-            ends = _ends(t_order) * len(s_order)
-        in_order = _order(ranges, xs, ys, free, offset)
-        if order == "cheapest":
-            in_order = _cheapest_first(in_order, xs, ys, rank)
+            last = _last(t_order) * len(s_order)
+        in_order = _order(ranges, xs, ys, share.free, offset)
         for f in in_order:
             x_blocks, y_blocks = rotated(xs[f][0], offset), rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
-                pairs = product(x_blocks, y_blocks)
-                end = f == in_order[0], f == in_order[-1]
-                yield [Product(a, b, c, *end) for (a, b), c in zip(pairs, own)]
+                end, pairs = f == in_order[-1], product(x_blocks, y_blocks)
+                yield [Product(a, b, c, end) for (a, b), c in zip(pairs, own)]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
                 pairs = product(y_blocks, x_blocks)
-                yield [Product(a, b, c, *end) for (c, a), b, end in zip(pairs, own, ends)]
+                yield [Product(a, b, c, end) for (c, a), b, end in zip(pairs, own, last)]
             else:  # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
                 pairs = product(x_blocks, y_blocks)
-                yield [Product(a, b, c, *end) for (c, b), a, end in zip(pairs, own, ends)]
+                yield [Product(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
 
 
-def _ends(pieces: list) -> list[tuple[bool, bool]]:
-    """Which of the products of a run is the first, and the last."""
-    return [(x == 0, x == len(pieces) - 1) for x in range(len(pieces))]
+def _last(pieces: list) -> list[bool]:
+    """Which of the pieces that add up to one block is the last."""
+    return [False] * (len(pieces) - 1) + [True]
 
 
-def roles(problem: Problem, stationary: str):
-    """The stationary matrix, X and Y, and the axes p, q and f, as in the table above."""
-    x, y = map(problem.operand, _FACTORS[stationary])
-    return problem.operand(stationary), x, y, (*AXES[stationary], free_axis(stationary))
-
-
-def _free_ranges(rank, still, x, y, free, chunk) -> list[tuple]:
-    """What this rank's replica does of the free axis: each range between tile boundaries, and the
-    chunks it is cut into, if it is."""
-    extent = x.partition.shape[x.axes.index(free)]
-    replica, replicas = still.partition.replica_of(rank), still.partition.replicas
-    start, stop = part(extent, replica, replicas)
+def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
+    """What the rank does of the free axis: each range between tile boundaries, and the chunks it is
+    cut into, if it is."""
+    free, (start, stop) = share.free, share.part
     found = []
-    for whole in between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
+    for whole in between(
+        sorted({*share.x.cuts(free, start, stop), *share.y.cuts(free, start, stop)})
+    ):
         (low, high), chunks = whole, []
         if chunk and high - low > chunk:
             count = ceil_div(high - low, chunk)
@@ -399,41 +468,26 @@ def _free_ranges(rank, still, x, y, free, chunk) -> list[tuple]:
     return found
 
 
-def _panel(operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
+def _strip(operand: Operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
     """For each free range the blocks of X or Y beside the stationary tile, and whether one of them
     is another rank's."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
-    panel, block = {}, operand.block
+    strip, block = {}, operand.block
     for whole, chunks in ranges:
         for f in (whole, *chunks):
             blocks = [block(f, s, replica) if rows_free else block(s, f, replica) for s in pieces]
-            panel[f] = blocks, {each.owner for each in blocks} != {rank}
-    return panel
+            strip[f] = blocks, {each.owner for each in blocks} != {rank}
+    return strip
 
 
 def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tuple]:
     """The free ranges of one stationary tile, in the order in which they are worked off."""
     order: list[tuple] = []
     moves = {whole: xs[whole][1] or ys[whole][1] for whole, _ in ranges}
-    beside = free == "k" and any(moves.values())  # pieces of local ranges fill the gaps
+    cut_local = free == "k" and any(moves.values())  # GEMMs of local ranges hide transfers
     for whole, chunks in rotated(ranges, offset):
-        order += chunks if chunks and (moves[whole] or beside) else [whole]
+        order += chunks if chunks and (moves[whole] or cut_local) else [whole]
     return spread(order, [xs[f][1] or ys[f][1] for f in order])
-
-
-def _cheapest_first(order: list[tuple], xs: dict, ys: dict, rank: int) -> list[tuple]:
-    """The same order, but first the range that the fewest elements of A and B are fetched for: of
-    several the first."""
-    fetched = [
-        sum(
-            block.size
-            for block in (*xs[f][0], *ys[f][0])
-            if block.owner != rank and block.matrix != "C"
-        )
-        for f in order
-    ]
-    least = fetched.index(min(fetched)) if order else 0
-    return [*order[least : least + 1], *order[:least], *order[least + 1 :]]
 
 
 def rotated(items: list, by: int) -> list:

@@ -17,7 +17,7 @@ import threading
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import SHARED_MEMORY, by_sockets
+from drbench.common import SHARED_MEMORY
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
@@ -55,9 +55,6 @@ class Topology:
         at least 1; the smallest over all.
     locks : RangeLocks
         Of the tiles on this node.
-    sockets : bool
-        Messages between nodes go through sockets (:func:`drbench.common.by_sockets`), by what any
-        of the ranks knows.
     """
 
     def __init__(self, comm: MPI.Comm):
@@ -68,9 +65,6 @@ class Topology:
         kernels = [share.kernel for share in found]
         self._crowds = crowds(lowest, found) | crowds(kernels, found)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._crowds)
-        hosts = len({(share.kernel, share.container) for share in found})
-        adapters = comm.allreduce(any(map(os.path.exists, _ADAPTERS)), MPI.LAND)
-        self.sockets = comm.allreduce(by_sockets(os.environ, hosts, adapters), MPI.LOR)
         self._groups: dict[Group, MPI.Comm] = {}
         self.locks = RangeLocks(self.node)
 

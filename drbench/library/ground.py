@@ -40,8 +40,10 @@ class Ground:
         Of elements that matrices may have.
     in_place : bool
         Every rank reads every other's memory in place.
-    by_messages : bool
-        Ranks compute on cores, of several nodes.
+    nodes : list of int
+        For each rank the lowest rank on its node; of ranks that compute on devices, 0.
+    on_cores : bool
+        Ranks compute on cores, not on devices.
     yields : bool
         There are more ranks than cores.
     plans : WeakSet of Plan
@@ -49,7 +51,7 @@ class Ground:
     """
 
     types = TYPES
-    _on_cores = True
+    on_cores = True
 
     def __init__(self, comm: MPI.Comm, nbytes: int, blas, transport: TransportChoice):
         self.comm = comm.Dup()
@@ -64,7 +66,7 @@ class Ground:
         self.blas = load_blas() if isinstance(blas, str) and blas == "auto" else blas
         self.specs = Specs(self.size, self.rank, self.types)
         self.in_place = all(map(all, self.heap.reach))
-        self.by_messages = self._on_cores and self.topology.nodes > 1
+        self.nodes = self.topology.node_of if self.on_cores else [0] * self.size
         self.yields = self.topology.oversubscribed(1)
         self.plans: WeakSet = WeakSet()
         self._arena = np.empty(0, np.uint8)

@@ -101,7 +101,7 @@ class DeviceGround(Ground):
 
     heap: DeviceHeap
     types = ("float32", "float64")  # those that its atomics add
-    _on_cores = False
+    on_cores = False
     _memory: Memory | None  # the arena's
 
     def __init__(self, comm, nbytes: int, blas, transport, device: str | Device):

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithms.registry import get_algorithm
 from algorithms.universal.choice import busiest_rank
+from algorithms.universal.packing import cores
 from algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.frame import Frame
@@ -168,7 +169,8 @@ class Multiplication(Plan):
     def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
         (m, k), (_, n) = a.shape, b.shape
         parts = a.partition, b.partition, c.partition
-        self.problem = Problem(m, n, k, ground.size, *parts, a.dtype.name, updates=update)
+        problem = Problem(m, n, k, ground.size, *parts, a.dtype.name, updates=update)
+        self.problem = problem.on_nodes(ground.nodes)
         self.update = update
         adds = ground.in_place or mpi_adds(c.dtype)
         can = [each for each in "CBA" if adds or result_stays(self.problem, each)]
@@ -187,19 +189,17 @@ class Multiplication(Plan):
 
     def trace(self, rank: int) -> Trace:
         universal = get_algorithm("universal")
-        how: dict[str, str] = {}
-        if self.problem.dtype == "bfloat16":  # each piece is rounded
-            how = {"chunk": "none"}
-        elif self.ground.by_messages:  # what lies side by side needs no core at the other end
-            how = {"fetch": "rows"}
+        dtype = self.problem.dtype
         options = universal.settle(
             self.problem,
             self.ground.in_place,
             stationary=self.stationary,
             replicate_result=True,
-            **how,
+            sums="accumulate",  # an inbox would have to be as large as the largest plan's
+            chunk="none" if dtype == "bfloat16" else "auto",  # each piece is rounded
         )
-        return universal.trace(self.problem, rank, **options)
+        machine = cores(dtype) if self.ground.on_cores else None
+        return universal.trace(self.problem, rank, machine=machine, **options)
 
     def _operand(self, name: str) -> Operand:
         return self.problem.operand(name)

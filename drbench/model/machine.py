@@ -70,9 +70,6 @@ class Link:
     reads_in_place : bool
         A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but
         counts as direct bytes.
-    sockets : bool
-        Between nodes of ranks that compute on cores: those of both ends move every byte. Programs
-        send operands there (``--fetch sent``), and fetch no more than they need (``--widen``).
     core_bytes_per_s : float
         Rate at which the core that computes has to copy what it gets; inf where a copy engine moves
         the data.
@@ -99,7 +96,6 @@ class Link:
     shared: str = "device"
     node: int = 1
     reads_in_place: bool = False
-    sockets: bool = False
     core_bytes_per_s: float = inf
     core_row_s: float = 0.0
     core_add_bytes_per_s: float = inf

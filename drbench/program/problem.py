@@ -272,7 +272,7 @@ class Problem:
         return replace(self, gaps=names)
 
     def on_nodes(self, nodes: Sequence[int]) -> "Problem":
-        """The same problem on ranks of these nodes.
+        """The same problem on ranks of these nodes; if all are on one, as if nobody knew.
 
         Examples
         --------
@@ -280,17 +280,13 @@ class Problem:
         >>> [sorted(each.near(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
         [[2], [0, 2]]
         """
-        return replace(self, nodes=tuple(nodes))
+        return replace(self, nodes=tuple(nodes) if len({*nodes}) > 1 else ())
 
     def near(self, rank: int) -> set[int]:
         """The ranks of the node of a rank, as far as ``nodes`` tells: itself at least."""
         if not self.nodes:
             return {rank}
         return {other for other, node in enumerate(self.nodes) if node == self.nodes[rank]}
-
-    def is_near(self, one: int, two: int) -> bool:
-        """Whether two ranks are one, or known to be on one node."""
-        return one == two or bool(self.nodes) and self.nodes[one] == self.nodes[two]
 
     def operand(self, name: str) -> Operand:
         """A, B or C by name."""

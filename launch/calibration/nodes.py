@@ -70,7 +70,6 @@ def between(topology: Topology, size: int, trials: int) -> dict:
     network = {
         "#": "between nodes, by MPI_Rget",
         "shared": "device",
-        **({"sockets": True} if topology.sockets else {}),
         "bandwidth_bytes_per_s": (link, "one pair of ranks alone, less what the core does"),
         "latency_s": latency_s,
         "core_bytes_per_s": (core_rate, "what products beside it lose, of all ranks at once"),

@@ -49,7 +49,7 @@ _THROTTLED = "throttled:0.5,50"
 
 def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     """What is held against its prediction, by the name of its residuals: on the cores of one node
-    over every transport. Nothing is assembled there: what would be is decided by a model, and users
+    over every transport. Nothing is packed there: what would be is decided by a model, and users
     have another. Over several nodes the programs are those that run by default.
 
     Examples
@@ -59,7 +59,7 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     >>> whole_programs("numpy", nodes=True)["any"][0].options
     {'stationary': 'C'}
     """
-    ways, more = {"any": "auto"}, {"assemble": "never"}
+    ways, more = {"any": "auto"}, {"pack": "never"}
     if backend == "numpy" and not nodes:
         ways = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
     elif nodes:
@@ -109,7 +109,7 @@ def measured(
     of GPUs, whose programs are taken as they are."""
 
     def run(case: Case) -> float | None:
-        planned_by = None if case.options.get("assemble") == "never" else model
+        planned_by = None if case.options.get("pack") == "never" else model
         asked = replace(case, iters=1, model=planned_by, threads=threads)
         record = run_case(asked, topology.comm, topology)
         return record.time_s if record.status == "ok" else None

@@ -332,7 +332,7 @@ class Case:
         Examples
         --------
         >>> case = Case(8, 8, 8)
-        >>> case.ahead({}), case.ahead({"signals": "always"})
+        >>> case.ahead({}), case.ahead({"sums": "push"})
         (1, 'all')
         """
         if self.prefetch is not None or self.algorithm in PEERS:
@@ -527,8 +527,8 @@ def settled_keys(case: Case, settled: dict) -> dict:
 
     Examples
     --------
-    >>> settled_keys(Case(64, 64, 64), {"stationary": "B", "signals": "always"})
-    {'stationary': 'B', 'options': 'signals=always', 'prefetch': None}
+    >>> settled_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push"})
+    {'stationary': 'B', 'options': 'sums=push', 'prefetch': None}
     """
     ahead = case.ahead(settled)
     return recorded(settled) | {"prefetch": None if ahead == "all" else ahead}
@@ -597,58 +597,22 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     return taker, problem, options
 
 
-def bound_on(case: Case, node_of: Sequence[int], sockets: bool) -> tuple[Any, Problem, dict]:
-    """The same where the node of each rank is known, and whether ``sockets`` join nodes. Every
-    plan, prediction and run of ranks on known nodes asks this, so that all mean the same program.
+def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
+    """The same where the node of each rank is known. Every plan, prediction and run of ranks on
+    known nodes asks this, so that all mean the same program.
 
     Examples
     --------
     >>> case = Case(8, 8, 8, options={"stationary": "B"})
     >>> for node_of in [0, 0, 0, 0], [0, 0, 2, 2]:
-    ...     _, problem, options = bound_on(case, node_of, False)
-    ...     print(options, problem.nodes)
-    {'stationary': 'B'} ()
-    {'stationary': 'B', 'fetch': 'rows', 'signals': 'auto', 'widen': 'auto'} (0, 0, 2, 2)
+    ...     print(bound_on(case, node_of)[1].nodes)
+    ()
+    (0, 0, 2, 2)
     """
     algorithm, problem, options = bound(case, len(node_of))
-    if len({*node_of}) > 1 and case.backend == "numpy" and case.algorithm not in PEERS:
-        return algorithm, *by_messages(algorithm, problem, options, node_of, sockets)
+    if case.backend == "numpy" and case.algorithm not in PEERS:
+        problem = problem.on_nodes(node_of)
     return algorithm, problem, options
-
-
-def by_messages(
-    algorithm, problem: Problem, options: dict, node_of: Sequence[int], sockets: bool
-) -> tuple[Problem, dict]:
-    """A problem on ranks of several nodes, and the options with what suits them where nothing like
-    it is asked for.
-
-    Whole rows of tiles are fetched, which lie side by side, and sums are pushed: MPI moves both
-    without the core of the rank at the other end. What is packed by a datatype, and what is
-    accumulated, it does not. So rows are fetched whole even where a rank needs a part of each.
-    Where ``sockets`` join nodes the cores of both ends move each byte; there a message goes from
-    its array into the socket and from there into its place, but a get is copied once more at each
-    end, so operands are sent instead of fetched.
-
-    Examples
-    --------
-    >>> universal, problem = get_algorithm("universal"), Problem(8, 8, 8, 2)
-    >>> by_messages(universal, problem, {"stationary": "B"}, [0, 1], True)[1]
-    {'stationary': 'B', 'fetch': 'sent', 'signals': 'auto'}
-    >>> by_messages(universal, problem, {"widen": 2}, [0, 1], True)[1]
-    {'widen': 2, 'fetch': 'rows', 'signals': 'auto'}
-    >>> by_messages(universal, problem, {"chunk": 256}, [0, 1], False)[1]
-    {'chunk': 256}
-    """
-    if not algorithm.one_sided:
-        return problem, options
-    problem = problem.on_nodes(node_of)
-    kinds = {"fetch", "signals", "order", "schedule", "chunk", "tile", "assemble", "steal"}
-    asked = {name for name in kinds & {*options} if options[name] not in (None, False, "auto")}
-    if "fetch" not in algorithm.options or asked:
-        return problem, options
-    widen = options.get("widen", 1 if sockets else "auto")
-    found = options | {"fetch": "sent" if sockets and widen == 1 else "rows", "signals": "auto"}
-    return problem, found | {"widen": widen} if widen != 1 else found
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from algorithms.registry import goes_by_model
-from algorithms.universal.assembled import cores
+from algorithms.universal.packing import cores
 from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
@@ -123,7 +123,7 @@ def of_schedule(
     model: str | None, settled: dict, transport: str = "auto", dtype: str = "float32"
 ) -> dict:
     """The option ``machine`` of a program that goes by a model, if one is named; for what is
-    assembled on cores there is one built in.
+    packed on cores there is one built in.
 
     Raises
     ------
@@ -140,15 +140,14 @@ def of_schedule(
     ...     of_schedule(None, {"schedule": "cost"}),
     ... )
     ('pvc12', {}, {})
-    >>> of_schedule(None, {"assemble": "auto"})["machine"].name
+    >>> of_schedule(None, {"pack": "auto"})["machine"].name
     'cores'
     """
-    if model is None and "assemble" in settled:
-        if dtype.startswith("bfloat16"):
-            return {}
+    if model is None and "pack" in settled:
         choice, machine = parse_transport(transport), cores(dtype)
-        seen = choice.kind == "throttled"  # which says itself what its links carry
-        return {"machine": machine.for_transport(choice) if seen else machine}
+        if machine and choice.kind == "throttled":  # which says itself what its links carry
+            machine = machine.for_transport(choice)
+        return {"machine": machine} if machine else {}
     if model is None or not goes_by_model(settled):
         return {}
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])

@@ -359,8 +359,8 @@ def machine_option():
     """The machine model of what is decided before a run."""
     return of_case(
         "model",
-        help="Machine model that --stationary auto:model asks [default: none, it takes what moves "
-        "least], and --schedule cost and exhaustive [default: 100 FLOPs to a byte].",
+        help="Machine model that packing, pushed partial sums and --schedule cost and exhaustive "
+        "go by. [default: built-in figures; of a schedule 100 FLOPs to a byte]",
     )
 
 
@@ -475,8 +475,8 @@ def refuse_ranks(name: str) -> None:
 
 
 def machine_of(values: dict) -> tuple[str | None, str | None]:
-    """(model that auto:model asks, model that a program goes by) of ``--machine`` among the values
-    of a command, whose options have been taken.
+    """(the machine model that is named, that which the program goes by) of ``--machine`` among the
+    values of a command, whose options have been taken.
 
     Raises
     ------
@@ -502,25 +502,17 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
 
     dtype = values.get("dtype") or "float32"
     transport = values.get("transport", "auto")
-    asks = options.get("stationary") == "auto:model" or goes_by_model(options)
-    if not asks and "machine" in values and not _is_model(text):  # as in earlier releases
+    if (
+        not goes_by_model(options) and "machine" in values and not _is_model(text)
+    ):  # as in earlier releases
         renamed(f"--machine {text}, which is no model,", "--label")
         values["machine"] = text
         return None, None
-    of_cores = find_machine(text).adds_on_core and options.get("assemble") != "never"
+    of_cores = find_machine(text).adds_on_core and options.get("pack") != "never"
     return text, text if of_schedule(text, options, transport, dtype) or of_cores else None
 
 
-def case_of(values: dict, ranks: int, machine) -> Case:
-    """The case that the values of a command describe on so many ranks: a preset's partitions, and
-    ``--stationary auto:model`` decided by the model of a machine, without one by bytes, the same on
-    every rank."""
-    case = Case(**values | partition_texts(values, ranks))
-    if case.options.get("stationary") != "auto:model":
-        return case
-    from launch.cases.machine_models import find_machine
-    from launch.models.tune import choose_stationary
-
-    model = find_machine(machine) if isinstance(machine, str) else machine
-    stationary = choose_stationary(case, model, ranks)
-    return replace(case, options=case.options | {"stationary": stationary})
+def case_of(values: dict, ranks: int) -> Case:
+    """The case that the values of a command describe on so many ranks, a preset's partitions
+    named."""
+    return Case(**values | partition_texts(values, ranks))

@@ -69,9 +69,9 @@ def plan(ranks, rank, limit, as_json, **values):
             "show. Run it; drbench list --peers says more."
         )
     values["options"] = take_options(values)
-    asked, values["model"] = machine_of(values)
-    case = case_of(values, ranks, asked)
-    algorithm, described, options, in_place = _placed(case, asked, ranks)
+    named, values["model"] = machine_of(values)
+    case = case_of(values, ranks)
+    algorithm, described, options, in_place = _placed(case, named, ranks)
     settled = algorithm.settle(described, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
@@ -105,7 +105,7 @@ def plan(ranks, rank, limit, as_json, **values):
             "transpose": described.transpose or None,
             "updates": described.updates,
             "stationary": settled.get("stationary"),
-            "assemble": settled.get("assemble"),
+            "pack": settled.get("pack"),
         }
         largest = {
             f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")

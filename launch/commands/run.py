@@ -72,7 +72,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = take_options(values)
-    asked, values["model"] = machine_of(values)
+    named, values["model"] = machine_of(values)
     here = launched()
     refuse_too_many(None if here else ranks, values["threads"], yes)
     if here is not None and not started_by_us() and ranks not in (None, here.size):
@@ -92,19 +92,19 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if ranks is None or here is not None or started_by_us():
         from launch.ranks.case import run_here
 
-        peaks_of = lambda case: _peaks(peak, case, asked)
-        return run_here(lambda size: case_of(values, size, asked), csv_path, as_json, peaks_of)
+        peaks_of = lambda case: _peaks(peak, case, named)
+        return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
     # what does not fit is refused before any rank is started
     if values["algorithm"] in PEERS:
         present(get_peer(values["algorithm"]))
-    case = case_of(values, ranks, asked)
+    case = case_of(values, ranks)
     if case.algorithm in PEERS:
         refuse_our_options(case)
     check_csv(csv_path)
     check_output("--timeline", case.trace)
     taker, problem, options = bound(case, ranks)
     if case.algorithm in PEERS and taker.launch is not None:
-        peaks = _peaks(peak, case, asked) or {}
+        peaks = _peaks(peak, case, named) or {}
         return _run_program(taker, case, ranks, csv_path, as_json, timeout, peaks)
     if case.algorithm not in PEERS:
         taker.settle(problem, **options)

@@ -178,7 +178,7 @@ def scaling_command(
     say = progress_console(stderr=as_json)
     if simulate:
         refuse_more_ranks(model, max(counts))
-    cases, refused = fitting(lambda count: case_of(dict(values), count, model), counts, grow)
+    cases, refused = fitting(lambda count: case_of(dict(values), count), counts, grow)
     for line in refused:
         say.print(line, markup=False)
     if not simulate:

@@ -101,9 +101,9 @@ def ways(cuts: tuple, signals: bool) -> list[dict]:
     Examples
     --------
     >>> ways(("auto", "none"), True)
-    [{'chunk': 'auto'}, {'chunk': 'none'}, {'signals': 'auto'}]
+    [{'chunk': 'auto'}, {'chunk': 'none'}, {'sums': 'auto'}]
     """
-    return [*({"chunk": cut} for cut in cuts), *([{"signals": "auto"}] if signals else ())]
+    return [*({"chunk": cut} for cut in cuts), *([{"sums": "auto"}] if signals else ())]
 
 
 def on_triple(base: Case, triple, stationary: str, way: dict) -> Case:
@@ -246,14 +246,14 @@ def variants(case: Case, device: bool = False) -> list[Case]:
     [0]
     >>> [each.look_ahead for each in variants(Case(8, 8, 8), device=True)]
     [1, 'all']
-    >>> found = variants(Case(8, 8, 8, options={"signals": "always"}))
-    >>> [each.options.get("tile") for each in found[::2]], len(found)
+    >>> found = variants(Case(8, 8, 8, options={"sums": "push"}))
+    >>> [each.options.get("chunk") for each in found[::2]], len(found)
     ([None, 256, 1024, 4096], 8)
     """
     algorithm, cut = get_algorithm(case.algorithm), [case]
-    if case.options.get("signals") == "always" and "tile" not in case.options:
-        tiles = algorithm.options["tile"].tried
-        cut += [replace(case, options=case.options | {"tile": tile}) for tile in tiles]
+    if case.options.get("sums") == "push" and "chunk" not in case.options:
+        sizes = algorithm.options["chunk"].tried
+        cut += [replace(case, options=case.options | {"chunk": size}) for size in sizes]
     if case.prefetch is not None:
         return cut
     _, *others = algorithm.prefetches(**case.options)
@@ -278,7 +278,7 @@ def settings(case: Case, chunk: int | None) -> list[list[dict]]:
     [{'chunk': 2}, {'chunk': 8}]
     [{'schedule': 'greedy'}, {'schedule': 'cost'}, {'schedule': 'exhaustive'}]
     """
-    if case.algorithm != "universal" or case.options.get("signals") == "always":
+    if case.algorithm != "universal" or case.options.get("sums") == "push":
         return []
     kinds = {
         "prefetch": (2, "all") if case.prefetch is None else (),
@@ -296,12 +296,11 @@ def changed(case: Case, setting: dict) -> Case:
 
 
 def pushed(case: Case, settled: dict) -> tuple[Case, dict]:
-    """A case with the signals that it has settled on, and the settled options of the variant that
-    no other is faster than by its bound: nothing is cut."""
-    if settled.get("signals") != "always":
+    """A case with the pushed partial sums that it comes to, and the resolved options of the
+    variant that no other is faster than by its bound: nothing is cut."""
+    if settled.get("sums") != "push":
         return case, settled
-    uncut = {name: value for name, value in settled.items() if name != "tile"}
-    return replace(case, options=case.options | {"signals": "always"}), uncut
+    return replace(case, options=case.options | {"sums": "push"}), settled | {"chunk": None}
 
 
 def everywhere(case: Case, ranks: int) -> tuple:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from algorithms import get_algorithm
-from algorithms.universal.op_costs import BALANCE
+from algorithms.lowering.op_costs import BALANCE
 from drbench.common import StepTime
 from drbench.errors import UsageError
 from drbench.measure.record import OPTION_COLUMNS, Record, read_options

@@ -217,32 +217,31 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
     )
 
 
-def nodes_on(machine: Machine, ranks: int) -> tuple[list[int], bool]:
+def nodes_on(machine: Machine, ranks: int) -> list[int]:
     """For each rank that computes on cores the first one on its node, by the machine as a case sees
-    it, and whether sockets join nodes; of ranks that do not, all are on one.
+    it; of ranks that do not, all are on one.
 
     Examples
     --------
     >>> from launch.cases.machine_models import find_machine
     >>> nodes_on(find_machine("lumic").for_transport(parse_transport("auto")), 16)
-    ([0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8], False)
-    >>> nodes_on(find_machine("h100x8"), 16) == ([0] * 16, False)
+    [0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8]
+    >>> nodes_on(find_machine("h100x8"), 16) == [0] * 16
     True
     """
     if not machine.adds_on_core or ranks == 1:
-        return [0] * ranks, False
+        return [0] * ranks
     inside = {"throttled", *machine.sources.get("transports", ())}
-    found, first, sockets = [0], [0], False
+    found, first = [0], [0]
     for rank in range(1, ranks):
         for other in first:
-            if (link := machine.link(other, rank)).name in inside:
+            if machine.link(other, rank).name in inside:
                 found.append(other)
                 break
-            sockets |= link.sockets
         else:
             found.append(rank)
             first.append(rank)
-    return found, sockets
+    return found
 
 
 def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
@@ -255,7 +254,7 @@ def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
     """The algorithm of a case, its problem, the options that are settled on where the machine is
     what the case sees, and whether all is read in place there."""
-    return *bound_on(case, *nodes_on(machine, ranks)), reads_in_place(machine, ranks)
+    return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 class Programs(NamedTuple):

@@ -41,7 +41,7 @@ from drbench.plan.loads import Loads, busiest, loads
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection
-from launch.cases.case import Case, by_messages
+from launch.cases.case import Case
 from launch.host.units import format_bytes
 from partitions import LayoutError, Partition, flows, partition
 from partitions.mixture import shapes
@@ -84,8 +84,6 @@ _counters = attrgetter(*COUNTERS)
 _FINER = 0.95
 #: Programs of a family that are judged until half of what they say of its estimates is believed.
 _TRUST = 1
-#: Where so few programs were judged, one more takes as long again if it seems so many times better.
-_FEW, _WORTH = 4, 1.5
 #: Other communication tiles are judged at once of what takes less than so many times the best.
 _NEAR = 1.2
 #: Steps of a program that is not traced yet, for the order in which families begin.
@@ -99,7 +97,7 @@ _LOOKED = 24
 _TRACED, _SIMULATED, _REFINED, _TOLD = 0.25, 0.65, 0.8, 0.85
 #: Options that change what a program moves little or not at all: candidates that differ in them
 #: alone are traced after one of them.
-_FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "signals"}
+_FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "sums"}
 #: Seconds of CPU that a step of a program takes to trace and to simulate, before any was; so many
 #: members of its group count as another step.
 _STEP_S, _MEMBERS = 3e-5, 5
@@ -232,7 +230,7 @@ class _ByModel:
         self.seen = seen_by(request.case, machine)
         self.memory_bytes = self.seen.memory_bytes
         self.in_place = reads_in_place(self.seen, request.ranks)
-        self.nodes, self.sockets = nodes_on(self.seen, request.ranks)
+        self.nodes = nodes_on(self.seen, request.ranks)
         self.cuts = ("auto",) if self.in_place else ("auto", "none")
         self._made: tuple[str, Programs | None] = "", None
         self._numbers = {link.name: number for number, link in enumerate(self.seen.links)}
@@ -325,7 +323,7 @@ class _ByBytes:
 
     machine, in_place, cuts, timed, classes = None, False, ("auto",), False, None
     device = False
-    nodes, sockets = (0,), False
+    nodes = (0,)
     least_of_all = 0.0
 
     def __init__(self, request: TuneRequest):
@@ -697,7 +695,9 @@ class _Search:
             if name is None or self.families[name].next == inf:
                 break
             self._judge_next(name)
-        self._judge_costly()
+        while self.costly and not ranking.places:  # there is nothing else
+            self.costly.sort(key=attrgetter("cost_s"), reverse=True)
+            ranking.judge(program := self.costly.pop(), program.case)
         self._end()
         ranking.refine(lambda: self._spent(_REFINED))
         return ranking
@@ -718,7 +718,7 @@ class _Search:
         effort, kinds, later = self.request.effort, {}, []
         every = list(enumerate(others(self.request, self.ruler.cuts, self.ruler.timed), 1))
         self.found.tried, self.number = self.found.tried + len(every), len(every)
-        late = lambda how: ("signals" in how, -(how.get("tile") or 0))  # few steps first
+        late = lambda how: ("sums" in how, -(how.get("tile") or 0))  # few steps first
         every.sort(key=lambda each: late(each[1].options))
         in_time = lambda: effort is None or Clock.cpu() - self._started < _TRACED * effort
         for number, case in every:
@@ -744,7 +744,7 @@ class _Search:
             stationary = (settled or case.options).get("stationary")
             name = "optimal" if grid else f"universal S-{stationary}"
             name += " aligned" if case.a and case.a.startswith("traditional") else ""
-            name += " signals" if (settled or case.options).get("signals") == "always" else ""
+            name += " signals" if (settled or case.options).get("sums") == "push" else ""
         elif get_algorithm(name).signalling(**case.options):  # estimates are bounds of one rank
             name += f" {_coarse(case)}"
         return self.families.setdefault(name, _Family())
@@ -767,22 +767,6 @@ class _Search:
             self._judge_next(name, again=looked < _LOOKED and not late)
             if late and places:
                 return
-
-    def _judge_costly(self) -> None:
-        """Judge the cheapest of the programs that the effort does not suffice for while there is
-        nothing else; where few were judged, one more that may be far better than all and takes no
-        longer than the search before it."""
-        places, effort = self.ranking.places, self.request.effort
-        while self.costly and not self.ranking.places:
-            self.costly.sort(key=attrgetter("steps"), reverse=True)
-            self.ranking.judge(program := self.costly.pop(), program.case)
-        if self.costly and places and effort is not None and self.found.judged <= _FEW:
-            program = min(self.costly, key=attrgetter("estimate"))
-            likely = self._family(program.case).scale * program.estimate
-            needed_s = max(program.cost_s, self._needed_s(program))
-            if likely < places[0].key[0] / _WORTH and needed_s < effort:
-                self.costly.remove(program)
-                self.ranking.judge(program, program.case)
 
     def _needed_s(self, program: "_Program") -> float:
         """Seconds of CPU that judging a program takes, about."""
@@ -815,7 +799,7 @@ class _Search:
             extra_s = (program.moving.seconds or 0.0) / self.request.products
             start = Clock.cpu()
             likely = max(program.estimate, self.ruler.alone_s(program.case) + extra_s)
-            if "signals" in program.case.options:  # only now its tiles are cut
+            if "sums" in program.case.options:  # only now its tiles are cut
                 took_s = Clock.cpu() - start
                 program.cost_s = max(program.cost_s, took_s * self.request.ranks)
             more, program.estimate = likely > program.estimate, likely
@@ -845,7 +829,8 @@ class _Search:
         keep the others."""
         refused = id(program) in self.ranking.refused
         if refused and not self.ranking.refused[id(program)]:
-            return family.learn(program.estimate, inf)
+            family.learn(program.estimate, inf)
+            return
         others, known = variants(program.case, self.ruler.device)[1:], self.ruler.timed or refused
         best = self.ranking.places[0].key[0] if self.ruler.timed and self.ranking.places else inf
         for case in [] if refused else list(others):
@@ -870,9 +855,7 @@ class _Search:
         request, ruler, found = self.request, self.ruler, self.found
         try:
             case, algorithm, problem, options = everywhere(case, request.ranks)
-            if len({*ruler.nodes}) > 1:
-                where = ruler.nodes, ruler.sockets
-                problem, options = by_messages(algorithm, problem, options, *where)
+            problem = problem.on_nodes(ruler.nodes)
             settled = algorithm.settle(problem, ruler.in_place, **options)
             name = _name(algorithm, problem, settled)
             if name in self.programs:  # open options may come to the same
@@ -956,7 +939,7 @@ def _coarse(case: Case) -> str:
 def _name(algorithm, problem: Problem, settled: dict) -> tuple:
     """What tells a program from others: an axis that is shorter than a chunk is not cut."""
     chunk, stationary = settled.get("chunk"), settled.get("stationary")
-    if type(chunk) is int and "grid" not in settled:
+    if type(chunk) is int and not {"work", "sums"} & {*settled}:
         (free,) = {"m", "n", "k"} - {*problem.operand(stationary).axes}
         if chunk * problem.operand(stationary).partition.replicas >= problem.extent(free):
             settled = settled | {"chunk": None}
@@ -1004,7 +987,7 @@ class _Program:
     @property
     def kind(self) -> str:
         """Of programs that take alike long to simulate, a step."""
-        return self.case.algorithm + (" signals" if "signals" in self.case.options else "")
+        return self.case.algorithm + (" signals" if "sums" in self.case.options else "")
 
 
 class _Judged(NamedTuple):
@@ -1128,35 +1111,3 @@ class _Ranking:
             about = program.ran, judged.memory, program.moving, record, loads_
             places.append(Place(*about, each.equals, bound))
         return places
-
-
-def choose_stationary(case: Case, machine: Machine | None, ranks: int) -> str:
-    """``--stationary auto:model``: the data movement with the smallest predicted time, or without a
-    machine with the fewest bytes of the busiest rank; on a tie C, then B.
-
-    Examples
-    --------
-    A small batch in row blocks: B moves, and the result stays.
-
-    >>> from launch.cases.machine_models import find_machine
-    >>> case = Case(1024, 4096, 1024, "row", "row", "row")
-    >>> choose_stationary(case, find_machine("pvc12"), 12), choose_stationary(case, None, 12)
-    ('C', 'C')
-    """
-    found, reason = {}, ""
-    request = TuneRequest(case, ranks)
-    ruler = _ByBytes(request) if machine is None else _ByModel(request, machine)
-    nothing = Moving(seconds=0.0)
-    for stationary in "CBA":
-        one = replace(case, options={**case.options, "stationary": stationary})
-        key, _, record, *_ = ruler.judge(one, 0, nothing)
-        if key is None:
-            reason = record.reason
-        else:
-            found[stationary] = key
-    if not found:
-        raise UnsupportedError(
-            f"machine {machine.name} can run none of Stationary A, B and C: {reason} Use "
-            "--stationary auto."
-        )
-    return min(found, key=found.get)

@@ -234,7 +234,7 @@ def _run(
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
-    algorithm, problem, options = bound_on(case, topology.node_of, topology.sockets)
+    algorithm, problem, options = bound_on(case, topology.node_of)
     problem = problem.with_gaps(_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
@@ -338,8 +338,7 @@ def _never_sent(
         return ""
     settled = algorithm.settle(problem, False, **options)
     stays = settled["stationary"]
-    dealt = {"grid", "steal"} & {*settled}
-    return "" if dealt or problem.operand(stays).partition.replicas > 1 else stays
+    return "" if "work" in settled or problem.operand(stays).partition.replicas > 1 else stays
 
 
 def _fill(backend, matrix, fill: Fill) -> None:

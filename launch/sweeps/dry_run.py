@@ -63,7 +63,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
             present(get_peer(case.algorithm))
         node_of = node_of or [0] * ranks
         count = len({*node_of})
-        taker, problem, options = bound_on(case, node_of, sockets=False)  # takes more memory
+        taker, problem, options = bound_on(case, node_of)
         if case.algorithm not in PEERS:
             settled = taker.settle(problem, in_place_on(case, count), **options)
             settled |= of_schedule(case.model, settled, case.transport, case.dtype)

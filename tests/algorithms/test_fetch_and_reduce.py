@@ -1,13 +1,11 @@
-"""The paper's own program: whole tiles fetched, replicas reduced by accumulates; and the order that
-begins with what is cheapest. Every unit of work once, with the bytes that an independent count
-says."""
+"""The paper's own program: whole tiles fetched, replicas reduced by accumulates. Every unit of
+work once, with the bytes that an independent count says."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import home_of, layouts, prove, traces_of, universal
 
-from algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.plan.loads import transfers
 from drbench.program.problem import Problem
@@ -17,7 +15,6 @@ WAYS = st.fixed_dictionaries(
     {
         "fetch": st.sampled_from(["tile", "rows", "slice"]),
         "reduce": st.sampled_from(["push", "pull"]),
-        "order": st.sampled_from(["cheapest", "offset"]),
     }
 )
 
@@ -50,7 +47,7 @@ def test_lowered_programs_fetch_and_reduce_so_too(problem, ways, stationary, sch
 def test_so_do_programs_on_a_grid(problem, ways, grid):
     size = eval(grid.replace("x", "*"))
     if size <= problem.nprocs:
-        prove(problem, 3, stationary="C", grid=grid, **ways)
+        prove(problem, 3, stationary="C", work=grid, **ways)
 
 
 def remote_tiles(problem, rank, stationary):
@@ -111,35 +108,6 @@ def test_whole_rows_come_once_a_stationary_tile_where_all_of_them_are_needed(
                 sides = operand.partition.tile_bounds(block.tile)
                 ends = (block.row0, block.row1), (block.col0, block.col1)
                 assert ends[not block.transposed] == sides[not block.transposed]
-
-
-@settings(max_examples=80, deadline=None)
-@given(problems(), st.sampled_from("ABC"), st.integers(2, 5), st.integers(1, 4))
-def test_rows_of_other_nodes_come_whole_as_far_as_they_are_not_too_many(
-    problem, stationary, widen, each
-):
-    """What is more than is needed lies side by side with it, on another node, and is bounded."""
-    problem = problem.on_nodes([rank // each for rank in range(problem.nprocs)])
-    prove(problem, 1, stationary=stationary, fetch="rows", widen=widen)
-    for slices, wide in zip(
-        traces_of(problem, stationary=stationary, fetch="slice"),
-        traces_of(problem, stationary=stationary, fetch="rows", widen=widen),
-    ):
-        needed = {place for block in fetched(slices) for place in elements(block)}
-        for block in fetched(wide):
-            wanted = needed & {*elements(block)}
-            near = problem.is_near(block.owner, wide.rank)
-            assert wanted and (len(wanted) == block.size if near else True)
-            assert block.size < (widen + 1) * len(wanted)
-            low, high = problem.operand(block.matrix).partition.tile_bounds(block.tile)[
-                not block.transposed
-            ]
-            length = block.stored_shape[1]
-            assert len(wanted) == block.size or length == high - low
-
-
-def fetched(trace):
-    return [s.block for s in trace.steps if type(s) is Get and s.block.owner != trace.rank]
 
 
 def elements(block):
@@ -208,20 +176,6 @@ def test_a_tile_is_pushed_in_as_many_parts_as_copies_push_and_each_begins_elsewh
     assert all(type(s) is not Accumulate for t in traces for s in t.steps)
 
 
-def test_the_cheapest_order_begins_with_the_least_that_is_fetched():
-    """Block on 2x4, little m: parts of A are smaller than those of B."""
-    problem = Problem(8, 64, 64, 8, *["block"] * 3)
-    first: dict = {"offset": [], "cheapest": []}
-    for order, found in first.items():
-        for trace in traces_of(problem, stationary="C", order=order):
-            kinds = [type(step) for step in trace.steps]
-            before = trace.steps[: kinds.index(Gemm)]
-            found.append(sum(s.block.size for s in before if s.block.owner != trace.rank))
-    # of four products a rank has A for one and B for two: nothing is missing where they meet
-    assert sorted(first["cheapest"]) == [0] * 4 + [4 * 16] * 4
-    assert sorted(first["offset"]) == [0] * 4 + [64, 256, 256, 64 + 256]
-
-
 def test_products_take_parts_of_the_copy():
     """Rank 0 has the first half of k to multiply, of which it has A, and rank 1 none of B: of B's
     columns it takes the upper half."""
@@ -235,34 +189,27 @@ def test_products_take_parts_of_the_copy():
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"fetch": "tile", "assemble": "always"}, "--fetch tile goes by small ones"),
-        ({"order": "cheapest", "assemble": "always"}, "--order goes by small ones"),
-        ({"fetch": "tile", "signals": "always"}, "moves parts of tiles"),
-        ({"order": "cheapest", "signals": "always"}, "moves parts of tiles"),
-        ({"fetch": "half"}, "fetch must be one of slice, tile"),
+        ({"fetch": "half"}, "fetch must be one of auto, slice, tile"),
         ({"reduce": "both"}, "reduce must be one of pull, push"),
-        ({"widen": 2}, "--widen 2 is of whole rows, and --fetch is slice"),
-        ({"widen": 0, "fetch": "rows"}, "widen must be a whole number of at least 1"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options, words):
+def test_words_that_are_none_are_refused(options, words):
     problem = Problem(64, 64, 64, 4, "row", "row", "row")
     with pytest.raises(UsageError, match=words):
         universal.settle(problem, stationary="B", **options)
 
 
-def test_whole_tiles_are_not_cut_nor_assembled_nor_sent_with_signals_unless_it_is_asked_for():
+def test_whole_tiles_are_not_cut_nor_packed_unless_it_is_asked_for():
     problem = Problem(4096, 4096, 4096, 4, "row", "row", "row")
-    options = {"stationary": "B", "signals": "auto", "fetch": "tile"}
+    options = {"stationary": "B", "fetch": "tile"}
     settled = universal.settle(problem, False, **options)
-    assert settled["chunk"] is None and not {"signals", "assemble"} & set(settled)
+    assert settled["chunk"] is None and not {"sums", "pack"} & set(settled)
     assert universal.settle(problem, False, **options, chunk=512)["chunk"] == 512
-    (told,) = universal.why(problem, False, **options)
-    assert told == "no signals: --fetch tile, --order and --steal are of products without them"
 
 
-def test_whole_rows_are_not_sent():
-    """What is sent needs no room beside it: --widen would do nothing."""
-    problem = Problem(16, 16, 16, 4, "row", "row", "row").on_nodes([0, 0, 2, 2])
-    with pytest.raises(UsageError, match="--widen 2 is of whole rows, and --fetch is sent"):
-        get_algorithm("universal").settle(problem, False, fetch="sent", widen=2, signals="auto")
+def test_ranks_of_several_nodes_fetch_whole_rows():
+    problem = Problem(4096, 4096, 4096, 4, "row", "row", "row").on_nodes([0, 0, 1, 1])
+    settled = universal.settle(problem, False, stationary="C")
+    assert (settled["fetch"], settled["chunk"]) == ("rows", 256)
+    columns = Problem(4096, 4096, 4096, 4, *["column"] * 3).on_nodes([0, 0, 1, 1])
+    assert universal.settle(columns, False, stationary="C")["chunk"] is None  # k cuts rows of A

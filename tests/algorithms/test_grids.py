@@ -41,7 +41,7 @@ def test_a_grid_multiplies_matrices_wherever_they_lie(data, grid, idle, stationa
     shapes = (m, k), (k, n), (m, n)
     abc = [data.draw(st.just(f"grid:{grid}") | layouts(shape, nprocs, 4)) for shape in shapes]
     problem = Problem(m, n, k, nprocs, *abc)
-    prove(problem, 3, stationary=stationary, chunk=chunk, grid=str(grid))
+    prove(problem, 3, stationary=stationary, chunk=chunk, work=str(grid))
 
 
 @settings(max_examples=40, deadline=None)
@@ -56,7 +56,7 @@ def test_stored_once_it_moves_what_the_closed_form_says(grid, m, n, k, idle):
 @pytest.mark.parametrize("stationary", "ABC")
 def test_which_block_is_kept_changes_no_byte(stationary):
     problem = stored_once(Grid(2, 3, 2), (24, 36, 48), 13)
-    traces = settled_traces(problem, stationary=stationary, grid="2x3x2", chunk=4)
+    traces = settled_traces(problem, stationary=stationary, work="2x3x2", chunk=4)
     assert max(map(elements_moved, traces)) == moved(Grid(2, 3, 2), 24, 36, 48)
 
 
@@ -89,11 +89,11 @@ def test_little_memory_makes_c_whole_and_moves_more():
 
 def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_for():
     problem = stored_once(Grid(1, 2, 2), (8, 8, 8), 4)
-    assert UNIVERSAL.settle(problem)["grid"] == "1x2x2"
-    assert "grid" not in UNIVERSAL.settle(problem, grid="none")
-    assert "grid" not in UNIVERSAL.settle(problem, stationary="B")
+    assert UNIVERSAL.settle(problem)["work"] == "1x2x2"
+    assert "work" not in UNIVERSAL.settle(problem, work="own")
+    assert "work" not in UNIVERSAL.settle(problem, stationary="B")
     mixed = Problem(8, 8, 8, 4, "grid:1x2x2", "grid:1x2x2", "block")
-    assert "grid" not in UNIVERSAL.settle(mixed)
+    assert "work" not in UNIVERSAL.settle(mixed)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_f
 )
 def test_a_grid_that_cannot_be_is_refused(text, words):
     with pytest.raises(UsageError, match=words):
-        UNIVERSAL.settle(Problem(8, 8, 8, 4), grid=text)
+        UNIVERSAL.settle(Problem(8, 8, 8, 4), work=text)
 
 
 @pytest.mark.parametrize("schedule", ["greedy", "cost"])
 def test_lowered_programs_work_on_grids_too(schedule):
     problem = stored_once(Grid(2, 1, 2), (8, 6, 8), 5)
-    prove(problem, 1, stationary="C", grid="2x1x2", schedule=schedule)
+    prove(problem, 1, stationary="C", work="2x1x2", schedule=schedule)

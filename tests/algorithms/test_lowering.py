@@ -12,10 +12,10 @@ from arena_judges import prove
 from oracles import any_case, interpret, operands, require, traces_of, universal, work_done
 from virtual_time import CASES, MODES, RandomDelays, drive
 
-from algorithms.universal import search as op_search
-from algorithms.universal.graph import Graph
-from algorithms.universal.lowering import cost_greedy, greedy, lowered_operations, program_s
-from algorithms.universal.op_costs import BALANCE, costs_of
+from algorithms.lowering import search as op_search
+from algorithms.lowering.graph import Graph
+from algorithms.lowering.lowering import cost_greedy, greedy, lowered_operations, program_s
+from algorithms.lowering.op_costs import BALANCE, costs_of
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.costs import Cost, step_cost
 from drbench.model.simulate import simulate
@@ -60,9 +60,7 @@ def lowered(seed_or_case, schedule, bounds, seeds=False):
             traces_of(
                 problem,
                 **options,
-                schedule=schedule,
-                ir_max_compute=bounds[0],
-                ir_max_comm=bounds[1],
+                schedule=f"{schedule}:{bounds[0]}x{bounds[1]}",
             ),
         )
     except UnsupportedError:
@@ -482,18 +480,16 @@ def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
         match=r"rank 1's \d+ computes and \d+ transfers would look at more than 4000 "
         r"choices.*--schedule cost",
     ):
-        universal.trace(
-            problem, 1, stationary="B", schedule="exhaustive", ir_max_compute=3, ir_max_comm=3
-        )
+        universal.trace(problem, 1, stationary="B", schedule="exhaustive:3x3")
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"schedule": "best"},
-        {"ir_max_comm": 2},
-        {"schedule": "direct", "ir_max_compute": 1},
-        {"schedule": "greedy", "ir_max_comm": 0},
+        {"schedule": "direct:1x2"},
+        {"schedule": "greedy:1x0"},
+        {"schedule": "greedy:2"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):
@@ -501,14 +497,13 @@ def test_options_that_make_no_sense_are_refused(options):
         universal.settle(Problem(8, 8, 8, 2), **options)
 
 
-def test_bounds_are_settled_where_a_program_is_lowered_and_only_there():
-    problem = Problem(8, 8, 8, 2)
-    bounds = lambda **options: [
-        universal.settle(problem, **options)[name]
-        for name in ("schedule", "ir_max_compute", "ir_max_comm")
+def test_a_schedule_is_recorded_without_the_bounds_that_it_has_by_default():
+    read = universal.options["schedule"].read
+    assert [read(text) for text in ("direct", "cost:1x2", "greedy:3x2")] == [
+        "direct",
+        "cost",
+        "greedy:3x2",
     ]
-    assert bounds() == ["direct", None, None] and bounds(schedule="cost") == ["cost", 1, 2]
-    assert bounds(schedule="greedy", ir_max_compute=3) == ["greedy", 3, 2]
 
 
 def test_the_listing_has_a_line_for_each_operation_that_counts_right():

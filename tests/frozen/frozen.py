@@ -1,6 +1,6 @@
 """What programs, predictions, records and sweeps were before the core was made smaller.
 
-    python tests/frozen/frozen.py                # write what it is now
+    python tests/frozen/frozen.py                # write what the rows and names are now
     python tests/frozen/frozen.py --show NUMBER  # the steps of all ranks of one row of programs.csv
 
 ``programs.csv``: a row a program, with a hash of each rank's steps and the simulated seconds on one
@@ -12,114 +12,25 @@ how many cases it has and a hash of their ids.
 
 import csv
 import hashlib
-import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parents[1]))
 
-from algorithms import algorithms, get_algorithm
+from algorithms import get_algorithm
 from drbench.errors import DrbenchError
 from drbench.measure.record import HEADER
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
-from launch.models.candidates import TuneRequest, others
 from launch.models.predict import predict, programs_of
 from launch.sweeps.store import case_id
 
 PROGRAMS, NAMES = HERE / "programs.csv", HERE / "names.txt"
 FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype mixture options"
 COLUMNS = (*FIELDS.split(), "steps", "seconds")
-PRESETS = ("row", "column", "block", "traditional", "inner", "outer", "megatron", "megatron-2")
-PRESETS += ("sequence", "fsdp", "2.5d", "optimal")
-#: Layouts that do not align with each other, with a mesh or with the shape.
-ODD = (
-    ("tiles:7x5@{p}x1", "block", "column"),
-    ("tiles:9x11@1x{p}:col", "tiles:8x6@{p}x1", "row"),
-    ("row", "column", "tiles:16x16@{p}x1"),
-    ("row/c{r}", "column", "block"),
-    ("column", "row/c{r}", "block/c{r}"),
-    ("S(0)", "R", "S(1)"),
-    ("block:1x{p}:col", "block:{p}x1", "traditional:{p}x1"),
-)
-#: Options of the universal algorithm, beside each stationary matrix.
-OPTIONS: tuple[dict, ...] = (
-    {},
-    {"chunk": 10},
-    {"signals": "always"},
-    {"signals": "always", "tile": 16},
-    {"assemble": "always"},
-    {"fetch": "tile"},
-    {"fetch": "rows"},
-    {"replicate_result": True},
-    {"reduce": "push"},
-    {"steal": True},
-    {"schedule": "greedy"},
-    {"schedule": "cost"},
-)
-SHAPES = ((96, 64, 80), (37, 53, 29), (768, 512, 1280))
-_MEASURED = "results/measured/epyc-2core/"
-#: Cores that read in place, two nodes of them, and GPUs on one node.
-MACHINES = (
-    f"{_MEASURED}tune/here.toml",
-    f"{_MEASURED}model/mixed/here.toml",
-    "lumic",
-    "h100x8",
-    "pvc12",
-)
-
-
-def programs() -> Iterator[dict]:
-    """Rows of the programs to look at, without what comes of them: the same at every call."""
-    rng = random.Random(30)
-    for ranks in range(1, 9):
-        rows = []
-        for preset in PRESETS:
-            for stationary in "ABC":
-                rows.append(row(ranks, preset=preset, stationary=stationary))
-        some = [
-            row(ranks, preset=preset, stationary=stationary, how=how)
-            for preset in PRESETS
-            for stationary in "ABC"
-            for how in OPTIONS[1:]
-        ]
-        replicas = min(each for each in range(2, 9) if not ranks % each) if ranks > 1 else 1
-        for names in ODD:
-            texts = [text.format(p=ranks, r=replicas) for text in names]
-            some += [
-                row(ranks, texts, stationary=stationary, how=how)
-                for stationary in "ABC"
-                for how in OPTIONS
-            ]
-        for case in others(TuneRequest(Case(96, 64, 80), ranks)):
-            if case.algorithm != "universal":
-                some.append(row(ranks, algorithm=case.algorithm, options=case.options))
-        for name in set(algorithms(mixture=True)) - set(algorithms(mixture=False)):
-            some.append(row(ranks, algorithm=name, options={}, mixture="4 2"))
-        for each in rows + rng.sample(some, min(len(some), 90)):
-            tiled = "tiles" in f"{each['a']} {each['b']} {each['c']}" or "chunk" in each["options"]
-            each["m"], each["n"], each["k"] = rng.choice(SHAPES[: 2 if tiled else 3])
-            each["machine"] = rng.choice(MACHINES)
-            each |= rng.choice(({}, {}, {}, {"transpose": "a"}, {"transpose": "ab"}, {"beta": 0.5}))
-            yield each
-
-
-def row(ranks: int, texts=(None,) * 3, *, stationary=None, how=None, **more) -> dict:
-    """One program of the universal algorithm, or of the one that is named."""
-    options = more.pop("options", {"stationary": stationary, **(how or {})})
-    said = " ".join(f"{name}={value}" for name, value in sorted(options.items()))
-    return dict.fromkeys(COLUMNS) | {
-        "ranks": ranks,
-        "algorithm": "universal",
-        **dict(zip("abc", texts)),
-        "dtype": "float32",
-        "options": said,
-        **more,
-    }
 
 
 def case_of(row: dict) -> Case:
@@ -202,12 +113,7 @@ def main(words: list[str]) -> None:
     if words[:1] == ["--show"]:
         print("\n".join(steps_of(read()[int(words[1])])))
         return
-    seen, rows = set(), []
-    for each in programs():
-        key = repr(each)
-        if key not in seen:
-            seen.add(key)
-            rows.append(outcome(each))
+    rows = [outcome(each) for each in read()]
     with PROGRAMS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -10,8 +10,9 @@ from drbench.program.problem import Problem
 
 def planned(layout, stationary, several, dtype="float32"):
     plan = Multiplication.__new__(Multiplication)
-    plan.problem = Problem(2048, 2048, 2048, 4, layout, layout, layout, dtype)
-    plan.ground = SimpleNamespace(in_place=False, by_messages=several)
+    nodes = range(4) if several else [0] * 4
+    plan.problem = Problem(2048, 2048, 2048, 4, layout, layout, layout, dtype).on_nodes(nodes)
+    plan.ground = SimpleNamespace(in_place=False, on_cores=True)
     plan.stationary = stationary
     return plan
 

@@ -134,7 +134,7 @@ def test_the_busiest_rank_moves_what_its_products_touch_elsewhere(stationary):
         for rank in range(4):
             read, added = set(), 0
             for group in slices(problem, rank, stationary):
-                for a, b, c, _, last in group:
+                for a, b, c, last, _ in group:
                     for block in (a, b):
                         if block.owner != rank:
                             read |= {

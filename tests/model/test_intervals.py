@@ -130,7 +130,7 @@ def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
     """Those with signals go by the times of the machine, and are made again."""
     machine = find_machine("h100x8", "fifo")
     signals = stationary != "C"
-    options = {"stationary": stationary} | ({} if signals else {"assemble": "never"})
+    options = {"stationary": stationary} | ({} if signals else {"pack": "never"})
     case = Case(256, 512, 256, a, "block", "row", options=options)
     record, made = predict(case, machine, 4), programs_of(case, machine, 4)
     others = [made.on(case, other) for other in (*doubted(machine), *otherwise(machine))]

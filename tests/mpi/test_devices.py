@@ -68,13 +68,13 @@ def universal(ranks, seeds):
     for x, setting in enumerate(settings):  # panels are filled and used again
         yield {
             "shape": [33, 47, 29],
-            "options": {"stationary": "ABC"[x % 3], "chunk": 8, "assemble": "always"},
+            "options": {"stationary": "ABC"[x % 3], "chunk": 8, "pack": "always"},
             "texts": tiles,
             "seeds": seeds,
         } | setting
     yield {
         "shape": [33, 47, 29],
-        "options": {"stationary": "B", "schedule": "greedy", "ir_max_compute": 2},
+        "options": {"stationary": "B", "schedule": "greedy:2x2"},
         "texts": LAYOUTS[0],
         "seeds": seeds,
         "gemms": 2,

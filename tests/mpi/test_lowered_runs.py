@@ -53,9 +53,7 @@ def test_every_schedule_is_exact_and_moves_what_the_plan_says(mpirun, situation)
     cases = [
         {
             **layout,
-            "schedule": schedule,
-            "ir_max_compute": bound,
-            "ir_max_comm": 2,
+            "schedule": f"{schedule}:{bound}x2",
             "prefetch": x % 3,
             "iters": 2,
             "warmup": 0,
@@ -71,11 +69,7 @@ def test_every_schedule_is_exact_and_moves_what_the_plan_says(mpirun, situation)
             case,
             out,
         )
-        assert (out["schedule"], out["ir_max_compute"], out["ir_max_comm"]) == (
-            case["schedule"],
-            case["ir_max_compute"],
-            2,
-        )
+        assert out["schedule"] == case["schedule"].removesuffix(":1x2")
         plan = out["planned"]
         assert out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"]
         assert all(out[name] == plan[name] for name in ("accumulate_bytes", "replica_bytes"))
@@ -91,9 +85,7 @@ def test_a_search_too_large_on_one_rank_alone_is_refused_by_all(mpirun):
         "b": "tiles:7x10",
         "c": "tiles:47x43",
         "stationary": "C",
-        "schedule": "exhaustive",
-        "ir_max_compute": 3,
-        "ir_max_comm": 4,
+        "schedule": "exhaustive:3x4",
     }
     (out,) = mpirun.cases(2, [case])
     assert (

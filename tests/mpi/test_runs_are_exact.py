@@ -49,7 +49,6 @@ def sample(p, situation):
         deal(("always", "auto", "never")),
         deal(("slice", "slice", "rows", "tile")),
         deal(("pull", "push")),
-        deal(("offset", "offset", "cheapest")),
     )
     cases = []
     for seed, (
@@ -67,13 +66,10 @@ def sample(p, situation):
         chunk,
         replicate,
         fill,
-        assemble,
+        pack,
         fetch,
         reduce,
-        order,
     ) in enumerate(dealt):
-        if (fetch, order) != ("slice", "offset"):
-            assemble = {"always": "auto"}.get(assemble, assemble)
         if chunk and chunk * 20 < max(m, n, k):  # enough pieces are enough
             chunk = 32
         cases.append(
@@ -90,10 +86,9 @@ def sample(p, situation):
                 "progress": progress,
                 "dtype": dtype,
                 "options": {"chunk": chunk} if chunk else {},
-                "assemble": assemble,
+                "pack": pack,
                 "fetch": fetch,
                 "reduce": reduce,
-                "order": order,
                 "replicate_result": replicate,
                 "fill": fill,
                 "seed": seed,
@@ -104,17 +99,17 @@ def sample(p, situation):
     for rows in divisors(p):  # on grids over m, n and k, the last rank idle on one of them
         once = f"grid:1x{rows}x{p // rows}"
         mine = {"m": 33, "n": 17, "k": 600, "options": {"chunk": 100}, "iters": 1}
-        mine["assemble"] = chance.choice(("always", "never"))
+        mine["pack"] = chance.choice(("always", "never"))
         cases.append(mine | {"a": once, "b": once, "c": once})
-        last = {"stationary": chance.choice("ABC"), "grid": f"{max(1, p - 1)}x1x1"}
+        last = {"stationary": chance.choice("ABC"), "work": f"{max(1, p - 1)}x1x1"}
         cases.append(mine | last | {"a": "column", "b": once, "c": "block"})
     for stationary in "BC":  # messages too long to be sent at once
         cases.append(LARGE | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
     for stationary in "ABC":
         uneven = {"a": "tiles:310x250", "b": "tiles:290x410", "c": "tiles:330x430"}
-        for assemble in ("always", "never"):
-            levelled = {"stationary": stationary, "assemble": assemble, "options": {"steal": True}}
-            cases.append(LARGE | uneven | levelled)
+        for pack in ("always", "never"):
+            level = {"stationary": stationary, "pack": pack, "options": {"work": "level"}}
+            cases.append(LARGE | uneven | level)
     return cases
 
 
@@ -122,12 +117,12 @@ def panels():
     """Products of many small tiles, assembled."""
     tiles = {name: f"tiles:{tile}" for name, tile in zip("abc", ("100x90", "70x110", "130x51"))}
     large = LARGE | {"m": 310, "n": 290, "k": 330}
-    return [large | tiles | {"stationary": still, "assemble": "always"} for still in "ABC"]
+    return [large | tiles | {"stationary": still, "pack": "always"} for still in "ABC"]
 
 
 def sums():
     """Products onto products, then added to the tile of another rank."""
-    whole = {"n": 33, "k": 50, "assemble": "never", "prefetch": "all", "iters": 2}
+    whole = {"n": 33, "k": 50, "pack": "never", "prefetch": "all", "iters": 2}
     for m, texts in enumerate(product(("row", "column", "block"), repeat=3), 40):
         for still in "AB":
             yield whole | dict(zip("abc", texts)) | {"m": m, "stationary": still}
@@ -232,10 +227,9 @@ def test_the_sample_has_every_value_of_every_option():
         cases = sample(p, situation)
         for name, values in {
             "stationary": ("A", "B", "C", "auto"),
-            "assemble": ("always", "auto", "never"),
+            "pack": ("always", "auto", "never"),
             "fetch": ("slice", "rows", "tile"),
             "reduce": ("pull", "push"),
-            "order": ("offset", "cheapest"),
             "prefetch": range(4),
             "get": ("view", "copy"),
             "progress": ("poll", "thread", "none"),
@@ -268,23 +262,17 @@ def test_ranks_of_several_nodes_fetch_whole_rows_and_push_sums_unless_told_other
     cases = [
         {**sizes, "a": "column", "b": "column", "c": "column", "stationary": "C"},
         {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B"},
-        {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B", "signals": "never"},
+        {**sizes, "a": "row", "b": "row", "c": "row", "stationary": "B", "sums": "accumulate"},
     ]
     far = mpirun.cases(4, cases, situation="mixed")
     tcp = mpirun.cases(4, cases, situation="remote")
     near = mpirun.cases(4, cases, situation="rma")
     assert {out["status"] for out in far + near + tcp} == {"ok"}
-    signals = "signals=always;tile=23"
-    assert [out["options"] for out in far] == ["fetch=rows;widen=4", f"widen=4;{signals}", None]
-    assert [out["options"] for out in tcp] == ["fetch=rows", f"fetch=sent;{signals}", None]
-    # all of A, twice to each node, and over TCP what is needed of it is sent beside the sums
-    sums = 4 * 3 * 92 * 100
-    assert (far[1]["get_bytes"], far[1]["put_bytes"]) == (4 * 2 * 92 * 112, sums)
-    assert (tcp[1]["get_bytes"], tcp[1]["put_bytes"]) == (0, sums + 3 * 92 * 112)
-    outer = {**sizes, "a": "column", "b": "row", "c": "row", "stationary": "C"}
-    (alone,) = mpirun.cases(2, [outer], situation="remote")
-    assert alone["status"] == "ok" and alone["options"].startswith("fetch=sent;signals=always")
-    assert (alone["get_bytes"], alone["put_bytes"]) == (0, 2 * 4 * (46 * 56 + 56 * 100))
+    for found in (far, tcp):
+        assert [out["options"] for out in found] == ["fetch=rows", "sums=push", "fetch=rows"]
+        assert [bool(out["put_bytes"]) for out in found] == [False, True, False]
+        assert [bool(out["accumulate_bytes"]) for out in found] == [False, False, True]
+        assert found[1]["put_bytes"] == 4 * 3 * 92 * 100
     assert [out["options"] for out in near] == [None] * 3
     assert [bool(out["accumulate_bytes"]) for out in far] == [False, False, True]
 

@@ -38,7 +38,7 @@ def sample(p, situation):
             "a": layout(chance, chance.choice(FORMS), (m, k), p),
             "b": layout(chance, chance.choice(FORMS), (k, n), p),
             "c": layout(chance, chance.choice(FORMS), (m, n), p),
-            "options": {"signals": "always", "stationary": "BABC"[seed % 4]},
+            "options": {"sums": "push", "stationary": "BABC"[seed % 4]},
             "replicate_result": chance.random() < 0.3,
             "prefetch": chance.choice((None, "all", 0, 1, 2)),
             "get": chance.choice(("view", "copy")),
@@ -54,11 +54,11 @@ def sample(p, situation):
             grids = [
                 each for each in product(range(1, p + 1), repeat=3) if p - prod(each) in (0, 1)
             ]
-            case["options"]["grid"] = "x".join(map(str, others.choice(grids)))
+            case["options"]["work"] = "x".join(map(str, others.choice(grids)))
             case["options"]["stationary"] = others.choice("ABCC")
         tile = chance.choice((None, 5, 16, 40))
         if tile:
-            case["options"]["tile"] = max(tile, max(m, n, k) // 12)
+            case["options"]["chunk"] = max(tile, max(m, n, k) // 12)
         if situation not in ("rma", "throttled") and case["dtype"] == "float32":
             case["model"] = chance.choice((None, "pvc12"))  # sums as one product
         if situation == "throttled":
@@ -70,8 +70,8 @@ def sample(p, situation):
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
     cases, turn = sample(p, situation), list(RUNS).index((p, situation))
-    by_layout = [case for case in cases if "grid" not in case["options"]]
-    by_grid = [case for case in cases if "grid" in case["options"]]
+    by_layout = [case for case in cases if "work" not in case["options"]]
+    by_grid = [case for case in cases if "work" in case["options"]]
     cases = dealt(by_layout, turn, 3) + dealt(by_grid, turn, 2)
     where = situation if situation != "throttled" else "direct"
     answers, naps = mpirun.cases_and_naps(
@@ -87,9 +87,9 @@ def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, si
         assert not out["accumulate_bytes"], case
         assert out["pool_bytes"] <= plan["arena"], case
         assert not any(out["left_open"].values()), (case, out["left_open"])
-        assert "signals=always" in out["options"]
+        assert "sums=push" in out["options"]
         pushed += bool(out["put_bytes"])
-        by_grid += bool(out["put_bytes"]) and "grid" in case["options"]
+        by_grid += bool(out["put_bytes"]) and "work" in case["options"]
     assert pushed >= len(cases) // 8 and by_grid
     if "--delays" in RUNS[p, situation]:
         assert set(naps) >= {"_compute", "Signal"}
@@ -106,16 +106,16 @@ def test_auto_goes_without_slots_that_do_not_fit_and_always_is_refused(mpirun):
         "transport": "rma",
         "iters": 1,
     }
-    ask = lambda signals, **more: (
-        case | {"options": {"signals": signals, "stationary": "B"}} | {"prefetch": 1} | more
+    ask = lambda sums, **more: (
+        case | {"options": {"sums": sums, "stationary": "B"}} | {"prefetch": 1} | more
     )
     pool = 256 << 10  # less than slots for half of C, products that go there, and a part of A
     answers = mpirun.cases(
         2,
-        [ask("auto"), ask("auto", pool=pool), ask("always"), ask("always", pool=pool)],
+        [ask("auto"), ask("auto", pool=pool), ask("push"), ask("push", pool=pool)],
     )
     assert [out["status"] for out in answers] == ["ok", "ok", "ok", "out_of_memory"]
-    assert ["signals=always" in (out["options"] or "") for out in answers[:3]] == [1, 0, 1]
+    assert ["sums=push" in (out["options"] or "") for out in answers[:3]] == [1, 0, 1]
     assert [bool(out["accumulate_bytes"]) for out in answers[:3]] == [0, 1, 0]
     assert "--pool allows" in answers[3]["reason"]
 
@@ -127,7 +127,7 @@ PUSHED = [
         "algorithm": "universal",
         "shape": [64, 36, 32],
         "texts": texts,
-        "options": {"signals": "always", "stationary": stationary, "tile": 4},
+        "options": {"sums": "push", "stationary": stationary, "chunk": 4},
     }
     for stationary, texts in (
         ("B", ["row", "row", "row"]),

@@ -96,7 +96,7 @@ def test_random_delays_change_no_result(mpirun, p, situation):
             "warmup": 0,
             "get": chance.choice(["view", "copy"]),
             # every other one accumulates on several nodes, too, where sums are pushed by default
-            **({"signals": "never"} if x % 2 else {}),
+            **({"sums": "accumulate"} if x % 2 else {}),
         }
         for x in range(15)
     ]

@@ -59,7 +59,7 @@ CASES = {
         4,
     ),
     "pending": (Case(512, 512, 512, "S(0)", "S(1)", "P", options={"stationary": "A"}), None, 4),
-    "signals": columns(options={"stationary": "A", "signals": "always"}),
+    "signals": columns(options={"stationary": "A", "sums": "push"}),
     "lowered": columns(4, options={"schedule": "greedy"}),
     "ag_gemm": of("ag_gemm"),
     "gemm_rs": of("gemm_rs"),

@@ -33,7 +33,7 @@ def any_simulation(seed):
     if rng.random() < 0.1:
         options = {"stationary": options["stationary"], "schedule": "greedy"}
     elif rng.random() < 0.3:
-        options = {"stationary": options["stationary"], "signals": "always"}
+        options = {"stationary": options["stationary"], "sums": "push"}
     try:
         return traces_of(problem, **options), machine
     except UnsupportedError:  # signals, on layouts that cannot have them

@@ -66,7 +66,7 @@ def any_case(seed):
         "chunk": rng.choice([None, None, 1, 2, 3]),
         "replicate_result": rng.random() < 0.3,
     }
-    for name, value in (("fetch", "tile"), ("reduce", "push"), ("order", "cheapest")):
+    for name, value in (("fetch", "tile"), ("reduce", "push")):
         if rng.random() < 0.4:
             options[name] = value
     return Problem(m, n, k, p, *texts), options
@@ -654,7 +654,7 @@ def prove(problem, seed, **options):
     """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
     exactly."""
     traces = traces_of(problem, **options)
-    moves = "grid" in options or options.get("steal")
+    moves = options.get("work", "own") != "own"
     still = None if moves else options["stationary"]
     assert (work_done(problem, traces, still) == 1).all()
     terms = home(problem.c.partition).term

@@ -159,6 +159,4 @@ def _told(values: dict) -> dict:
     ranks = ranks if model is None else ranks_on(model, ranks)
     values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
     named = "none" if model is None else model.name
-    return explained(
-        case_of(values | {"options": options, "machine": named}, ranks, model), model, ranks
-    )
+    return explained(case_of(values | {"options": options, "machine": named}, ranks), model, ranks)

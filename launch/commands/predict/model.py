@@ -201,7 +201,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
         raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
     values["dtype"] = values["dtype"] or "float32"
     values |= {"options": take_options(values), "transport": transport, "machine": "here"}
-    case = case_of(values, ranks, None)
+    case = case_of(values, ranks)
     found = counted(case, ranks)
     told = found.loads._asdict() | {"memory_bytes": found.memory, "busiest_share": found.share}
     if as_json:
@@ -252,7 +252,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     _check_sizes(values)
     values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
-    case = case_of(values, ranks, machine)
+    case = case_of(values, ranks)
     record, found = predict_with(case, machine, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, machine, ranks)
     code = hand_over(record, csv_path, as_json)

@@ -122,7 +122,7 @@ def made():
 #: What a line of a sweep file is answered with: the block and the key are named.
 SLIPS = {
     'algorithm = "sumna"': ["cases 2: algorithm: ", "'sumna'", "Did you mean summa?"],
-    'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, auto:model, A, B, C"],
+    'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, A, B, C"],
     'algorithm = "summa"\nstationary = "A"': ["cases 2: stationary: summa takes none", "panel"],
     'dtype = "fp32"': ["cases 2: dtype: ", "'fp32'", "float32"],
     'transport = "tcp"': ["cases 2: transport: ", "'tcp'", "throttled"],

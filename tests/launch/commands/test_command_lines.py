@@ -33,8 +33,8 @@ def read(command):
     known = {each.name for each in fields(Case)} | known_options().keys() | {"option"}
     values = {key: value for key, value in values.items() if key in known - {"roof"}}
     values["options"] = take_options(values)
-    asked, values["model"] = machine_of(values)
-    return case_of(values, ranks, asked), ranks
+    _, values["model"] = machine_of(values)
+    return case_of(values, ranks), ranks
 
 
 @pytest.mark.parametrize("case", CASES)

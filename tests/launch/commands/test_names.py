@@ -92,7 +92,7 @@ def test_a_label_is_no_model_and_a_run_says_so(say, monkeypatch):
         say("run", *SMALL, "--machine", "box").stderr
     )
     assert say("run", *SMALL, "--machine", "pvc12", "--label", "box").stderr == ""
-    words = ["run", *SMALL, "--machine", "box", "--stationary", "auto:model"]
+    words = ["run", *SMALL, "--machine", "box", "--schedule", "cost"]
     assert "no machine model 'box'" in say(*words).refusal()
 
 

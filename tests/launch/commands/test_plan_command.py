@@ -338,9 +338,10 @@ def test_signals_are_matched_and_counted_where_all_ranks_are_planned(drbench):
 
 def test_plan_says_what_signals_come_to_and_why_there_are_none(drbench):
     rows = ["plan", "-p", 2, "-m", 64, "-n", 64, "-k", 64, "--preset", "row", "--stationary", "B"]
-    told = drbench(*rows, "--signals", "auto").stdout
-    assert "no signals: every tile is read and added to in place" in told
-    told = drbench(*rows, "--signals", "always", "--tile", 16, "--rank", "all").stdout
-    assert "signalled: m is cut into tiles of 16; slots for 8192 bytes on rank 0, the most" in told
+    told = drbench(*rows, "--sums", "auto").stdout
+    assert "partial sums are accumulated: every tile is read and added to in place" in told
+    told = drbench(*rows, "--sums", "push", "--chunk", 16, "--rank", "all").stdout
+    assert "partial sums are pushed: m is cut into tiles of 16; slots for 8192 bytes" in told
     assert "signals: 4, each with its other end; no rank waits in a circle" in told
-    assert "signal" not in drbench(*rows).stdout
+    told = drbench(*rows).stdout
+    assert "signal" not in told and "partial sums" not in told

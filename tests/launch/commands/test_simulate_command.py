@@ -176,7 +176,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
         "--preset",
         "row",
         "--stationary",
-        "auto:model",
+        "auto",
         "--schedule",
         "cost",
         "--transport",

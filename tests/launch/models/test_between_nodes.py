@@ -26,34 +26,31 @@ def settled(case, ranks):
 @pytest.mark.parametrize("transport", ["auto", "rma"])
 def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
     reads, sums = (replace(case, transport=transport) for case in (READS, SUMS))
-    assert settled(reads, 16)["fetch"] == "rows" and settled(sums, 16)["signals"] == "always"
-    assert "fetch" not in settled(reads, 8) and "signals" not in settled(sums, 8)
-    assert {settled(each, 16)["widen"] for each in (reads, sums)} == {4}
+    assert settled(reads, 16)["fetch"] == "rows" and settled(sums, 16)["sums"] == "push"
+    assert "fetch" not in settled(reads, 8) and "sums" not in settled(sums, 8)
     far, near = (predict(sums, LUMIC, ranks) for ranks in (16, 8))
     assert far.put_bytes > 0 == far.accumulate_bytes
     assert near.accumulate_bytes > 0 == near.put_bytes
 
 
-def test_operands_are_sent_as_far_as_slots_go_where_sockets_join_the_nodes():
-    slow = LUMIC.with_value("links.nic.sockets", True)
-    found = programs_of(READS, slow, 16)
-    assert found.settled["fetch"] == "rows" and "widen" not in found.settled
-    assert found.problem.nodes == (*[0] * 8, *[8] * 8)
-    assert programs_of(SUMS, slow, 16).settled["fetch"] == "sent"
-    assert predict(SUMS, slow, 16).put_bytes > predict(SUMS, LUMIC, 16).put_bytes
+def test_a_problem_knows_the_nodes_of_its_ranks():
+    assert programs_of(READS, LUMIC, 16).problem.nodes == (*[0] * 8, *[8] * 8)
+    assert programs_of(READS, LUMIC, 8).problem.nodes == ()
 
 
-@pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"signals": "auto"}, {"assemble": "auto"}])
+@pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"sums": "auto"}, {"pack": "auto"}])
 def test_what_is_left_open_is_not_asked_for(asked):
     for case in (READS, SUMS):
         assert settled(replace(case, options=case.options | asked), 16) == settled(case, 16)
 
 
-@pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"signals": "never"}])
-def test_who_asks_for_another_program_gets_it(asked):
+@pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"sums": "accumulate"}])
+def test_who_asks_for_an_option_gets_it_and_the_others_as_they_would_be(asked):
     for case in (READS, SUMS):
-        found = settled(replace(case, options=case.options | asked), 16)
-        assert found.get("fetch") == asked.get("fetch") and "signals" not in found
+        usual, found = settled(case, 16), settled(replace(case, options=case.options | asked), 16)
+        assert {name: found.get(name, "accumulate") for name in asked} == asked
+        if "sums" not in asked:
+            assert found.get("sums") == usual.get("sums")
 
 
 def test_what_tune_bounds_and_ranks_is_what_its_cases_run(monkeypatch):
@@ -94,7 +91,7 @@ def test_what_is_planned_on_a_machine_is_what_is_predicted_there(say, ranks):
 def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     node_of = [rank // 8 * 8 for rank in range(16)]
     made = programs_of(SUMS, LUMIC, 16)
-    assert made.settled["signals"] == "always"
+    assert made.settled["sums"] == "push"
     pools = [
         pool_bytes(trace, made.ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces
     ]

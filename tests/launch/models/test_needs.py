@@ -155,4 +155,3 @@ def test_the_preset_runs_by_the_universal_algorithm_on_its_grid(say):
     words = ("plan", "-p", 5, "-m", 64, "-n", 64, "-k", 64, "--preset", "optimal", "--json")
     plan = say(*words).json()
     assert f"grid:{optimal_grid(64, 64, 64, 5)}" in json.dumps(plan)
-    assert get_algorithm("universal").options["grid"].says == "auto"

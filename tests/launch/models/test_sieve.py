@@ -73,7 +73,7 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
             triple = [draw.randrange(len(named)) for _ in "ABC"]
             which = draw.randrange(3)
             base = Case(*sizes, transpose=transpose or None)
-            way = draw.choice([{"chunk": "auto"}, {"chunk": 5}, {"signals": "always"}])
+            way = draw.choice([{"chunk": "auto"}, {"chunk": 5}, {"sums": "push"}])
             if way == {"chunk": 5} and "CBA"[which] != "C":
                 way = {"chunk": "none"}
             case = on_triple(base, [named[x] for x in triple], "CBA"[which], way)

@@ -25,7 +25,7 @@ from launch.models.advise import advise
 from launch.models.candidates import TuneRequest, candidates, everywhere
 from launch.models.counts import counted
 from launch.models.predict import predict_with
-from launch.models.tune import EVEN, choose_stationary, every_program, tune
+from launch.models.tune import EVEN, every_program, tune
 from launch.sweeps.rounds import turn_of
 from launch.sweeps.run_rounds import run_rounds
 from partitions import flows, partition
@@ -59,7 +59,7 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
         (first, *_) = tune(replace(request, effort=5.0), machine).ranking
         predicted, _ = predict_with(Case(200, 200, 200, grid, grid, grid), machine, 5)
         assert first.record.best_s == pytest.approx(predicted.best_s)
-        assert first.case.a in (grid, "row", "traditional:1x5")  # equally fast
+        assert first.case.a in (grid, "row", "column", "traditional:1x5")  # equally fast
     by_bytes = tune(replace(request, case=Case(512, 512, 512), ranks=8))
     assert by_bytes.ranking[0].case.a == "grid:2x2x2"
 
@@ -79,14 +79,14 @@ def everything(request, machine):
     for case in candidates(request, ("auto", "none"), True):
         try:
             case, algorithm, problem, options = everywhere(case, request.ranks)
-            signals = algorithm.settle(problem, False, **options).get("signals")
+            pushes = algorithm.settle(problem, False, **options).get("sums")
         except UnsupportedError:
             continue
         cut = [case]
-        if signals:
-            always = case.options | {"signals": signals}
-            cut = [replace(case, options=always | tile) for tile in ({}, *TILES)]
-        alike = signals or case.algorithm in OVERLAPPED
+        if pushes:
+            pushed = case.options | {"sums": pushes}
+            cut = [replace(case, options=pushed | tile) for tile in ({}, *TILES)]
+        alike = pushes or case.algorithm in OVERLAPPED
         found = [
             predict_with(replace(each, prefetch=ahead), machine, request.ranks, pool=True)[0]
             for each, ahead in product(cut, (None, 1 if alike else "all"))
@@ -136,7 +136,7 @@ def test_the_best_estimate_of_every_family_is_simulated_before_any_family_gets_a
         kind = str(case.a).partition(":")[0] if case.algorithm == "universal" else ""
         kept = {"grid": "optimal", "traditional": f"{case.options.get('stationary')} aligned"}
         name = kept.get(kind, case.options.get("stationary") or case.algorithm)
-        name += " signals" if case.options.get("signals") == "always" else ""
+        name += " signals" if case.options.get("sums") == "push" else ""
         name += f" {case.options.get('variant')} {case.options.get('per_node')}"
         program = repr(replace(case, prefetch=None))
         if program not in {each for _, each in judged}:
@@ -227,21 +227,21 @@ SUMS = replace(
     accumulate_efficiency=0.1,
     accumulate_slowdown=1.0,
 )
-TILES = [{"tile": tile} for tile in (256, 1024, 4096)]
+TILES = [{"chunk": tile} for tile in (256, 1024, 4096)]
 
 
 @pytest.mark.parametrize("texts", [("column", "row", "row"), ("block",) * 3])
-def test_signals_are_chosen_where_sums_dominate_with_the_tile_that_serves_best(texts):
+def test_pushed_sums_are_chosen_where_they_dominate_with_the_tile_that_serves_best(texts):
     """C is far smaller than A: its terms move, not A."""
     request = TuneRequest(Case(2048, 64, 512, *texts), 4, ("universal",), top=2)
     (best, second) = tune(request, SUMS).ranking
-    assert best.case.options["signals"] == "always" and best.record.put_bytes > 0
+    assert best.case.options["sums"] == "push" and best.record.put_bytes > 0
     every = sorted(set(everything(request, SUMS)))
     assert [best.record.best_s, second.record.best_s] == every[:2]
     for place in (best, second):
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
-    added = best.case.options | {"signals": "never"}
-    added.pop("tile", None)
+    added = best.case.options | {"sums": "accumulate"}
+    added.pop("chunk", None)
     without, _ = predict_with(replace(best.case, options=added, prefetch=None), SUMS, 4)
     assert without.accumulate_bytes > 0 and best.record.best_s < 0.5 * without.best_s
     each = [replace(best.case, options=best.case.options | tile) for tile in TILES]
@@ -249,15 +249,15 @@ def test_signals_are_chosen_where_sums_dominate_with_the_tile_that_serves_best(t
     assert best.record.best_s <= min(times)
     assert len(set(times)) > 1 or best.case.options["stationary"] == "A"  # whose n is 64
     chosen = [case.options for case, time in zip(each, times) if time == min(times)]
-    assert "tile" not in best.case.options or best.case.options in chosen
+    assert "chunk" not in best.case.options or best.case.options in chosen
 
 
-def test_advice_for_layouts_whose_sums_dominate_is_signals():
+def test_advice_for_layouts_whose_sums_dominate_is_to_push_them():
     today = "column", "row", "row"
     request = TuneRequest(Case(2048, 64, 512), 4, ("universal",), replication="none", today=today)
     mine = advise(request, SUMS).mine
-    assert mine.case.options["signals"] == "always"
-    assert "--signals always" in run_command(mine.case, 4)
+    assert mine.case.options["sums"] == "push"
+    assert "--sums push" in run_command(mine.case, 4)
 
 
 @pytest.mark.parametrize("best", ["all", 1])
@@ -306,44 +306,6 @@ def test_what_is_fixed_stays_and_what_nothing_fits_is_refused():
         tune(replace(fixed, algorithms=("cannon",)), DEVICE)
     with pytest.raises(UsageError, match="no algorithm 'canon'"):
         tune(replace(SMALL, algorithms=("canon",)), DEVICE)
-
-
-@pytest.mark.parametrize(
-    "triple", [("row", "row", "row"), ("column", "row", "row"), ("row", "column", "column")]
-)
-def test_auto_model_is_the_fastest_of_the_three_data_movements(triple):
-    times = {
-        s: predict_with(Case(96, 128, 640, *triple, options={"stationary": s}), DEVICE, 4)[0].best_s
-        for s in "ABC"
-    }
-    assert times[choose_stationary(Case(96, 128, 640, *triple), DEVICE, 4)] == min(times.values())
-
-
-def test_auto_model_works_in_plan_and_simulate(capsys):
-    words = [
-        "-m",
-        "1024",
-        "-n",
-        "4096",
-        "-k",
-        "1024",
-        "--preset",
-        "row",
-        "--stationary",
-        "auto:model",
-        "--json",
-        "--machine",
-        "pvc12",
-    ]
-    assert main(["simulate", *words]) == 0 and main(["plan", "-p", "12", *words]) == 0
-    first, second = (
-        json.loads(line)["stationary"] for line in capsys.readouterr().out.splitlines()
-    )
-    assert (
-        first
-        == second
-        == choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
-    )
 
 
 TUNE = [
@@ -543,13 +505,6 @@ def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
 def test_a_layout_of_today_that_is_none_is_refused():
     with pytest.raises(UsageError, match="the layout of B today"):
         tune(replace(SMALL, today=(None, "colum", None)), DEVICE)
-
-
-def test_auto_model_without_a_machine_moves_least():
-    for triple in (("row",) * 3, ("column", "row", "row"), ("row", "column", "column")):
-        case = Case(96, 128, 640, *triple)
-        keys = {s: by_hand(replace(case, options={"stationary": s}), 4) for s in "CBA"}
-        assert keys[choose_stationary(case, None, 4)] == min(keys.values())
 
 
 def test_a_type_is_not_predicted_with_another_types_peak(say):

@@ -102,9 +102,9 @@ LINES = {
 WIDE = ["-m", 330, "-n", 700, "-k", 640, "--iters", 2, "--budget", 0, "--threads", 1]
 WIDE += ["--a", "tiles:100x300", "--b", "tiles:300x256@1x3"]
 APART = {
-    "C, panels": ["--c", "block", "--stationary", "C", "--assemble", "always"],
+    "C, packed": ["--c", "block", "--stationary", "C", "--pack", "always"],
     "B, transposed": ["--c", "column", "--stationary", "B", "--transpose", "ab"],
-    "A, replicas, signals": ["--c", "row/c3", "--stationary", "A", "--signals", "auto"],
+    "A, replicas, pushed": ["--c", "row/c3", "--stationary", "A", "--sums", "auto"],
     "C, beta, float64": ["--c", "column", "--stationary", "C", "--beta", 2, "--dtype", "float64"],
 }
 LINES[3] = {name: [*WIDE, *_more] for name, _more in APART.items()}
@@ -291,11 +291,9 @@ def test_auto_says_what_it_came_to(drbench, mpich):
     assert mixed["options"] == predict(Case(30, 40, 50, *["column"] * 3), machine, 4).options
 
 
-def test_what_is_assembled_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(
-    drbench, mpich
-):
+def test_what_is_packed_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(drbench, mpich):
     """Not read in place: a panel has it."""
-    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "--assemble"]
+    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "--pack"]
     ran = drbench(
         *("run", "-p", 4, *QUICK, *words, "always", "--stationary", "C", "--json"),
         env={"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"},
@@ -303,7 +301,7 @@ def test_what_is_assembled_from_near_tiles_was_copied_in_a_run_and_in_its_predic
     machine = find_machine("lumic")
     for transport in ("direct", "rma"):
         machine = machine.with_value(f"transports.{transport}.within", 2)
-    options = {"assemble": "always", "stationary": "C"}
+    options = {"pack": "always", "stationary": "C"}
     case = Case(30, 40, 50, words[1], words[3], words[5], options=options)
     told = predict(case, machine, 4)
     assert ran["panel_bytes"] > 0

@@ -101,7 +101,8 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
         "left_open": opened - closed,
     }
     if outcome["status"] == "ok" and traces:  # none of a device's
-        outcome["planned"] = planned(traces[0], case.look_ahead, comm)
+        pushes = {"sums": "push"} if traces[0].signals else {}
+        outcome["planned"] = planned(traces[0], case.ahead(pushes), comm)
     return outcome
 
 

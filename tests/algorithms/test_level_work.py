@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles import layouts, prove
 
 from algorithms import get_algorithm
-from algorithms.universal.slicing import levelled
+from algorithms.universal.slicing import level_work
 from drbench.errors import UsageError
 from drbench.model.simulate import simulate
 from drbench.plan.loads import balance
@@ -29,7 +29,7 @@ def held(partition):
 def test_every_coordinate_has_its_share_and_the_least_changes_hands(data, nprocs, rows, cols):
     stored = data.draw(layouts((rows, cols), nprocs, 5))
     stored = Problem(rows, cols, 1, nprocs, c=stored).c.partition
-    found = levelled(stored)
+    found = level_work(stored)
     for axis, new in zip((stored.rows, stored.cols), (found.rows, found.cols) if found else ()):
         lengths = [axis.length(x) for x in range(axis.parts)]
         least, more = divmod(axis.extent, axis.parts)
@@ -67,17 +67,17 @@ def test_every_coordinate_has_its_share_and_the_least_changes_hands(data, nprocs
     st.integers(0, 9),
 )
 def test_every_unit_of_work_is_done_once_wherever_it_went(
-    data, nprocs, stationary, chunk, assemble, schedule, replicate, seed
+    data, nprocs, stationary, chunk, pack, schedule, replicate, seed
 ):
     shapes = ((9, 10), (10, 11), (9, 11))
     problem = Problem(
         9, 11, 10, nprocs, *(data.draw(layouts(shape, nprocs, 4)) for shape in shapes)
     )
-    options = {"assemble": "never" if schedule != "direct" else assemble, "schedule": schedule}
-    if options["assemble"] == "never" and seed % 2:
-        options |= {"fetch": "tile", "reduce": "push", "order": "cheapest"}
+    options = {"pack": "never" if schedule != "direct" else pack, "schedule": schedule}
+    if options["pack"] == "never" and seed % 2:
+        options |= {"fetch": "tile", "reduce": "push"}
     options |= {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
-    prove(problem, seed, steal=True, **options)
+    prove(problem, seed, work="level", **options)
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -86,10 +86,10 @@ def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
     problem = Problem(40, 40, 40, 2, **texts)
 
     def limit(**options):
-        options = universal.settle(problem, stationary=stationary, assemble="never", **options)
+        options = universal.settle(problem, stationary=stationary, pack="never", **options)
         return balance([universal.trace(problem, rank, **options).flops for rank in range(2)])
 
-    assert limit() < 0.95 and limit(steal=True) == 1.0
+    assert limit() < 0.95 and limit(work="level") == 1.0
 
 
 def test_the_simulator_says_whether_it_pays():
@@ -103,32 +103,27 @@ def test_the_simulator_says_whether_it_pays():
         traces = [universal.trace(problem, rank, **options) for rank in range(2)]
         return simulate(traces, model).time_s
 
-    assert seconds(machine, steal=True) < 0.97 * seconds(machine)
-    assert seconds(slow, steal=True) > seconds(slow)
+    assert seconds(machine, work="level") < 0.97 * seconds(machine)
+    assert seconds(slow, work="level") > seconds(slow)
 
 
 def test_what_it_comes_to_is_said():
     even = Problem(8, 8, 8, 2, "row", "row", "row")
-    assert universal.why(even, stationary="B", steal=True) == [
-        "nothing to steal: no rank holds more than its share of B"
+    assert universal.why(even, stationary="B", work="level") == [
+        "work is level: no rank holds more than its share of B"
     ]
     assert universal.why(even, stationary="B") == []
     uneven = Problem(8, 8, 8, 2, "row", "tiles:8x3@1x2", "row")
-    told = universal.why(uneven, stationary="B", steal=True, signals="auto", in_place=False)
+    told = universal.why(uneven, stationary="B", work="level", sums="auto", in_place=False)
     assert told == [
-        "no signals: --fetch tile, --order and --steal are of products without them",
-        "stolen: products of 8 elements of B; the busiest rank has 1.000 times the mean, 1.250 "
-        "before",
+        "partial sums are pushed: m is cut into tiles of 128; slots for 64 bytes on rank 0, the "
+        "most",
+        "level work: 8 elements of B are multiplied by another rank than their owner; the busiest "
+        "rank has 1.000 times the mean, 1.250 before",
     ]
 
 
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        ({"signals": "always"}, "--signals always goes by"),
-        ({"grid": "1x1x2"}, "--grid 1x1x2 deals"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(options, told):
-    with pytest.raises(UsageError, match=told):
-        universal.settle(Problem(8, 8, 8, 2), stationary="B", steal=True, **options)
+@pytest.mark.parametrize("work", ["levl", "2x2", "1x1x4"])
+def test_work_that_cannot_be_done_is_refused(work):
+    with pytest.raises(UsageError, match="work"):
+        universal.settle(Problem(8, 8, 8, 2), stationary="B", work=work)

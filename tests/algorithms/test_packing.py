@@ -1,4 +1,4 @@
-"""Products that are assembled: the same work, however it is cut and whoever lies outermost."""
+"""GEMMs of packed operands: the same work, however it is cut and whichever axis is outermost."""
 
 from collections import Counter
 from dataclasses import replace
@@ -12,15 +12,15 @@ from oracles import Violation, interpret, layouts, operands, prove, work_done
 
 from algorithms import get_algorithm
 from algorithms.universal import program as programs
-from algorithms.universal.assembled import CORES, Assembly, assembly, box_of, multiplied
-from algorithms.universal.slicing import own_first_balances, result_stays
+from algorithms.universal.packing import CORES, Packing, choose_packing, packed
+from algorithms.universal.slicing import FENCE, Share, own_first_balances, result_stays
 from drbench.errors import UsageError
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Assemble, Copy, Gemm, Get, Panel, Scratch
+from drbench.program.steps import Accumulate, Assemble, Copy, Gemm, Get, Panel, Scratch, Zero
 from drbench.program.trace import trace
 from launch.cases.case import Case
 from launch.cases.machine_models import of_schedule
@@ -62,20 +62,21 @@ def test_any_groups_in_any_order_do_every_unit_of_work_once(data, problem, stati
     stays, own = result_stays(problem, stationary), own_first_balances(problem, stationary)
 
     def steps(rank):
-        box = box_of(problem, rank, stationary)
-        if box is None:
-            yield from programs._direct(
-                problem, rank, {"stationary": stationary, "chunk": None}, None
-            )
-        else:
-            groups = {axis: data.draw(cut(box.ranges[axis])) for axis in "mnk"}
-            found = Assembly(groups, outer)
-            yield from multiplied(problem, rank, stationary, found, stays, own)
+        share = Share(problem, rank, stationary)
+        rounds = []
+        if share.ranges["k"]:
+            groups = {axis: data.draw(cut(share.ranges[axis])) for axis in "mnk"}
+            rounds = packed(share, Packing(groups, outer), not stays and own)
+        elif not stays:
+            rounds = [[FENCE]] if own else []
+        if not stays and not own:
+            for tile in problem.c.own_tiles(rank):
+                yield Zero(tile)
+            rounds = [[FENCE], *rounds]
+        yield from programs.emit(share, rounds)
+        yield from programs._finish(iter(()), share, stays, False, "pull")
 
-    traces = [
-        trace(programs._finished(steps(rank), problem, rank, stays, False, "pull"), problem, rank)
-        for rank in range(problem.nprocs)
-    ]
+    traces = [trace(steps(rank), problem, rank) for rank in range(problem.nprocs)]
     assert (work_done(problem, traces, stationary) == 1).all()
     a, b = operands(problem)
     c = interpret(problem, traces, a, b, seed=1)
@@ -93,15 +94,15 @@ def test_any_groups_in_any_order_do_every_unit_of_work_once(data, problem, stati
 )
 def test_the_best_groups_do_every_unit_of_work_once(problem, stationary, chunk, replicate, seed):
     options = {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
-    prove(problem, seed, assemble="always", **options)
+    prove(problem, seed, pack="always", **options)
 
 
 @pytest.mark.parametrize("transpose", ["a", "b", "ab"])
 @pytest.mark.parametrize("stationary", "ABC")
 def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5", transpose=transpose)
-    prove(problem, 1, stationary=stationary, assemble="always")
-    steps = universal.trace(problem, 0, stationary=stationary, assemble="always").steps
+    prove(problem, 1, stationary=stationary, pack="always")
+    steps = universal.trace(problem, 0, stationary=stationary, pack="always").steps
     panels = {step.like: step.transposed for step in steps if type(step) is Scratch}
     assert panels == {name: name.lower() in transpose for name in panels} and panels
 
@@ -111,8 +112,7 @@ def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
 def test_alpha_and_beta_are_applied_once(stationary, beta):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5/c2", updates=bool(beta))
     traces = [
-        universal.trace(problem, rank, stationary=stationary, assemble="always")
-        for rank in range(4)
+        universal.trace(problem, rank, stationary=stationary, pack="always") for rank in range(4)
     ]
     a, b = operands(problem)
     before = np.arange(72.0).reshape(9, 8)
@@ -124,7 +124,7 @@ def test_alpha_and_beta_are_applied_once(stationary, beta):
 @pytest.mark.parametrize("stationary", "ABC")
 def test_work_by_a_grid_is_assembled_too(grid, stationary):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5")
-    prove(problem, 2, stationary=stationary, grid=grid, assemble="always")
+    prove(problem, 2, stationary=stationary, work=grid, pack="always")
 
 
 # -- wrong programs are found
@@ -176,8 +176,7 @@ def test_a_program_with_one_thing_wrong_is_found():
     """What proves the programs above must find what is wrong with others."""
     problem = Problem(9, 8, 10, 2, "tiles:4x3", "tiles:3x4", "tiles:2x5")
     make = lambda stationary: [
-        universal.trace(problem, rank, stationary=stationary, assemble="always")
-        for rank in range(2)
+        universal.trace(problem, rank, stationary=stationary, pack="always") for rank in range(2)
     ]
     caught = Counter()
     for stationary in "ABC":
@@ -205,11 +204,11 @@ def products(trace):
 
 @pytest.mark.parametrize("texts", [MISALIGNED, CYCLIC])
 @pytest.mark.parametrize("stationary", "ABC")
-def test_misaligned_tiles_are_assembled_on_cores(texts, stationary):
+def test_misaligned_tiles_are_packed_on_cores(texts, stationary):
     problem = Problem(4096, 4096, 4096, 2, *texts)
     for rank in range(2):
         plain, found = (
-            universal.trace(problem, rank, stationary=stationary, assemble=how, machine=CORES)
+            universal.trace(problem, rank, stationary=stationary, pack=how, machine=CORES)
             for how in ("never", "auto")
         )
         assert products(found) < products(plain) / 4 and found.flops == plain.flops
@@ -233,22 +232,23 @@ def test_halves_of_m_for_two_owners_are_one_product():
 
 
 @pytest.mark.parametrize("how", ["auto", "never"])
-def test_nothing_is_assembled_without_cores(how):
+def test_nothing_is_packed_without_cores(how):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
     gpu = Machine("gpu", CORES.compute)
     for machine in (None, gpu):
-        trace = universal.trace(problem, 0, stationary="C", assemble=how, machine=machine)
+        trace = universal.trace(problem, 0, stationary="C", pack=how, machine=machine)
         assert not trace.panel_bytes
-    assert universal.trace(problem, 0, assemble="always", machine=gpu).panel_bytes
+    assert universal.trace(problem, 0, pack="always", machine=gpu).panel_bytes
 
 
 def test_where_copies_cost_more_than_pieces_lose_there_are_none():
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
-    assert assembly(problem, 0, "C")
+    share = Share(problem, 0, "C")
+    assert choose_packing(share)
     slow = replace(CORES, compute=replace(CORES.compute, memory_bytes_per_s=1e8))
-    assert assembly(problem, 0, "C", machine=slow) is None
+    assert choose_packing(share, machine=slow) is None
     unpacked = replace(CORES, compute=Compute(1e11), step_s=0.0)
-    assert assembly(problem, 0, "C", machine=unpacked) is None
+    assert choose_packing(share, machine=unpacked) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -257,29 +257,27 @@ def test_what_is_copied_is_what_the_costs_say(problem, stationary):
     for rank in range(problem.nprocs):
         if not result_stays(problem, stationary):
             return
-        found = assembly(problem, rank, stationary, always=True)
+        share = Share(problem, rank, stationary)
+        found = choose_packing(share, always=True)
         if found is None:
             continue
-        steps = list(
-            trace(
-                multiplied(problem, rank, stationary, found, True), problem, rank, fresh=False
-            ).steps
-        )
+        program = programs.emit(share, packed(share, found))
+        steps = list(trace(program, problem, rank, fresh=False).steps)
         copied = sum(step.block.size for step in steps if type(step) in (Assemble, Copy))
         assert copied == found.copied
-        assert sum(type(step) is Gemm for step in steps) == found.products
+        assert sum(type(step) is Gemm for step in steps) == found.gemms
 
 
 @pytest.mark.parametrize(
     "options, flag",
-    [({"schedule": "greedy"}, "--schedule"), ({"signals": "always"}, "--signals")],
+    [({"schedule": "greedy"}, "schedule=greedy"), ({"sums": "push"}, "sums=push")],
 )
-def test_what_goes_by_small_products_is_not_assembled(options, flag):
+def test_what_orders_gemms_of_blocks_is_not_packed(options, flag):
     problem = Problem(64, 64, 64, 2, "row", "row", "row")
-    with pytest.raises(UsageError, match=f"--assemble always makes few large products, {flag}"):
-        universal.settle(problem, assemble="always", stationary="B", **options)
+    with pytest.raises(UsageError, match=f"pack=always and {flag}"):
+        universal.settle(problem, pack="always", stationary="B", **options)
     settled = universal.settle(problem, stationary="B", **options)
-    assert settled.get("assemble", "never") == "never"
+    assert settled.get("pack", "never") == "never"
 
 
 def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
@@ -294,11 +292,11 @@ def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
 def test_run_and_simulator_are_given_the_same_program():
     """By the same machine; and what is simulated takes the copies' time."""
     case = Case(512, 512, 512, *("tiles:100x90", "tiles:70x110", "tiles:130x51"))
-    case = replace(case, options={"stationary": "C", "assemble": "always"})
+    case = replace(case, options={"stationary": "C", "pack": "always"})
     machine = replace(CORES, links=(Link("memory", inf, reads_in_place=True),))
     simulated = programs_of(case, machine, 2)
     problem = Problem(512, 512, 512, 2, case.a, case.b, case.c)
-    known = universal.settle(problem, stationary="C", assemble="always") | {"machine": machine}
+    known = universal.settle(problem, stationary="C", pack="always") | {"machine": machine}
     for rank, found in enumerate(simulated):
         ours = universal.trace(problem, rank, **known)
         assert list(map(repr, found.steps)) == list(map(repr, ours.steps))
@@ -333,7 +331,7 @@ def test_over_slow_links_nothing_is_assembled_that_makes_others_wait(texts, stat
     or after it: the simulator says whether that is worth it."""
     case = Case(1024, 1024, 2048, *texts, transport="throttled:0.5,10")
     auto, never = (
-        predict_with(replace(case, options={"stationary": stationary, "assemble": how}), CORES, 2)
+        predict_with(replace(case, options={"stationary": stationary, "pack": how}), CORES, 2)
         for how in ("auto", "never")
     )
     assert auto[0].median_s <= 1.01 * never[0].median_s

@@ -126,8 +126,8 @@ class Search:
             raise UnsupportedError(
                 f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.graph.computes)} "
                 f"computes and {len(self.graph.transfers)} transfers would look at more "
-                f"than {MOST_SELECTIONS} choices (our limit). Use --schedule cost, smaller "
-                "--ir-max-compute and --ir-max-comm, or fewer tiles."
+                f"than {MOST_SELECTIONS} choices (our limit). Use --schedule cost, fewer "
+                "computes and transfers at a time, or fewer tiles."
             )
 
     def _exchangeable(self, eligible: list[int], done: int) -> dict[int, list[int]]:

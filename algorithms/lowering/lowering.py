@@ -2,8 +2,8 @@
 Need*, §4.3).
 
 Direct execution takes the steps in the order of the slicing. Lowering takes the computation graph
-instead and decides which computes run beside which transfers, at most ``ir_max_compute`` and
-``ir_max_comm`` of them in one operation; nothing passes the end of an operation. The lowered
+instead and decides which computes run beside which transfers, at most so many of each in one
+operation; nothing passes the end of an operation. The lowered
 program consists of the same kinds of steps, so everything that works on programs works on it.
 
 ==============  ====================================================================================
@@ -12,13 +12,15 @@ program consists of the same kinds of steps, so everything that works on program
 ``cost``        the same filling, but what to take is chosen by cost; or stopping where transfers
                 would outlast the computes beside them; whichever, greedy's own order included, the
                 model finds cheapest
-``exhaustive``  no choice of operations is cheaper by the model (:mod:`algorithms.universal.search`)
+``exhaustive``  no choice of operations is cheaper by the model (:mod:`algorithms.lowering.search`)
 ==============  ====================================================================================
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
+from drbench.errors import UsageError
 from drbench.model.costs import Cost, step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
@@ -38,6 +40,39 @@ MAX_COMPUTE, MAX_COMM = 1, 2
 #: Of the eligible transfers, how many (in the order of the direct program) the cost-model greedy
 #: weighs against each other, and how many of the products each would serve.
 _WEIGHED, _SERVED = 32, 8
+
+
+def read_schedule(text: str) -> tuple[str, int, int]:
+    """The strategy of a schedule, and the most computes and transfers of one operation.
+
+    Examples
+    --------
+    >>> read_schedule("greedy"), read_schedule("cost:3x4")
+    (('greedy', 1, 2), ('cost', 3, 4))
+    """
+    strategy, _, bounds = text.partition(":")
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", bounds, re.ASCII)
+    if strategy not in SCHEDULES or (bounds and (not found or strategy == "direct")):
+        raise UsageError(
+            f"must be one of {', '.join(SCHEDULES)}, all but direct with the most computes and "
+            f"transfers at a time if it is not {strategy}:{MAX_COMPUTE}x{MAX_COMM}, got {text!r}."
+            if strategy in SCHEDULES[1:]
+            else f"must be one of {', '.join(SCHEDULES)}, got {text!r}."
+        )
+    most = map(int, found.groups()) if found else (MAX_COMPUTE, MAX_COMM)
+    return strategy, *most
+
+
+def check_schedule(text: str) -> str:
+    """A schedule as it is recorded: without the bounds that are the default.
+
+    Examples
+    --------
+    >>> check_schedule("greedy:1x2"), check_schedule("cost:2x2")
+    ('greedy', 'cost:2x2')
+    """
+    strategy, *most = read_schedule(text)
+    return strategy if most == [MAX_COMPUTE, MAX_COMM] else text
 
 
 def lower(

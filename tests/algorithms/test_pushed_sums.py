@@ -1,5 +1,6 @@
-"""The universal algorithm with signals, as plans: C is exact for any partitioning and replication
-in every order of completion, what moves is what has to, and what is broken on purpose is caught."""
+"""The universal algorithm with pushed partial sums, as plans: C is exact for any partitioning and
+replication in every order of completion, what moves is what has to, and what is broken on purpose
+is caught."""
 
 import random
 from itertools import product
@@ -13,11 +14,10 @@ from oracles import Violation, any_case, home_of
 from signal_machine import SignalMachine, Stuck
 
 from algorithms import get_algorithm, meshslice
-from algorithms.universal import signalled
-from algorithms.universal.op_costs import BALANCE
-from algorithms.universal.program import why_no_signals
-from algorithms.universal.signalled import tile_of
-from algorithms.universal.slicing import on_grid, slices
+from algorithms.lowering.op_costs import BALANCE
+from algorithms.universal.arrival import PartialSums, cut_along, tile_of
+from algorithms.universal.program import why_accumulated
+from algorithms.universal.slicing import slices, work_of
 from drbench.errors import CaseFailed, UsageError
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
@@ -41,7 +41,7 @@ def grids(p):
 
 
 def traces_of(problem, stationary, tile=None, machine=None, **more):
-    options = {"stationary": stationary, "signals": "always", "tile": tile, **more}
+    options = {"stationary": stationary, "sums": "push", "chunk": tile or "none", **more}
     settled = universal.settle(problem, **{k: v for k, v in options.items() if v is not None})
     return [
         universal.trace(problem, rank, machine=machine, **settled) for rank in range(problem.nprocs)
@@ -89,7 +89,8 @@ def cases(draw):
         "beta": beta,
         "everywhere": draw(st.booleans()),
         "machine": draw(st.sampled_from([None, BALANCE])),
-        "grid": str(draw(st.sampled_from(grids(p)))) if draw(st.booleans()) else None,
+        "work": draw(st.sampled_from(["own", "level", *map(str, grids(p))])),
+        "fetch": draw(st.sampled_from(["slice", "tile"])),
     }
 
 
@@ -98,7 +99,8 @@ def cases(draw):
 def test_c_is_exact_for_any_layout_in_every_order_of_completion(case):
     problem, how = case
     settled = [how.pop(name) for name in ("stationary", "tile", "machine")]
-    more = {"grid": how.pop("grid"), "replicate_result": how["everywhere"]}
+    more = {"work": how.pop("work"), "fetch": how.pop("fetch")}
+    more["replicate_result"] = how["everywhere"]
     traces = traces_of(problem, *settled, **more)
     pairs_of(traces)
     assert prove(problem, traces, **how)
@@ -126,14 +128,14 @@ def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid
     for seed, texts in enumerate(layouts):
         problem = Problem(9, 7, 8, p, *texts)
         how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
-        traces = traces_of(problem, stationary, *how, grid=grid)
+        traces = traces_of(problem, stationary, *how, work=grid)
         pairs_of(traces)
         assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
         assert not count(traces, Accumulate) and not count(traces, Fence)
         assert count(traces, Push) == count(traces, Await)
         if not seed:
             assert count(traces, Push) > 0
-            direct = universal.settle(problem, stationary=stationary, grid=grid)
+            direct = universal.settle(problem, stationary=stationary, work=grid)
             direct = [universal.trace(problem, rank, **direct) for rank in range(p)]
             moved = lambda found, name: sum(traffic(each).counters[name] for each in found)
             assert moved(traces, "put_bytes") <= moved(direct, "accumulate_bytes")
@@ -143,12 +145,18 @@ def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid
 def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
     """Rank (i, j, l) of 1x2x2 has its B whole, and fetches half of its A: rows are cut."""
     problem = Problem(4096, 4096, 4096, 4, *["grid:1x2x2"] * 3)
-    for rank, each in enumerate(traces_of(problem, "C", 512, grid="1x2x2")):
-        assert signalled.cuts(problem, rank, "C", Grid(1, 2, 2)) == "m"
+    for rank, each in enumerate(traces_of(problem, "C", 512, work="1x2x2")):
+        assert cuts(problem, rank, "1x2x2") == "m"
         assert [s.inputs[0].shape for s in each.steps if type(s) is Push] == [(512, 2048)] * 4
         assert kinds_of(each.steps).startswith("gg") and kinds_of(each.steps).endswith("G")
     turned = Problem(4096, 4096, 4096, 4, *["grid:2x1x2"] * 3)
-    assert {signalled.cuts(turned, rank, "C", Grid(2, 1, 2)) for rank in range(4)} == {"n"}
+    assert {cuts(turned, rank, "2x1x2") for rank in range(4)} == {"n"}
+
+
+def cuts(problem, rank, grid):
+    """The axis along which the blocks of a rank are cut."""
+    rounds = slices(problem, rank, "C", work=work_of(problem, "C", grid))
+    return cut_along([product for each in rounds for product in each], rank, "C")
 
 
 def count(traces, kind):
@@ -191,24 +199,20 @@ def kinds_of(steps):
 
 
 def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hide_their_way():
-    """Ranks 0 and 2 are on one node: what needs the tiles of the other fills the wait for those of
-    ranks 1 and 3, which come in whole rows."""
+    """Ranks 0 and 2 are on one node: GEMMs of the other's tiles fill the wait for those of ranks 1
+    and 3."""
     problem = Problem(2048, 2048, 2048, 4, "row", "row", "row").on_nodes([0, 1, 0, 1])
-    settled = universal.settle(
-        problem, False, stationary="B", fetch="rows", signals="auto", widen="auto"
-    )
-    assert settled["signals"] == "always" and settled["widen"] == 4
+    settled = universal.settle(problem, False, stationary="B")
+    assert settled["sums"] == "push" and settled["chunk"] == 512
     for rank in range(4):
         steps = universal.trace(problem, rank, **settled).steps
         owners = [s.block.owner for s in steps if type(s) is Get and s.block.matrix == "A"]
         assert owners == [(rank + 2) % 4, (rank + 1) % 4, (rank + 3) % 4, rank]
-        widths = [s.block.shape[1] for s in steps if type(s) is Get and s.block.matrix == "A"]
-        assert widths == [512, 2048, 2048, 512]
         assert kinds_of(steps) == "gpgpgpG"
 
 
 @pytest.mark.parametrize("p, stationary", [*product((3, 4, 6), "AB"), (6, "C")])
-def test_ranks_of_several_nodes_that_fetch_whole_rows_are_exact(p, stationary):
+def test_ranks_of_several_nodes_are_exact(p, stationary):
     chance = random.Random(f"{p} {stationary} nodes")
     triples = [*product(KINDS[:4], repeat=3)]
     for seed, texts in enumerate(chance.sample(triples, 6)):
@@ -216,43 +220,9 @@ def test_ranks_of_several_nodes_that_fetch_whole_rows_are_exact(p, stationary):
         nodes = [chance.randrange(2) for _ in range(p)]
         problem = Problem(9, 7, 8, p, *texts).on_nodes(nodes)
         how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
-        fetched = traces_of(problem, stationary, *how, widen=chance.choice((2, 4, 9)))
-        sent = traces_of(problem, stationary, *how, fetch="sent")
-        for traces in (fetched, sent):
-            pairs_of(traces)
-            assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
-        assert all(
-            problem.is_near(step.block.owner, trace.rank)
-            for trace in sent
-            for step in trace.steps
-            if type(step) is Get
-        )
-
-
-def test_what_is_sent_is_what_would_be_fetched_and_bounded_by_the_tiles():
-    problem = Problem(64, 64, 64, 2, "column", "row", "row")
-    options = {"stationary": "C", "fetch": "sent", "signals": "auto"}
-    settled = universal.settle(problem, False, **options)
-    assert (settled["fetch"], settled["signals"]) == ("sent", "always")
-    assert universal.settle(problem, False, **settled) == settled
-    sent, fetched = (
-        [traffic(universal.trace(problem, rank, **how)).counters for rank in range(2)]
-        for how in (settled, {"stationary": "C"})
-    )
-    moved = 4 * (32 * 32 + 32 * 64)
-    assert [each["put_bytes"] for each in sent] == [moved] * 2
-    assert [each["get_bytes"] for each in fetched] == [moved] * 2
-    (told,) = universal.why(problem, False, **options)
-    assert told.endswith(
-        f"; {moved} bytes of A and B are sent to a rank at most, for sockets join the nodes"
-    )
-    # where C is not the largest part of what a rank has, not; nor on too many ranks to plan for
-    for ranks, k, why in ((4, 512, "would take"), (65, 65, "more than 64")):
-        large = Problem(64, 65, k, ranks, "column", "row", "row")
-        assert universal.settle(large, False, **options)["fetch"] == "rows"
-        assert why in universal.why(large, False, **options)[0]
-    assert "signals" not in universal.settle(problem, True, **options)
-    assert universal.settle(problem, False, **options | {"signals": "never"})["fetch"] == "rows"
+        traces = traces_of(problem, stationary, *how)
+        pairs_of(traces)
+        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
 
 
 def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():
@@ -332,7 +302,7 @@ def test_the_memory_plan_counts_slots():
     problem = Problem(64, 32, 16, 4, "column", "row", "row")
     traces = traces_of(problem, "B", 4)
     assert {plan_inbox(each, [4] * len(each.steps)).nbytes for each in traces} == {3 * 16 * 32 * 4}
-    assert signalled.slots(problem, "B") == [3 * 16 * 32] * 4
+    assert PartialSums(problem, "B").slots == [3 * 16 * 32] * 4
     assert all(pool_bytes(each, "all") >= 3 * 16 * 32 * 4 for each in traces)
 
 
@@ -342,10 +312,9 @@ def test_the_memory_plan_counts_slots():
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"tile": 4}, "there are no signals"),
-        ({"signals": "always", "schedule": "greedy"}, "Leave one of them out"),
-        ({"signals": "sometimes"}, "signals"),
-        ({"signals": "always", "chunk": 4}, "cut by --tile"),
+        ({"sums": "push", "schedule": "greedy"}, "sums=push and schedule=greedy"),
+        ({"sums": "push", "pack": "always"}, "pack=always and sums=push"),
+        ({"sums": "sometimes"}, "sums must be one of"),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused(options, said):
@@ -354,29 +323,32 @@ def test_options_that_make_no_sense_together_are_refused(options, said):
         universal.settle(problem, **options)
 
 
-def test_auto_takes_signals_where_others_tiles_are_added_to_out_of_place_and_slots_fit():
+def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit():
     rows = Problem(64, 64, 64, 2, "row", "row", "row")
     chosen = lambda problem, in_place, **more: universal.settle(
-        problem, in_place, signals="auto", **more
-    ).get("signals")
-    assert chosen(rows, False, stationary="B") == "always"
+        problem, in_place, sums="auto", **more
+    ).get("sums")
+    assert chosen(rows, False, stationary="B") == "push"
     assert chosen(rows, True, stationary="B") is None
     assert chosen(rows, False, stationary="C") is None
     assert chosen(rows, False, stationary="B", schedule="greedy") is None
-    assert chosen(rows, False, stationary="B", chunk=8) is None  # it was left out unsaid
-    assert chosen(Problem(64, 64, 64, 4, *["grid:1x2x2"] * 3), False) == "always"
+    assert chosen(rows, False, stationary="B", pack="always") is None
+    assert chosen(Problem(64, 64, 64, 4, *["grid:1x2x2"] * 3), False) == "push"
     assert chosen(Problem(64, 64, 64, 4, *["grid:2x2x1"] * 3), False) is None  # no terms
     many = Problem(64, 64, 4, 8, "column", "row", "row")  # all of C on each of eight ranks
     assert chosen(many, False, stationary="B") is None
+    assert "sums" not in universal.settle(rows, False, stationary="B")
+    far = rows.on_nodes([0, 1])
+    assert universal.settle(far, False, stationary="B")["sums"] == "push"
+    assert "sums" not in universal.settle(far, False, stationary="B", sums="accumulate")
 
 
 def test_what_is_settled_settles_again_as_it_is():
     problem = Problem(4096, 64, 64, 2, "row", "row", "row")
     for in_place in (True, False):
-        once = universal.settle(problem, in_place, stationary="B", signals="always")
+        once = universal.settle(problem, in_place, stationary="B", sums="push")
         assert universal.settle(problem, **once) == once
-        assert once.get("tile") == (None if in_place else 512)
-    assert "signals" not in universal.settle(problem, stationary="B")
+        assert once["chunk"] == (None if in_place else 512)
 
 
 def test_tiles_are_quarters_of_what_lies_in_one_place():
@@ -466,10 +438,10 @@ def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
     assert caught >= 2
 
 
-def test_a_contributor_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypatch):
-    everyone = signalled.contributors
+def test_a_source_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypatch):
+    every = PartialSums.of
     problem = Problem(12, 12, 12, 3, "row", "row", "row")
-    monkeypatch.setattr(signalled, "contributors", lambda *args: everyone(*args)[:-1])
+    monkeypatch.setattr(PartialSums, "of", lambda *args: every(*args)[:-1])
     with pytest.raises(CaseFailed, match="is never received"):
         pairs_of(traces_of(problem, "B", 2))
 
@@ -483,33 +455,33 @@ def test_slots_are_the_blocks_that_others_have_products_of_counted_one_by_one(se
         products = [each for group in slices(problem, rank, stationary) for each in group]
         for c in {each.c.key: each.c for each in products}.values():
             found[c.owner] += c.size * (c.owner != rank)
-    assert signalled.slots(problem, stationary) == found
+    assert PartialSums(problem, stationary).slots == found
 
 
 @pytest.mark.parametrize("grid", ["2x2x2", "1x2x3", "2x1x4"])
 def test_slots_of_products_that_go_by_a_grid_are_counted_one_by_one(grid):
     by = parse_grid(grid)
     problem = Problem(12, 10, 8, by.size, "block", "row", "column")
-    work = on_grid(problem, "C", by)
+    work = work_of(problem, "C", grid)
     found = [0] * problem.nprocs
     for rank in range(problem.nprocs):
         products = [each for group in slices(problem, rank, "C", work=work) for each in group]
         for c in {each.c.key: each.c for each in products}.values():
             found[c.owner] += c.size * (c.owner != rank)
-    assert signalled.slots(problem, "C", by) == found
+    assert PartialSums(problem, "C", grid).slots == found
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_contributors_are_those_who_push_and_no_rank_of_another_replica(seed):
+def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_replica(seed):
     problem, options = any_case(seed)
     stationary = options["stationary"]
     for rank in range(problem.nprocs):
-        told = signalled.contributors(problem, rank, stationary)
+        told = PartialSums(problem, stationary).of(rank)
         assert told == sorted({*told} - {rank})
         for other in range(problem.nprocs):
             products = [each for group in slices(problem, other, stationary) for each in group]
-            if other != rank and any(each.c.owner == rank for each in products):
-                assert other in told
+            pushes = any(each.c.owner == rank for each in products)
+            assert other == rank or (other in told) == pushes
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -528,13 +500,9 @@ def test_slices_of_meshslice_are_the_elements_of_its_comb(seed):
         assert all(high < low for (_, high), (low, _) in zip(ranges, ranges[1:]))
 
 
-def test_on_several_nodes_slots_of_sums_may_take_twice_the_memory_of_tiles():
-    """What MPI accumulates there waits for the core of its target."""
+def test_slots_may_take_twice_the_memory_of_tiles():
+    found = {"stationary": "A", "schedule": "direct"}
     problem = Problem(128, 512, 128, 4, "column", "row", "block")
-    far = problem.on_nodes([0, 0, 2, 2])
-    told = why_no_signals(problem, "A", False)
-    assert told is not None and "more than 1 times" in told
-    assert why_no_signals(far, "A", False) is None
-    wide = Problem(128, 512, 16, 4, "column", "row", "block").on_nodes([0, 0, 2, 2])
-    told = why_no_signals(wide, "A", False)
-    assert told is not None and "more than 2 times" in told
+    assert why_accumulated(problem, False, found) is None
+    wide = Problem(128, 512, 16, 4, "column", "row", "block")
+    assert "more than 2 times" in why_accumulated(wide, False, found)

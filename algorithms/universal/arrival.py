@@ -1,0 +1,506 @@
+"""Pushed partial sums: what FLUX does for a row of ranks (*FLUX*, §3 and §4), for any partitioning
+and replication.
+
+Blocks are cut into communication tiles, GEMMs begin as their operands arrive, and a partial sum for
+another rank's tile of C is pushed into a slot there (``Push``), tile by tile, instead of being
+accumulated: the owner adds it up while it computes its own GEMMs. No rank waits at a Fence before,
+no rank locks, and GEMMs for own tiles and for others' run in any order.
+
+That needs to be known: which rank pushes what to whom. It is, since the slicing of every rank
+follows from the problem alone.
+
+==========  =====================================  =================================================
+stationary  cut along                              partial sums that are pushed
+==========  =====================================  =================================================
+B           m, which A and C share                 over this rank's rows of B, by rows of C
+A           n, which B and C share                 over this rank's columns of A, by columns of C
+C           m or n if A or B alone moves and k is  none
+            whole (AllGather + GEMM), else k
+C, a grid   m, or n if more of B than of A is      over this rank's part of k, by rows or columns
+            fetched
+==========  =====================================  =================================================
+
+Ranks cannot wait for each other in a circle: all that a rank sends follows from its own GEMMs, and
+what it waits for, it adds up at the end of its program.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from functools import cached_property, lru_cache
+from math import ceil
+from operator import itemgetter
+from typing import NamedTuple
+
+from drbench.model.costs import step_cost
+from drbench.model.machine import Machine
+from drbench.program.problem import Operand, Problem
+from drbench.program.steps import Block, Get, Kernel
+from partitions import Partition, part
+
+from .slicing import Product, cuts_rows, free_axis, result_stays, slices, work_of
+
+#: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
+#: smaller than this.
+_TILES, _LEAST = 4, 128
+
+
+def tile_of(
+    problem: Problem, stationary: str, tile: int | None = None, work: str = "own"
+) -> int | None:
+    """Elements of a communication tile, where ``tile`` leaves it open: a quarter of what lies
+    between two tile boundaries of the axis that the matrices which move share, at least 128; of k a
+    sixteenth, at least 256. Where partial sums of C are pushed, of m or n, the shorter. One that is
+    given is no longer than what it cuts.
+
+    On several nodes every message costs its core some time: twice that, at least 512; and rows that
+    other ranks fetch are not cut, since MPI packs what does not lie side by side.
+
+    Examples
+    --------
+    >>> tile_of(Problem(4096, 4096, 4096, 2, a="row", b="row", c="row"), "B")
+    512
+    >>> tile_of(Problem(4096, 4096, 4096, 8, *["grid:2x2x2"] * 3), "C", work="2x2x2")
+    256
+    >>> tile_of(Problem(4096, 4096, 4096, 2, a="row", b="row", c="row"), "B", 1 << 20)
+    2048
+    """
+    layout, axes = work_of(problem, stationary, work), free_axis(stationary)
+    if stationary == "C":
+        axes = "mnk" if result_stays(problem, stationary, layout) else "mn"
+    if tile is None and problem.nodes:
+        tile = max(problem.m, problem.n, problem.k)
+        if not cuts_rows(problem, stationary):
+            tile = max(4 * _LEAST, 2 * _default_tile(problem, axes, layout))
+    if tile is None:
+        return _default_tile(problem, axes, layout)
+    return min(tile, max(max(_ranges(problem, axis, layout)) for axis in axes))
+
+
+def _default_tile(problem: Problem, axes: str, layout: Operand | None) -> int:
+    if axes == "mnk":
+        share = problem.k // (layout or problem.c).partition.replicas
+        return max(2 * _LEAST, ceil(share / (4 * _TILES)))
+    counts = ((problem.extent(axis), len(_ranges(problem, axis, layout))) for axis in axes)
+    return max(_LEAST, min(ceil(extent / count / _TILES) for extent, count in counts))
+
+
+def _ranges(problem: Problem, axis: str, layout: Operand | None) -> list[int]:
+    """How far tile boundaries of an axis are apart."""
+    extent = problem.extent(axis)
+    cuts = {0, extent}
+    for operand in (*problem.operands, *([layout] if layout else ())):
+        if axis in operand.axes:
+            cuts.update(operand.cuts(axis, 0, extent))
+    bounds = sorted(cuts)
+    return [stop - start for start, stop in zip(bounds, bounds[1:])] or [0]
+
+
+class PartialSums:
+    """Which ranks have partial sums of which ranges of C, and which ranks own these ranges: ranks
+    with the same ranges are looked at once."""
+
+    def __init__(self, problem: Problem, stationary: str, work: str = "own"):
+        layout = work_of(problem, stationary, work) or problem.operand(stationary)
+        c = problem.c.partition
+        self.ranks = range(problem.nprocs)
+        self.makers: dict[tuple, list[int]] = {}  # (rows, columns, replica of C)
+        for rank in self.ranks:
+            for rows, cols in _summed(problem, rank, stationary, layout.partition):
+                self.makers.setdefault((rows, cols, c.replica_of(rank)), []).append(rank)
+        self.owners = {region: _owners(c, *region) for region in self.makers}
+
+    @cached_property
+    def slots(self) -> list[int]:
+        """Elements of each rank's slots: of all partial sums that others push to it.
+
+        Examples
+        --------
+        >>> PartialSums(Problem(8, 8, 8, 2, a="row", b="row", c="row"), "B").slots
+        [32, 32]
+        """
+        found = [0] * len(self.ranks)
+        for region, makers in self.makers.items():
+            for owner, elements in self.owners[region].items():
+                found[owner] += elements * (len(makers) - (owner in makers))
+        return found
+
+    def of(self, owner: int) -> list[int]:
+        """The other ranks that have partial sums of a rank's tiles of C, rising.
+
+        Examples
+        --------
+        >>> PartialSums(Problem(8, 8, 8, 4, a="block", b="block", c="block"), "B").of(0)
+        [2]
+        """
+        found = {
+            rank
+            for region, makers in self.makers.items()
+            if owner in self.owners[region]
+            for rank in makers
+        }
+        return sorted(found - {owner})
+
+
+partial_sums = lru_cache(maxsize=2)(PartialSums)
+
+
+def _summed(problem: Problem, rank: int, stationary: str, layout: Partition) -> set[tuple]:
+    """The ranges of rows and of columns of C that a rank has partial sums of."""
+    free = part(problem.extent(free_axis(stationary)), layout.replica_of(rank), layout.replicas)
+    if free.empty:
+        return set()
+    bounds = map(layout.tile_bounds, layout.tiles_of(rank))
+    if stationary == "A":
+        return {(rows, free) for rows, _ in bounds}
+    return {(free, cols) for _, cols in bounds} if stationary == "B" else set(bounds)
+
+
+def _owners(c: Partition, rows: tuple, cols: tuple, replica: int) -> dict[int, int]:
+    """Owner -> elements of a region of C that it holds in one replica."""
+    sides = []
+    for axis, ranks, (start, stop) in (
+        (c.rows, c.places.rows, rows),
+        (c.cols, c.places.cols, cols),
+    ):
+        side: Counter = Counter()
+        for x in axis.covering(start, stop):
+            low, high, at, _ = axis[x]
+            side[ranks[at]] += min(high, stop) - max(low, start)
+        sides.append(side)
+    origin = c.places.replicas[replica]
+    return {
+        down + right + origin: height * width
+        for down, height in sides[0].items()
+        for right, width in sides[1].items()
+    }
+
+
+class _Work(NamedTuple):
+    """One GEMM c += a·b while its place is open: blocks of A side by side, and below one another
+    those of B."""
+
+    a: tuple[Block, ...]
+    b: tuple[Block, ...]
+    c: Block
+
+    @property
+    def k(self) -> int:
+        """Elements of k."""
+        return sum(block.col1 - block.col0 for block in self.a)
+
+    def from_outside(self, ranks: Collection[int]) -> list[Block]:
+        """The operands that ranks other than these own."""
+        return [block for block in (*self.a, *self.b) if block.owner not in ranks]
+
+
+class Arrivals:
+    """The GEMMs of every rank in the order in which operands arrive, and the partial sums that
+    ranks push to each other; planned when it is asked for, and kept: each rank asks it of others
+    too.
+
+    Parameters
+    ----------
+    problem : Problem
+    stationary : str
+        ``"A"``, ``"B"`` or ``"C"``.
+    work : str
+        As of :func:`~algorithms.universal.slicing.work_of`.
+    tile : int or None
+        Elements of a communication tile along the axis that is cut; None cuts nothing.
+    machine : Machine, optional
+        Whose times the order goes by; without it what a rank moves is taken to last as long as its
+        GEMMs.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        stationary: str,
+        work: str,
+        tile: int | None,
+        machine: Machine | None,
+    ):
+        self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
+        self.work = work_of(problem, stationary, work)
+        self.sums = partial_sums(problem, stationary, work)
+        self._products: dict[int, list[Product]] = {}
+        self._pushed: dict[int, dict[int, list]] = {}
+
+    def products(self, rank: int) -> list[Product]:
+        """The GEMMs of a rank in the order of simulated arrival."""
+        if rank not in self._products:
+            self._products[rank] = self._ordered(rank)
+        return self._products[rank]
+
+    def _ordered(self, rank: int) -> list[Product]:
+        rounds = slices(self.problem, rank, self.stationary, work=self.work)
+        whole = [product for group in rounds for product in group]
+        axis = cut_along(whole, rank, self.stationary)
+        found = _cut(self.problem, whole, rank, self.tile, axis)
+        launched = self.machine is not None and not self.machine.adds_on_core
+        if axis != "k" and launched:
+            found = _join(self.problem, found)
+
+        def launch(work: _Work) -> tuple | None:
+            """What the parts of a kernel have in common: the operand that is not cut. None where k
+            is cut: such GEMMs add up to the same elements, one after another."""
+            if axis == "k":
+                return None
+            return tuple(block.key for block in (work.b if axis == "m" else work.a))
+
+        found = arrange(found, rank, self.problem, launch, self.machine)
+        kernels = _kernels(found, launch, axis)
+        left = Counter(work.c.key for work in found)
+        products = []
+        for work in found:
+            left[work.c.key] -= 1
+            a, b = (each if len(each) > 1 else each[0] for each in (work.a, work.b))
+            products.append(Product(a, b, work.c, not left[work.c.key], kernels.get(launch(work))))
+        return products
+
+    def arriving(self, rank: int) -> list[tuple[int, Block]]:
+        """The partial sums that others push to a rank, as (source, block), in the order in which it
+        adds them: what each source pushes first comes first, and each rank begins with the next."""
+        ranks = self.problem.nprocs
+        found = [
+            (turn, (source - rank) % ranks, source, c)
+            for source in self.sums.of(rank)
+            for turn, c in self._pushes(source).get(rank, ())
+        ]
+        return [(source, c) for *_, source, c in sorted(found, key=itemgetter(0, 1))]
+
+    def _pushes(self, rank: int) -> dict[int, list[tuple[int, Block]]]:
+        """Owner -> what a rank pushes to it, each block with its turn among all."""
+        if rank not in self._pushed:
+            complete = [each.c for each in self.products(rank) if each.last]
+            found: dict[int, list] = {}
+            for turn, c in enumerate(c for c in complete if c.owner != rank):
+                found.setdefault(c.owner, []).append((turn, c))
+            self._pushed[rank] = found
+        return self._pushed[rank]
+
+
+class _ById(NamedTuple):
+    """A machine, or none, as a key: two are the same if they are one object."""
+
+    machine: Machine | None
+
+    def __hash__(self):
+        return id(self.machine)
+
+    def __eq__(self, other):
+        return self.machine is other.machine
+
+    def __ne__(self, other):
+        return not self == other
+
+
+def arrivals(
+    problem: Problem, stationary: str, work: str, tile: int | None, machine: Machine | None
+) -> Arrivals:
+    """The :class:`Arrivals` of all ranks, kept while ranks of the same problem ask."""
+    return _arrivals(problem, stationary, work, tile, _ById(machine))
+
+
+@lru_cache(maxsize=2)
+def _arrivals(problem, stationary, work, tile, model: _ById) -> Arrivals:
+    return Arrivals(problem, stationary, work, tile, model.machine)
+
+
+def cut_along(products: list[Product], rank: int, stationary: str) -> str:
+    """The axis along which a rank's blocks are cut: all matrices have it that move, or as many of
+    them as can.
+
+    Examples
+    --------
+    >>> problem = Problem(8, 8, 8, 2, a="row", b="column", c="column")
+    >>> products = [product for group in slices(problem, 0, "C") for product in group]
+    >>> cut_along(products, 0, "C")
+    'm'
+    """
+    if stationary != "C":
+        return free_axis(stationary)
+    of_a, of_b = (_fetched(products, operand, rank) for operand in (0, 1))
+    if any(product.c.owner != rank for product in products):
+        return "m" if of_a >= of_b else "n"
+    once = len({product.c.key for product in products}) == len(products)
+    if not once or bool(of_a) == bool(of_b):
+        return "k"
+    return "m" if of_a else "n"
+
+
+def _fetched(products: list[Product], operand: int, rank: int) -> int:
+    """Elements of A (0) or B (1) that others own."""
+    blocks = {product[operand].key: product[operand] for product in products}
+    return sum(block.size for block in blocks.values() if block.owner != rank)
+
+
+def _kernels(found: list[_Work], launch: Callable, axis: str) -> dict[tuple, Kernel]:
+    """The kernels of a rank that consist of several parts."""
+    shapes: dict[tuple, list] = {}
+    for work in found:
+        if (name := launch(work)) is not None:
+            shapes.setdefault(name, []).append((*work.c.shape, work.k))
+    kernels = {}
+    for name, each in shapes.items():
+        m, n, k = each[0]
+        if axis == "m":
+            m = sum(shape[0] for shape in each)
+        else:
+            n = sum(shape[1] for shape in each)
+        if len(each) > 1:
+            kernels[name] = Kernel(m, n, k)
+    return kernels
+
+
+def _cut(
+    problem: Problem, products: list[Product], rank: int, tile: int | None, axis: str
+) -> list[_Work]:
+    """The GEMMs of a rank, each cut into communication tiles along an axis; not cut if nothing
+    moves for any. Blocks that are the same are one object."""
+    known: dict[tuple, Block] = {}
+    remote = any(block.owner != rank for product in products for block in product[:3])
+    pieces: dict[tuple, list] = {}
+    found = []
+    for product in products:
+        whole = start, stop = _range(product, axis)
+        if whole not in pieces:
+            count = ceil((stop - start) / tile) if tile and remote else 1
+            cuts = [start + (stop - start) * x // count for x in range(count + 1)]
+            pieces[whole] = list(zip(cuts, cuts[1:]))
+        for cut in pieces[whole]:
+            blocks = (
+                _within(operand, block, axis, cut)
+                for operand, block in zip(problem.operands, product[:3])
+            )
+            a, b, c = (known.setdefault(block.key, block) for block in blocks)
+            found.append(_Work((a,), (b,), c))
+    return found
+
+
+def _join(problem: Problem, found: list[_Work]) -> list[_Work]:
+    """The GEMMs of each partial sum as one along k: parts of one launch, on devices."""
+    sums: dict[Block, list[_Work]] = {}
+    for work in found:
+        sums.setdefault(work.c, []).append(work)
+    known: dict[tuple, Block] = {}
+    joined = []
+    for c, each in sums.items():
+        each.sort(key=lambda work: work.a[0].col0)
+        a, b = (
+            tuple(
+                known.setdefault(block.key, block)
+                for block in _merge(operand, [block for work in each for block in work[x]], x)
+            )
+            for x, operand in enumerate(problem.operands[:2])
+        )
+        joined.append(_Work(a, b, c))
+    return joined
+
+
+def _merge(operand: Operand, blocks: list[Block], x: int) -> list[Block]:
+    """Blocks that follow each other along k, neighbours of one tile as one block."""
+    ends = lambda block: (block.row0, block.row1) if x else (block.col0, block.col1)
+    found: list[Block] = []
+    for block in blocks:
+        last = found[-1] if found else None
+        if last is not None and last.tile == block.tile and ends(last)[1] == ends(block)[0]:
+            along = ends(last)[0], ends(block)[1]
+            rows, cols = (last.row0, last.row1), (last.col0, last.col1)
+            found[-1] = operand.block(*((along, cols) if x else (rows, along)), block.replica)
+        else:
+            found.append(block)
+    return found
+
+
+def _range(product: Product, axis: str) -> tuple[int, int]:
+    a, b = product.a, product.b
+    return {"m": (a.row0, a.row1), "k": (a.col0, a.col1), "n": (b.col0, b.col1)}[axis]
+
+
+def _within(operand: Operand, block: Block, axis: str, cut: tuple[int, int]) -> Block:
+    """The part of a block in a range of an axis; all of it if it does not have the axis."""
+    if axis not in operand.axes:
+        return block
+    rows, cols = (block.row0, block.row1), (block.col0, block.col1)
+    if operand.axes[0] == axis:
+        return operand.block(cut, cols, block.replica)
+    return operand.block(rows, cut, block.replica)
+
+
+def arrange(
+    found: list[_Work],
+    rank: int,
+    problem: Problem,
+    launch: Callable[[_Work], tuple | None],
+    machine: Machine | None = None,
+) -> list[_Work]:
+    """The GEMMs of a rank in the order of simulated arrival.
+
+    GEMMs for other ranks come first, each partial sum as a whole, as soon as its operands have
+    arrived: those for ranks of other nodes before those for ranks of this node. GEMMs for own tiles
+    follow and hide the last pushes. While no operand has arrived, GEMMs run whose operands need no
+    transfer: for other ranks from tiles of this node, then for own tiles from own tiles. Transfers
+    are simulated one after another, in the order in which GEMMs need them.
+    """
+    node = problem.near(rank)
+    remote = lambda work: work.from_outside(node)
+    sums: dict[Block, list[_Work]] = {}
+    turns: dict[tuple | None, int] = {}
+    for work in found:
+        sums.setdefault(work.c, []).append(work)
+        turns.setdefault(launch(work), len(turns))
+    pushed = [each for c, each in sums.items() if c.owner != rank]
+    pushed.sort(key=lambda each: each[0].c.owner in node)
+    kept = [work for work in found if work.c.owner == rank]
+    kept.sort(key=lambda work: turns[launch(work)])  # parts of a kernel follow each other
+    due = [*pushed, *([work] for work in kept if work.from_outside({rank}))]
+    gemm_s, get_s = _seconds(found, rank, problem, machine)
+    arrives, clock = {}, 0.0
+    for block in (block for each in due for work in each for block in remote(work)):
+        if block not in arrives:
+            clock += get_s(block)
+            arrives[block] = clock
+    ready = [work for each in pushed for work in each if not remote(work)]
+    ready += [work for work in kept if not work.from_outside({rank})]
+    order: dict[int, _Work] = {}
+    now, filled = 0.0, 0  # of those that are ready, how many have run
+
+    def run(work: _Work) -> float:
+        if id(work) in order:
+            return 0.0
+        order[id(work)] = work
+        return gemm_s(work)
+
+    for each in due:
+        arrival = max((arrives[block] for work in each for block in remote(work)), default=0.0)
+        while now < arrival and filled < len(ready):
+            now += run(ready[filled])
+            filled += 1
+        now = max(now, arrival)
+        for work in each:
+            now += run(work)
+    for work in ready:
+        run(work)
+    return list(order.values())
+
+
+def _seconds(
+    found: list[_Work], rank: int, problem: Problem, machine: Machine | None
+) -> tuple[Callable[[_Work], float], Callable[[Block], float]]:
+    """What a GEMM takes on a machine, and the transfer of a block to this rank; without a machine
+    in multiply-adds, all that the rank moves as long as all its GEMMs."""
+    itemsize = problem.itemsize
+    if machine is not None:
+        gemm_s = lru_cache(maxsize=None)(machine.compute.gemm_s)
+        step_s = lambda cost: max(cost.link_s, cost.core_s)
+        return (
+            lambda work: gemm_s(*work.c.shape, work.k, itemsize),
+            lambda block: step_s(step_cost(machine, Get(block), rank, itemsize)),
+        )
+    node = problem.near(rank)
+    moved = {work.c: work.c.size for work in found if work.c.owner not in node}
+    moved |= {block: block.size for work in found for block in work.from_outside(node)}
+    size = lambda work: work.c.size * work.k
+    each = sum(map(size, found)) / max(1, sum(moved.values()))
+    return size, lambda block: block.size * each

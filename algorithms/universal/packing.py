@@ -1,0 +1,444 @@
+"""Packing: few large GEMMs instead of many small ones, their operands copied together first.
+
+Tiles that do not fit each other cut a rank's work into thin GEMMs. A BLAS packs its operands anew
+for each of these: all of B for each piece of m, all of A for each piece of n, and it passes over C
+for each short piece of k. So blocks of A and of B are copied side by side into *packed operands*
+where that costs less than it saves, and multiplied in one call. What several tiles of C share is
+one partial sum in scratch memory, which is copied, or accumulated, block by block.
+
+A rank multiplies lists of ranges of m, n and k (:class:`~algorithms.universal.slicing.Share`).
+:func:`choose_packing` cuts each of the three lists into groups; a group of each makes one GEMM. It
+decides which groups, and which axis is outermost, by what the model of the cores says of GEMMs and
+copies: pure, of one rank's share alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, product
+from math import prod
+
+from drbench.model.machine import Machine
+from drbench.program.problem import Operand, Problem
+from drbench.program.steps import Block
+from partitions import ceil_div
+from partitions.intervals import Range, between, length, split
+
+from .slicing import FENCE, Product, Share, rotated, spread
+
+#: Cores where no model says more: each rank one of a server with AVX-512, running OpenBLAS. Packing
+#: is what cutting m and n cost in results/measured/spr-2core/performance/pieces.csv.
+CORES = Machine.from_dict(
+    {
+        "name": "cores",
+        "step_s": 4e-6,
+        "adds_on_core": True,
+        "pieces_apart": True,
+        "compute": {
+            "peak_flops": 1.28e11,
+            "launch_s": 2e-6,
+            "pack_s": (5e-10, 1.3e-9, 4e-10),
+            "k_block": 384.0,
+            "memory_bytes_per_s": 1.6e10,
+        },
+        "dtypes": {"float64": {"peak_flops": 6.4e10, "pack_s": (1e-9, 2.6e-9, 8e-10)}},
+    }
+)
+#: A rank's operands are packed where that saves this share of its time, and so many seconds.
+_SHARE, _SAVED_S = 0.01, 1e-4
+#: Elements of a group that are tried along each axis, besides all of it and those between tiles.
+_LENGTHS = {"k": (512, 1024, 2048), "m": (1024, 2048, 4096), "n": (1024, 2048, 4096)}
+#: Packed operands and scratch may take as many elements as a rank's tiles, or this many.
+_ROOM = 1 << 22
+#: Sizes of GEMMs that are told apart in one sum.
+_SIZES = 512
+
+Group = list[Range]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How one rank's iteration space is cut into GEMMs of packed operands.
+
+    Attributes
+    ----------
+    groups : dict of str to list of list of (int, int)
+        For m, n and k, the groups of ranges.
+    outer : str
+        The axis whose groups are taken one after the other, ``"m"``, ``"n"`` or ``"k"``.
+    blocks, gemms : int
+        GEMMs without packing, of single blocks, and with it.
+    blocks_s, seconds : float
+        What these take by the model, with all copies; over links of the model also transfers: at
+        the same time as GEMMs of blocks if they take longer, apart from GEMMs of packed operands.
+    copied : int
+        Elements of A and B that are copied into packed operands, and of C out of scratch.
+    """
+
+    groups: dict[str, list[Group]]
+    outer: str
+    blocks: int = 0
+    gemms: int = 0
+    blocks_s: float = 0.0
+    seconds: float = 0.0
+    copied: int = 0
+
+    @property
+    def about(self) -> str:
+        """In words.
+
+        Examples
+        --------
+        >>> groups = {"m": [[(0, 4)]], "n": [[(0, 4), (8, 10)]], "k": [[(0, 6)], [(6, 8)]]}
+        >>> Packing(groups, "k", 9, 2, 3e-3, 2e-3, 50).about
+        '2 GEMMs of at most 4x6x6 for 9 of blocks, 50 elements copied: 2.000 ms for 3.000 ms'
+        """
+        sizes = "x".join(str(max(map(length, self.groups[axis]))) for axis in "mnk")
+        return (
+            f"{self.gemms} GEMM{'s' * (self.gemms != 1)} of at most {sizes} for {self.blocks} of "
+            f"blocks, {self.copied} elements copied: {1e3 * self.seconds:.3f} ms for "
+            f"{1e3 * self.blocks_s:.3f} ms"
+        )
+
+
+class Packed:
+    """Blocks of one matrix that make up one operand of a GEMM, or its result.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    parts : list of (int, int, Block)
+        The row and column at which each block begins, and the block.
+    """
+
+    __slots__ = ("shape", "parts")
+
+    def __init__(self, shape: tuple[int, int], parts: list[tuple[int, int, Block]]):
+        self.shape, self.parts = shape, parts
+
+
+def cores(dtype: str) -> Machine | None:
+    """:data:`CORES` for elements of a type; None for one that no BLAS of cores multiplies.
+
+    Examples
+    --------
+    >>> [cores(dtype).compute.peak_flops for dtype in ("float32", "float64")]
+    [128000000000.0, 64000000000.0]
+    >>> cores("bfloat16")
+    """
+    return CORES.for_dtype(dtype) if dtype in ("float32", "float64") else None
+
+
+def choose_packing(
+    share: Share,
+    chunk: int | None = None,
+    machine: Machine = CORES,
+    copies: bool = True,
+    always: bool = False,
+) -> Packing | None:
+    """How a rank's blocks are best packed; None if they are not.
+
+    Parameters
+    ----------
+    share : Share
+    chunk : int, optional
+        Longest range of the free axis in one GEMM.
+    machine : Machine
+        What says what GEMMs and copies take.
+    copies : bool
+        Sums for the rank's own tiles are computed or copied there, not accumulated.
+    always : bool
+        Also where GEMMs of blocks are faster.
+
+    Examples
+    --------
+    Eight rows of tiles of A meet B and C that are whole: a BLAS packs B eight times.
+
+    >>> problem = Problem(2048, 2048, 2048, 1, "tiles:256x2048", "row", "row")
+    >>> found = choose_packing(Share(problem, 0, "C"))
+    >>> found.blocks, found.gemms, found.copied == 2048 * 2048, found.seconds < found.blocks_s
+    (8, 1, True, True)
+    >>> choose_packing(Share(Problem(2048, 2048, 2048, 1, "row", "row", "row"), 0, "C"))
+    """
+    problem = share.problem
+    if not share.ranges[share.free]:
+        return None
+    costs = _Costs(share, machine, copies)
+    transfer_s = _transfer_s(share, machine)
+    atoms = {axis: share.cut(axis) for axis in "mnk"}
+    if chunk:
+        cut = (_chunks([each], chunk) for each in atoms[share.free])
+        atoms[share.free] = [each for groups in cut for (each,) in groups]
+    blocks = {axis: _Cut(axis, [[each] for each in atoms[axis]], problem) for axis in "mnk"}
+    blocks_s, number = costs.gemms_s(blocks)
+    blocks_s = max(blocks_s, transfer_s)  # blocks arrive and leave while others are multiplied
+    whole = (blocks[axis].total for axis in "mnk")
+    whole_s = transfer_s + costs.compute.gemm_s(*whole, costs.itemsize)
+    least_s = max(_SAVED_S, _SHARE * blocks_s)
+    if not always and blocks_s - whole_s < least_s:
+        return None  # nothing to gain even if copies were free
+    tried = {axis: _tried(axis, share, chunk) for axis in "mnk"}
+    tiles = (each.partition.local_size(share.rank) for each in problem.operands)
+    room = max(_ROOM, sum(tiles))
+    best: tuple | None = None
+    for cuts in product(*tried.values()):
+        by_axis = dict(zip(tried, cuts))
+        for outer in "kmn":
+            seconds, copied, memory, again = costs.of(by_axis, outer)
+            seconds += transfer_s  # at worst transfers hide behind no GEMM
+            if memory > room or (again and chunk):
+                continue
+            if best is None or seconds < best[0]:
+                best = seconds, copied, by_axis, outer
+    if best is None:
+        return None
+    seconds, copied, by_axis, outer = best
+    if not always and blocks_s - seconds < least_s:
+        return None
+    groups = {axis: cut.groups for axis, cut in by_axis.items()}
+    gemms = len(groups["m"]) * len(groups["n"]) * len(groups["k"])
+    return Packing(groups, outer, number, gemms, blocks_s, seconds, copied)
+
+
+class _Cut:
+    """One axis cut into groups: what the costs need to know."""
+
+    __slots__ = ("groups", "sizes", "total", "count", "most", "pieces", "single")
+
+    def __init__(self, axis: str, groups: list[Group], problem: Problem):
+        lengths = [length(group) for group in groups]
+        self.groups, self.sizes, self.total = groups, Counter(lengths), sum(lengths)
+        self.count, self.most = len(groups), max(lengths)
+        #: By matrix: ranges between its tile boundaries in all groups; elements of those groups
+        #: that are one such range.
+        self.pieces: dict[str, int] = {}
+        self.single: dict[str, int] = {}
+        for each in problem.operands:
+            if axis not in each.axes:
+                continue
+            counts = [_pieces(each, axis, group) for group in groups]
+            self.pieces[each.name] = sum(counts)
+            self.single[each.name] = sum(n for n, count in zip(lengths, counts) if count == 1)
+
+
+def _pieces(operand: Operand, axis: str, group: Group) -> int:
+    return sum(len(operand.cuts(axis, *each)) - 1 for each in group)
+
+
+class _Costs:
+    """Seconds of ways to cut a rank's work."""
+
+    def __init__(self, share: Share, machine: Machine, copies: bool):
+        self.compute, self.step_s = machine.compute, machine.step_s
+        self.itemsize = share.problem.itemsize
+        #: The share of the partial sums' elements that are copied into own tiles, unless they are
+        #: computed there.
+        self.copied = _owned(share.problem.c, share) if copies else 0.0
+
+    def gemms_s(self, cuts: dict[str, _Cut]) -> tuple[float, int]:
+        """Of the GEMMs themselves, and how many there are."""
+        sizes = [cuts[axis].sizes for axis in "mnk"]
+        count = cuts["m"].count * cuts["n"].count * cuts["k"].count
+        if len(sizes[0]) * len(sizes[1]) * len(sizes[2]) > _SIZES:  # the mean is near enough
+            mean = [cuts[axis].total // cuts[axis].count for axis in "mnk"]
+            return count * (self.step_s + self.compute.gemm_s(*mean, self.itemsize)), count
+        seconds = sum(
+            x * y * z * self.compute.gemm_s(m, n, k, self.itemsize)
+            for (m, x), (n, y), (k, z) in product(*(each.items() for each in sizes))
+        )
+        return seconds + count * self.step_s, count
+
+    def of(self, cuts: dict[str, _Cut], outer: str) -> tuple[float, int, int, bool]:
+        """Seconds, elements copied, elements of panels and scratch, and whether a block is read
+        more than once."""
+        m, n, k = (cuts[axis] for axis in "mnk")
+        seconds, _ = self.gemms_s(cuts)
+        copied, memory, again = 0, 0, False
+        for name, across, along, other in (("A", m, k, n), ("B", n, k, m)):
+            elements = across.total * along.total - across.single[name] * along.single[name]
+            times = 1
+            if other.count > 1 and outer != "k":
+                leads = outer == ("m" if name == "A" else "n")
+                kept = along.count == 1 and (leads or across.count == 1)
+                times = 1 if kept else other.count
+            again |= times > 1
+            copied += times * elements
+            pieces = across.pieces[name] * along.pieces[name]
+            seconds += times * pieces * self.step_s if elements else 0.0
+            if elements:
+                held = across.total if outer == "k" else across.most
+                memory += held * along.most * (1 if across.count * along.count == 1 else 2)
+        elements = m.total * n.total - m.single["C"] * n.single["C"]
+        if elements or self.copied < 1:
+            one = m.most * n.most * (1 if m.count * n.count == 1 else 2)
+            memory += m.total * n.total if outer == "k" else one
+        if elements:
+            copied += int(self.copied * elements)
+            seconds += self.copied * m.pieces["C"] * n.pieces["C"] * self.step_s
+        return (
+            seconds + self.compute.memory_s(2 * copied * self.itemsize),
+            copied,
+            memory,
+            again,
+        )
+
+
+def _transfer_s(share: Share, machine: Machine) -> float:
+    """Seconds of the transfers of a rank's operands and partial sums, over the slower of its links
+    to its neighbour and to the rank across; 0 where the machine has no links."""
+    rank, ranks = share.rank, share.problem.nprocs
+    others = {(rank + 1) % ranks, (rank + ranks // 2) % ranks} - {rank}
+    links = [machine.link(rank, other) for other in others] if machine.links else []
+    a_byte_s = max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0)
+    if not a_byte_s:
+        return 0.0
+    a, b, c = (
+        (1 - _owned(each, share)) * prod(length(share.ranges[axis]) for axis in each.axes)
+        for each in share.problem.operands
+    )
+    return a_byte_s * share.problem.itemsize * (a + b + c / machine.accumulate_efficiency)
+
+
+def _owned(operand: Operand, share: Share) -> float:
+    """The share of what a rank takes of a matrix, or adds to it, that lies in its own tiles."""
+    owned, partition, rank = 1.0, operand.partition, share.rank
+    here = partition.places.coords(rank) if partition.holds(rank) else None
+    for at, (axis, layout) in enumerate(zip(operand.axes, (partition.rows, partition.cols))):
+        cut = share.cut(axis, operand)
+        mine = [each for each in cut if here and layout[layout.at(each[0])].coordinate == here[at]]
+        owned *= length(mine) / length(cut)
+    return owned
+
+
+def _tried(axis: str, share: Share, chunk: int | None) -> list[_Cut]:
+    """Cuts of an axis to choose from: the whole, equal groups, at the tile boundaries of one matrix
+    or of all."""
+    runs, operands = share.ranges[axis], share.problem.operands
+    most = chunk if chunk and axis == share.free else None
+    total = length(runs)
+    cuts = [_chunks(runs, min(limit, most or limit)) for limit in (total, *_LENGTHS[axis])]
+    for of in (*([each] for each in operands if axis in each.axes), *([[]] if axis == "k" else ())):
+        atoms = share.cut(axis, *of)
+        cuts.append([each for one in atoms for each in _chunks([one], most or total)])
+    found = {tuple(map(tuple, cut)): cut for cut in cuts}
+    return [_Cut(axis, cut, share.problem) for cut in found.values()]
+
+
+def _chunks(runs: list[Range], limit: int) -> list[Group]:
+    """The ranges one after another, cut into equal groups of at most so many elements.
+
+    Examples
+    --------
+    >>> _chunks([(0, 4), (10, 16)], 5)
+    [[(0, 4), (10, 11)], [(11, 16)]]
+    """
+    total = length(runs)
+    count = ceil_div(total, limit)
+    return split(runs, [total * x // count for x in range(1, count + 1)])
+
+
+def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[list[Product]]:
+    """The local GEMMs of one rank with packed operands, in rounds in which no operand is packed
+    twice.
+
+    Parameters
+    ----------
+    share : Share
+    packing : Packing
+    own_first : bool
+        GEMMs that compute parts of own tiles come first, then :data:`FENCE`.
+
+    Notes
+    -----
+    Groups of each axis are rotated by the iteration offset, and along the free axis those whose
+    blocks are all local are spread between those that need transfers.
+    """
+    groups, outer, rank = packing.groups, packing.outer, share.rank
+    a, b, c = share.problem.operands
+    known: dict = {}
+
+    def operand(matrix: Operand, *at: int) -> Block | Packed:
+        if (matrix.name, *at) not in known:
+            chosen = [groups[axis][x] for axis, x in zip(matrix.axes, at)]
+            known[(matrix.name, *at)] = _packed(matrix, chosen, share)
+        return known[(matrix.name, *at)]
+
+    order = {axis: rotated([*range(len(groups[axis]))], share.offset) for axis in "mnk"}
+    if len(order[share.free]) > 1:
+
+        def moves(at: int) -> bool:
+            for matrix in (a, b):
+                if share.free in matrix.axes:
+                    (other,) = {*matrix.axes} - {share.free}
+                    for x in order[other]:
+                        pair = (at, x) if matrix.axes[0] == share.free else (x, at)
+                        if owners(operand(matrix, *pair)) != {rank}:
+                            return True
+            return False
+
+        order[share.free] = spread(order[share.free], [moves(at) for at in order[share.free]])
+    if outer == "n":
+        pairs = [(i, j) for j in order["n"] for i in order["m"]]
+    else:
+        pairs = [(i, j) for i in order["m"] for j in order["n"]]
+    if own_first:
+        pairs.sort(key=lambda pair: rank not in owners(operand(c, *pair)))
+    if outer == "k":
+        sequence = [(i, j, x) for x in order["k"] for i, j in pairs]
+    else:
+        sequence = [(i, j, x) for i, j in pairs for x in order["k"]]
+    fence = -1  # the last GEMM that computes a part of an own tile
+    for at, (i, j, _) in enumerate(sequence if own_first else ()):
+        if rank in owners(operand(c, i, j)):
+            fence = at
+    if own_first and fence < 0:
+        yield [FENCE]
+    m, n, k = (len(groups[axis]) for axis in "mnk")
+    alone = {"m": k * n, "n": k * m}.get(outer) == 1  # what the inner axis takes is one operand
+
+    def round_of(item: tuple) -> object:
+        at, (i, j, x) = item
+        return x if outer == "k" else 0 if alone else {"m": i, "n": j}[outer] if k == 1 else at
+
+    for _, items in groupby(enumerate(sequence), round_of):
+        group: list[Product] = []
+        for at, (i, j, x) in items:
+            last = x == order["k"][-1]
+            group.append(Product(operand(a, i, x), operand(b, x, j), operand(c, i, j), last))
+            if at == fence:
+                group.append(FENCE)
+        yield group
+
+
+def owners(operand: Block | Packed) -> set[int]:
+    """The ranks that own the blocks of an operand."""
+    if isinstance(operand, Block):
+        return {operand.owner}
+    return {block.owner for _, _, block in operand.parts}
+
+
+def _packed(matrix: Operand, groups: list[Group], share: Share) -> Block | Packed:
+    """The blocks of a group of rows times one of columns, in the order in which they are copied."""
+    rows, cols = (_starts(matrix, axis, group) for axis, group in zip(matrix.axes, groups))
+    replica = matrix.partition.replica_of(share.rank)
+    offset = share.offset if matrix.name != "C" else 0
+    parts = [
+        (row, col, matrix.block(of_rows, of_cols, replica))
+        for (row, of_rows), (col, of_cols) in product(rotated(rows, offset), rotated(cols, offset))
+    ]
+    if len(parts) == 1:
+        return parts[0][2]
+    shape = length(groups[0]), length(groups[1])
+    return Packed(shape, parts if matrix.name != "C" else rotated(parts, share.rank))
+
+
+def _starts(matrix: Operand, axis: str, group: Group) -> list[tuple[int, Range]]:
+    """The ranges of a group between the tile boundaries of a matrix, and where they begin in the
+    group."""
+    found, at = [], 0
+    for start, stop in group:
+        for piece in between(matrix.cuts(axis, start, stop)):
+            found.append((at + piece[0] - start, piece))
+        at += stop - start
+    return found
