@@ -1,5 +1,7 @@
 """Which matrix should stay, by what the busiest rank would move; index arithmetic alone."""
 
+from collections.abc import Iterable
+
 from drbench.program.problem import Problem
 
 from .slicing import slices
@@ -10,7 +12,7 @@ _ACCUMULATE = 3
 _ASKED = 16
 
 
-def fewest_moved(problem: Problem) -> str:
+def fewest_moved(problem: Problem, among: Iterable[str] = "CBA") -> str:
     """The matrix that ``stationary="auto"`` keeps in place, for the command line, the library and
     DTensor alike: the one with which the busiest rank moves fewest elements; on a tie C, then B.
 
@@ -21,7 +23,7 @@ def fewest_moved(problem: Problem) -> str:
     >>> [fewest_moved(Problem(m, 64, 64, 4, a="row", b="row", c="row")) for m in (256, 8)]
     ['C', 'B']
     """
-    return min("CBA", key=lambda each: busiest_rank(problem, each))
+    return min(among, key=lambda each: busiest_rank(problem, each))
 
 
 def busiest_rank(problem: Problem, stationary: str) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator
+from functools import cached_property
 
 import numpy as np
 
 from algorithms.registry import get_algorithm
-from algorithms.universal.choice import busiest_rank
+from algorithms.universal.choice import busiest_rank, fewest_moved
 from algorithms.universal.packing import cores
 from algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
@@ -161,9 +162,6 @@ class Multiplication(Plan):
     ----------
     stationary : str
         The matrix whose tiles do not move.
-    costs : dict of str to int
-        For each choice what the busiest rank would move, in elements (an accumulate three times).
-        A choice is missing if its sums cannot be made: of bfloat16 by MPI.
     """
 
     def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
@@ -179,27 +177,31 @@ class Multiplication(Plan):
                 f"with stationary {stationary} sums of {a.dtype} go to ranks that are reached by "
                 f"MPI, which cannot add that type. Use stationary {' or '.join(can)}, or float32."
             )
-        self.costs = {each: busiest_rank(self.problem, each) for each in can}
-        self.stationary = (
-            min(self.costs, key=self.costs.__getitem__) if stationary == "auto" else stationary
+        if stationary == "auto" and len(can) < 3:
+            stationary = fewest_moved(self.problem, can)
+        self._options = get_algorithm("universal").settle(
+            self.problem,
+            ground.in_place,
+            stationary=stationary,
+            replicate_result=True,
+            sums="accumulate",  # an inbox would have to be as large as the largest plan's
+            chunk="none" if a.dtype.name == "bfloat16" else "auto",  # each partial sum is rounded
         )
+        self.stationary, self._can = self._options["stationary"], can
         into = "C +=" if update else "C ="
         what = f"multiply({into} A·B: {a}, {b}, {c}, stationary {self.stationary})"
         super().__init__(ground, what, {"A": a, "B": b, "C": c})
 
+    @cached_property
+    def costs(self) -> dict[str, int]:
+        """For each matrix that may stay what the busiest rank would move, in elements (an
+        accumulate three times); without those whose sums cannot be made: of bfloat16 by MPI."""
+        return {each: busiest_rank(self.problem, each) for each in self._can}
+
     def trace(self, rank: int) -> Trace:
+        machine = cores(self.problem.dtype) if self.ground.on_cores else None
         universal = get_algorithm("universal")
-        dtype = self.problem.dtype
-        options = universal.settle(
-            self.problem,
-            self.ground.in_place,
-            stationary=self.stationary,
-            replicate_result=True,
-            sums="accumulate",  # an inbox would have to be as large as the largest plan's
-            chunk="none" if dtype == "bfloat16" else "auto",  # each piece is rounded
-        )
-        machine = cores(dtype) if self.ground.on_cores else None
-        return universal.trace(self.problem, rank, machine=machine, **options)
+        return universal.trace(self.problem, rank, machine=machine, **self._options)
 
     def _operand(self, name: str) -> Operand:
         return self.problem.operand(name)

@@ -1,20 +1,23 @@
 """What the library plans for ranks of several nodes: the same bytes, in whole rows of tiles."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from drbench.library.plan import Multiplication, moved_bytes
-from drbench.program.problem import Problem
+from drbench.library.spec import TYPES, Specs
 
 
 def planned(layout, stationary, several, dtype="float32"):
-    plan = Multiplication.__new__(Multiplication)
-    nodes = range(4) if several else [0] * 4
-    plan.problem = Problem(2048, 2048, 2048, 4, layout, layout, layout, dtype).on_nodes(nodes)
-    plan.ground = SimpleNamespace(in_place=False, on_cores=True)
-    plan.stationary = stationary
-    return plan
+    nodes = [0, 1, 2, 3] if several else [0] * 4
+    runtime = SimpleNamespace(
+        in_place=False, on_cores=True, nodes=nodes, size=4, plans=set(), comm=None
+    )
+    specs = Specs(4, 0, TYPES)
+    a, b, c = (specs.of((2048, 2048), layout, dtype) for _ in "abc")
+    with mock.patch("drbench.library.plan.Exchange"):  # it asks the other ranks
+        return Multiplication(runtime, a, b, c, stationary, False)
 
 
 def fetched(plan):
