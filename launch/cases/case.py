@@ -8,14 +8,14 @@ fields that it names alike.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from algorithms import get_algorithm
-from algorithms.registry import Option, check_options
 from drbench.common import Clock, parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
+from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
 from partitions import LayoutError, preset
@@ -586,12 +586,11 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
             case.a,
             case.b,
             case.c,
-            case.dtype,
-            case.transpose or "",
-            case.beta is not None,
-            case.mixture,
+            transpose=case.transpose or "",
+            mixture=case.mixture,
             **options,
         )
+        problem = replace(problem, dtype=case.dtype, updates=case.beta is not None)
     except LayoutError as error:
         raise UsageError(str(error)) from None
     return taker, problem, options

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from drbench.measure.record import options_of, read_csv
+from drbench.measure.record import options_of
+from drbench.measure.record_file import read_csv
 from plots.select.cases import configuration
 
 ROOT = Path(__file__).parents[2]
 
 TOY = '''"""A toy: the universal algorithm in slabs."""
 
-from .registry import Option
+from drbench.options import Option
 from .registry import algorithm
 from .universal.program import program as universal
 

@@ -44,7 +44,7 @@ def test_options_say_otherwise_and_users_get_slices():
     case = next(sweep_cases("mlp2", 8, options={"fetch": "slice"}))
     assert (case.options["fetch"], case.options["reduce"]) == ("slice", "push")
     problem = Problem(64, 64, 64, 8, a="row", b="row", c="row")
-    assert not {"fetch", "reduce"} & get_algorithm("universal").settle(problem, True).keys()
+    assert not {"fetch", "reduce"} & get_algorithm("universal").resolve(problem, True).keys()
 
 
 def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():
@@ -88,7 +88,7 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
 
 
 def test_committed_records_of_dtensor_and_tiles_are_simulated_again(tmp_path):
-    from drbench.measure.record import read_csv
+    from drbench.measure.record_file import read_csv
     from launch.host.files import ROOT
     from launch.sweeps.store import write_csv
 
