@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from math import prod
 
 from drbench.errors import UnsupportedError
+from drbench.options import Option
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Copy, Gemm, Get, Group, Join, Step
 from partitions import part, partition
 
 from .mesh import Tiles
-from .registry import Option, algorithm
+from .registry import algorithm
 
 #: Strategy -> how it takes A and B, and what it leaves of C; DTensor's placements are
 #: Shard(0), Shard(1), Replicate and, of what is still to be summed up, Partial.

@@ -22,12 +22,11 @@ from copy import copy
 
 from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
+from drbench.options import Option
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
 from partitions import Partition, divisors, extents, intersect, near_square, part, replica_suffix
-
-from .registry import Option
 
 DATAFLOWS = ("OS", "LS", "RS")
 #: Options of every algorithm on a mesh.

@@ -7,13 +7,14 @@ from math import lcm
 from operator import itemgetter
 
 from drbench.errors import UnsupportedError
+from drbench.options import Option
 from drbench.program.group_steps import AllGather, Piece
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Step
 from partitions.intervals import union
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
-from .registry import Option, algorithm
+from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
 _SLICED = {"OS": "k", "LS": "n", "RS": "m"}

@@ -3,12 +3,13 @@ reduces where C moves."""
 
 from collections.abc import Iterator
 
+from drbench.options import Option
 from drbench.program.group_steps import Broadcast
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Step
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, on_mesh, panels, reduced_product
-from .registry import Option, algorithm
+from .registry import algorithm
 
 
 def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:

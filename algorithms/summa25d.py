@@ -7,13 +7,14 @@ and on p = c³ chips it is the 3-D algorithm.
 
 from collections.abc import Iterator
 
+from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Fence, Step
 from partitions import divisors, intersect, most_replicas, part
 
 from .mesh import DATAFLOW, Mesh, mesh_layout, settle_mesh
-from .registry import Option, algorithm
+from .registry import algorithm
 from .summa import PANEL, summa
 from .universal.program import REPLICATE_RESULT
 

@@ -4,11 +4,12 @@
 from collections.abc import Iterator
 
 from drbench.errors import UsageError
+from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
 
 from .mesh import UNROLL, Mesh, check_layout, everywhere
-from .registry import Option, algorithm
+from .registry import algorithm
 from .wang import wang
 
 #: AG: gather the input, then multiply by the own columns of the weights; RdS: multiply by the own

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from algorithms.mesh import check_layout
-from algorithms.registry import Option, algorithm
+from algorithms.registry import algorithm
+from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Gemm, Get, Step

@@ -6,7 +6,8 @@
 from collections.abc import Iterator
 
 from algorithms.mesh import check_layout
-from algorithms.registry import Option, algorithm
+from algorithms.registry import algorithm
+from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.steps import Fence, Step
 

@@ -5,8 +5,9 @@ GEMM + AllReduce, which gives the sums to all."""
 from collections.abc import Callable, Iterator, Sequence
 
 from algorithms.mesh import check_layout
-from algorithms.registry import Option, algorithm
+from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError
+from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import Accumulate, Add, Block, Copy, Fence, Gemm, Get, Step, Zero

@@ -9,8 +9,8 @@ it touches: TD §3.2, FLUX §3.2).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from algorithms.registry import Option
 from drbench.errors import UnsupportedError
+from drbench.options import Option
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Join, Kernel, Part, Step
 from partitions import divisors

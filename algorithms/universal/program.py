@@ -12,9 +12,10 @@ from itertools import chain
 from math import prod
 
 from algorithms.lowering.lowering import check_schedule, lower, read_schedule
-from algorithms.registry import Option, algorithm
+from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
+from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.replicas import REDUCTIONS, broadcast_replica, reduce_replicas
 from drbench.program.signal_steps import Await, Push

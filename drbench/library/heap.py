@@ -14,12 +14,12 @@ from collections import deque
 import numpy as np
 import psutil
 
-from algorithms.registry import whole_number
 from drbench.common import SHARED_MEMORY, TransportChoice, shared_memory_free
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
+from drbench.options import whole_number
 
 #: Places begin at multiples of this many bytes.
 ALIGNMENT = 256

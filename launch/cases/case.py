@@ -12,10 +12,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from algorithms import get_algorithm
-from algorithms.registry import Option, check_options
 from drbench.common import Clock, parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
+from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
 from partitions import LayoutError, preset

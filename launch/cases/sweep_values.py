@@ -8,8 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, UsageError, shown
+from drbench.options import Option, read_as_any
 
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import click
 
-from algorithms.registry import Option
 from drbench.errors import EXIT_CODES
+from drbench.options import Option
 from launch.cases.case import COLLECTIVES, Case, check_case
 from launch.host.files import check_output, rows_before
 from launch.host.mpi import launched, run_ranks, started_by_us

@@ -9,10 +9,11 @@ from itertools import chain
 
 import click
 
-from algorithms.registry import Option, goes_by_model, read_as_any
+from algorithms.registry import goes_by_model
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
 from drbench.model.links import ARBITRATIONS
+from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts
 from launch.cases.peak_files import check_peak

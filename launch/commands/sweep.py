@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
+from drbench.options import Option
 from launch.cases.launchers import load_launcher
 from launch.cases.sweep_values import scale_of, shipped
 from launch.host.files import made_folder

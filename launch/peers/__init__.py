@@ -4,8 +4,8 @@ takes."""
 import importlib
 
 from algorithms import algorithms
-from algorithms.registry import Option
 from drbench.errors import MissingError
+from drbench.options import Option
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words
 from .options import ON_DRBENCH, PEERS

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from algorithms.registry import Option, check_options, pick_options
 from drbench.errors import UnsupportedError, UsageError
+from drbench.options import Option, check_options, pick_options
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 
@@ -195,7 +195,7 @@ class Peer:
 
         Examples
         --------
-        >>> from algorithms.registry import named
+        >>> from drbench.options import named
         >>> options = named(Option("block", int))
         >>> peer = Peer(
         ...     "p",

@@ -2,7 +2,7 @@
 the adapters need."""
 
 from algorithms.mesh import MESH
-from algorithms.registry import Option, named
+from drbench.options import Option, named
 
 #: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
 BLOCK = 64

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from algorithms.registry import Option
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.noise import LEAST_SHARE
+from drbench.options import Option
 from launch.host.files import rows_before
 from launch.host.show import table
 from launch.host.units import format_bytes, plural, seconds

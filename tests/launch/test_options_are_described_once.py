@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 TOY = '''"""A toy: the universal algorithm in slabs."""
 
-from .registry import Option
+from drbench.options import Option
 from .registry import algorithm
 from .universal.program import program as universal
 

@@ -9,9 +9,9 @@ from harness import answer
 from mpi4py import MPI
 
 import launch.peers
-from algorithms.registry import Option
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
+from drbench.options import Option
 from launch.peers import Availability, Job, Peer, Setting
 from launch.ranks.case import Case, run_case
 

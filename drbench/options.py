@@ -1,0 +1,211 @@
+"""Options: a value that somebody gives is described once, as an :class:`Option`.
+
+Algorithms and libraries declare their options so, a case its fields; command line, sweep files,
+records and figures go by the description.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .errors import DrbenchError, UsageError, did_you_mean
+
+_BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+#: Whole numbers are below this: what a record's column holds.
+_MOST = 1 << 63
+#: How a number of each unit may be written.
+_EXAMPLES = {"elements": ", such as 4096 or 48Ki", "bytes": ", such as 64MiB"}
+
+
+def whole_number(text: str, unit: str = "elements") -> int | None:
+    """A whole number with an optional binary prefix; None if the text is none.
+
+    Examples
+    --------
+    >>> [whole_number(text) for text in ("4096", "48Ki", "1.5Ki", "1.3", "-1")]
+    [4096, 49152, 1536, None, None]
+    >>> whole_number("2GiB", "bytes"), whole_number("1.0", "")
+    (2147483648, None)
+    """
+    point, suffix = r"(?:\.\d{1,9})?" if unit else "", "b?" if unit == "bytes" else ""
+    found = re.fullmatch(
+        rf"(\d{{1,19}}{point})\s*(ki|mi|gi|ti)?{suffix}",
+        text.strip().lower(),
+        re.ASCII,
+    )
+    value = Fraction(found[1]) * _BINARY[found[2] or ""] if found else Fraction(1, 2)
+    return int(value) if value.denominator == 1 else None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an algorithm or a peer, or one field of a case.
+
+    Attributes
+    ----------
+    name : str
+        In programs and files; on the command line ``--name``, with dashes.
+    type : type or tuple of str
+        ``int``, ``float``, ``bool``, ``str``, or the words to choose from.
+    default : object
+        None: decided when it is run; ``says`` tells how.
+    help, says : str
+        What it is for, and the default in words where it is None.
+    least : int, optional
+        The smallest number.
+    unit : str
+        ``elements`` or ``bytes`` of a number that may be written as 48Ki or 64MiB.
+    words : tuple of str
+        What may stand for a number.
+    check : callable, optional
+        ``check(value)`` -> the value, or UsageError.
+    tried : tuple, or callable
+        Values that ``drbench tune`` tries, or ``tried(nprocs)`` -> those; none: left open.
+    metavar, group : str
+        What the help shows for the value, and under which heading.
+    called : str
+        The name on the command line, if it is another than that of the field.
+    old : tuple of str
+        What it was called on the command line: accepted with a warning for one release.
+
+    Examples
+    --------
+    >>> slices = Option("slices", int, least=1)
+    >>> slices.read("8"), Option("chunk", int, unit="elements", words=("auto",)).read("auto")
+    (8, 'auto')
+    >>> slices.read(0)
+    Traceback (most recent call last):
+    drbench.errors.UsageError: must be a whole number of at least 1, got 0.
+    """
+
+    name: str = ""
+    type: Any = str
+    default: Any = None
+    help: str = ""
+    says: str = ""
+    least: int = 0
+    unit: str = ""
+    words: tuple[str, ...] = ()
+    check: Callable[[Any], Any] | None = None
+    tried: Any = ()
+    metavar: str | None = None
+    group: str = "Algorithm"
+    called: str = ""
+    old: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        """What it is called on the command line."""
+        return self.called or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def about(self) -> str:
+        """What it may be, in words."""
+        if isinstance(self.type, tuple):
+            return f"one of {', '.join(self.type)}"
+        kind = {
+            bool: "true or false",
+            int: f"a whole number of at least {self.least}{_EXAMPLES.get(self.unit, '')}",
+            float: "a number",
+            str: "a text on one line, without control characters",
+        }[self.type]
+        return ", or ".join([kind, *self.words])
+
+    def read(self, value: Any) -> Any:
+        """A value as the command line, a sweep file or a record has it, checked.
+
+        Raises
+        ------
+        UsageError
+            Without the name, which callers put before it.
+        """
+        if value in self.words and isinstance(value, str):
+            return value
+        found = self._typed(value)
+        if found is None:
+            hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
+            shown = repr(value) if len(repr(value)) < 100 else f"{repr(value)[:60]}..."
+            if self.type is int and _too_large(value, self.unit):
+                raise UsageError(f"must be below 2**63, got {shown}.")
+            raise UsageError(f"must be {self.about}, got {shown}.{hint}")
+        return found if self.check is None else self.check(found)
+
+    def _typed(self, value: Any) -> Any:
+        """The value as its type; None if it is not of it."""
+        if isinstance(self.type, tuple):
+            return value if value in self.type else None
+        if isinstance(value, str):
+            value = _READ[self.type](value, self.unit)
+        if self.type is float and type(value) is int:
+            value = float(value)
+        fits = type(value) is self.type
+        if self.type is int:
+            fits = fits and self.least <= value < _MOST
+        return value if fits else None
+
+
+def _float(text: str, unit: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _too_large(value: Any, unit: str) -> bool:
+    """Whether a value is a whole number that no column of a record holds."""
+    if isinstance(value, str):
+        if re.fullmatch(r"\d{20,}", value.strip(), re.ASCII):
+            return True
+        value = whole_number(value, unit)
+    return type(value) is int and value >= _MOST
+
+
+#: How a text is read as each type; None if it is none.
+_READ: dict[type, Callable[[str, str], Any]] = {
+    str: lambda text, unit: text if text.strip() and text.isprintable() else None,
+    bool: lambda text, unit: {"true": True, "false": False}.get(text),
+    int: whole_number,
+    float: _float,
+}
+
+
+def named(*options: Option) -> dict[str, Option]:
+    """Options by name."""
+    return {option.name: option for option in options}
+
+
+def read_as_any(options: Iterable[Option], value: Any) -> Any:
+    """A value as the first of these descriptions that takes it; the last one's error otherwise."""
+    refusal = None
+    for option in options:
+        try:
+            return option.read(value)
+        except DrbenchError as error:
+            refusal = error
+    raise refusal
+
+
+def pick_options(name: str, known: dict[str, Option], options: dict) -> dict:
+    """Those of the options that are set, meaning not None; a UsageError if ``name`` does not know
+    one of them."""
+    picked = {option: value for option, value in options.items() if value is not None}
+    for option in picked:
+        if option not in known:
+            takes = ", ".join(each.flag for each in known.values()) or "no options of its own"
+            raise UsageError(f"{name} takes no {Option(option).flag}. It takes {takes}.")
+    return picked
+
+
+def check_options(known: dict[str, Option], options: dict) -> None:
+    """A UsageError that names the option if a value is none of those it may have; None and what is
+    not known are left alone."""
+    for name, option in known.items():
+        if options.get(name) is not None:
+            try:
+                option.read(options[name])
+            except DrbenchError as error:
+                raise UsageError(f"{name} {error}") from None
