@@ -6,9 +6,11 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from drbench.errors import UsageError, did_you_mean
+from drbench.model.machine import Machine
 from drbench.options import Option, check_options, named, pick_options
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
@@ -17,24 +19,9 @@ from partitions import partition
 from partitions.mixture import Mixture, shapes
 
 
-def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+def blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    """Text forms of A, B and C in blocks: the layout of an algorithm that names none."""
     return "block", "block", "block"
-
-
-def _as_given(problem: Problem, in_place: bool, **options) -> dict:
-    return options
-
-
-def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
-    return ()
-
-
-def _nothing(problem: Problem, in_place: bool, **options) -> list[str]:
-    return []
-
-
-def _never(problem: Problem, **settled) -> int:
-    return 0
 
 
 def goes_by_model(settled: dict) -> bool:
@@ -63,50 +50,56 @@ class Algorithm:
     name : str
         What ``--algorithm`` takes.
     program : callable
-        ``program(problem, rank, **options)``, a generator of steps.
-    about : str
-        One line for ``drbench list``: the first paragraph of the program's docstring.
+        ``program(problem, rank, **options)``, a generator of steps; of an algorithm whose options
+        say that it goes by a performance model (:func:`goes_by_model`) ``program(problem, rank,
+        machine=machine, **options)``.
     options : dict of str to Option
         What it takes, by name: command line, sweep files, records and plots go by it.
-    decide : callable
-        What :meth:`settle` calls once the options are checked.
+    resolve : callable
+        ``resolve(problem, in_place=True, **options)`` -> the options as they will be run (``auto``
+        decided), the same on every rank; ``in_place`` says that every rank reads every tile in
+        place. A UsageError if an option makes no sense, an UnsupportedError if the algorithm does
+        not take the problem.
     layout : callable
         ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that
         the algorithm runs on where the user names none.
-    congruent : callable
-        ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
-        members run congruent programs (:mod:`drbench.model.symmetry`) if all tiles are alike, so
-        that one member can stand for all in a simulation.
     signals : bool, or callable
         Its ranks signal each other (:mod:`drbench.program.signal_steps`), or
         ``signals(**options)`` says whether they do.
-    why : callable
-        ``why(problem, in_place, **options)`` -> lines on what was decided, and why, that ``drbench
-        plan`` shows; the options as they are asked for.
+    congruent : callable, optional
+        Of an algorithm on a mesh: ``congruent(problem, **resolved)`` -> names of the groups
+        (``row``, ``column``) all of whose members run congruent programs
+        (:mod:`drbench.model.symmetry`) if all tiles are alike, so that one member can stand for all
+        in a simulation.
     combines : callable, optional
         Of an algorithm for products of experts (:mod:`partitions.mixture`):
         ``combines(**options)`` -> whether rows of C are sums over a token's choices, or rows of A
         are gathered for them. Its ``layout`` is given ``mixture``. None for products of one B.
-    one_sided : bool
-        Its programs have no steps of process rows and columns, which want tiles without gaps.
-    dispatches : callable
+    dispatches : callable, optional
         Of a program that stands for a library which Python dispatches: ``dispatches(problem,
-        **settled)`` -> how often the device waits for its host, ``dispatch_s`` of the machine model
-        each time.
+        **resolved)`` -> how often the device waits for its host, ``dispatch_s`` of the machine
+        model each time.
+
+    Examples
+    --------
+    >>> get_algorithm("meshslice").resolve(Problem(8, 8, 8, 2, "block", "block", "block"))
+    {'dataflow': 'OS', 'mesh': '1x2', 'slices': 8, 'block': 1}
     """
 
     name: str
     program: Callable[..., Iterator[Step]]
-    about: str
     options: dict[str, Option]
-    decide: Callable[..., dict]
-    layout: Callable[..., tuple[str, str, str]] = _blocks
-    congruent: Callable[..., tuple[str, ...]] = _unknown
+    resolve: Callable[..., dict]
+    layout: Callable[..., tuple[str, str, str]] = blocks
     signals: bool | Callable[..., bool] = False
-    why: Callable[..., list[str]] = _nothing
+    congruent: Callable[..., tuple[str, ...]] | None = None
     combines: Callable[..., bool] | None = None
-    one_sided: bool = False
-    dispatches: Callable[..., int] = _never
+    dispatches: Callable[..., int] | None = None
+
+    @property
+    def about(self) -> str:
+        """One line for ``drbench list``: the first paragraph of the program's docstring."""
+        return " ".join((self.program.__doc__ or "").partition("\n\n")[0].split())
 
     def lighter(self, options: dict) -> list[dict]:
         """The options that take less memory and may be run in place of these, if these do not fit:
@@ -142,30 +135,6 @@ class Algorithm:
         """
         return "all" if self.signalling(**options) else 1
 
-    def prefetches(self, **options) -> tuple[int | str, ...]:
-        """Look-aheads that ``drbench tune`` tries with these options, that without ``--prefetch``
-        first."""
-        return ("all", 1) if self.signalling(**options) else (1,)
-
-    def settle(self, problem: Problem, in_place: bool = True, **options) -> dict:
-        """The options as they will be run (``auto`` decided), the same on every rank; ``in_place``
-        says that every rank reads every tile in place.
-
-        Raises
-        ------
-        UsageError
-            If an option makes no sense.
-        UnsupportedError
-            If the algorithm does not take the problem.
-
-        Examples
-        --------
-        >>> get_algorithm("meshslice").settle(Problem(8, 8, 8, 2, "block", "block", "block"))
-        {'dataflow': 'OS', 'mesh': '1x2', 'slices': 8, 'block': 1}
-        """
-        check_options(self.options, options)
-        return self.decide(problem, in_place, **options)
-
     def pick(self, options: dict) -> dict:
         """The options that are set, meaning not None; one the algorithm does not take is a
         UsageError.
@@ -183,40 +152,37 @@ class Algorithm:
         n: int,
         k: int,
         nprocs: int,
-        a: str | None = None,
-        b: str | None = None,
-        c: str | None = None,
-        dtype: str = "float32",
+        *given: str | None,
         transpose: str = "",
-        updates: bool = False,
         mixture: Mixture | None = None,
         **options,
     ) -> Problem:
-        """The problem, on the algorithm's own layout where a partition is None.
+        """The problem in float32, on the algorithm's own layout where no partition is given.
 
-        ``mixture`` says of what experts; whether rows are gathered or combined, the algorithm.
-
-        Partitions that are given are those of the matrices as they are stored. An algorithm's own
-        are of op(A), op(B) and C, so that it moves the same whatever is stored transposed.
+        Partitions that are ``given``, of A, B and C in this order, are those of the matrices as
+        they are stored. An algorithm's own are of op(A), op(B) and C, so that it moves the same
+        whatever is stored transposed. ``mixture`` says of what experts; whether rows are gathered
+        or combined, the algorithm.
 
         Examples
         --------
-        >>> get_algorithm("universal").problem(64, 64, 64, 4, a="row").texts
+        >>> get_algorithm("universal").problem(64, 64, 64, 4, "row").texts
         {'a': 'row', 'b': 'block', 'c': 'block'}
         >>> get_algorithm("fsdp").problem(64, 64, 64, 4, transpose="b").texts
         {'a': 'row', 'b': 'column', 'c': 'row'}
         """
+        options = self.pick(options)
         mixture = self._of_mixture(mixture, options)
         more = {} if mixture is None else {"mixture": mixture}
         own, stored = self.layout(m, n, k, nprocs, **options, **more), []
         sizes = shapes(m, n, k, mixture)
-        for name, given, text in zip("ABC", (a, b, c), own):
+        for name, text, own_text in zip_longest("ABC", given, own):
             shape = sizes[name]
-            if given is None and name.lower() in transpose and min(shape) > 0:
-                stored.append(partition(text, shape, nprocs, role=name).transposed())
+            if text is None and name.lower() in transpose and min(shape) > 0:
+                stored.append(partition(own_text, shape, nprocs, role=name).transposed())
             else:
-                stored.append(given or text)
-        return Problem(m, n, k, nprocs, *stored, dtype, transpose, updates, mixture)
+                stored.append(text or own_text)
+        return Problem(m, n, k, nprocs, *stored, transpose=transpose, mixture=mixture)
 
     def _of_mixture(self, mixture: Mixture | None, options: dict) -> Mixture | None:
         """The mixture as the algorithm takes it.
@@ -241,10 +207,14 @@ class Algorithm:
             )
         return replace(mixture, combines=self.combines(**options))
 
-    def trace(self, problem: Problem, rank: int, **options) -> Trace:
-        """The traced program of one rank."""
+    def trace(
+        self, problem: Problem, rank: int, machine: Machine | None = None, **options
+    ) -> Trace:
+        """The traced program of one rank with resolved options; ``machine`` is the performance
+        model that the program goes by, of options by which it goes by one."""
         check_options(self.options, options)
-        program = self.program(problem, rank, **options)
+        model = {} if machine is None else {"machine": machine}
+        program = self.program(problem, rank, **model, **options)
         return trace(program, problem, rank, signals=self.signalling(**options))
 
 
@@ -252,30 +222,27 @@ def algorithm(
     name: str,
     *,
     options: tuple[Option, ...] = (),
-    settle: Callable[..., dict] = _as_given,
+    settle: Callable[..., dict] | None = None,
     **more: Any,
 ):
-    """Register a program under a name, with the options it takes; ``layout``, ``congruent``,
-    ``signals`` and ``why`` are those of :class:`Algorithm`.
-
-    ``settle(problem, in_place, **options)`` is :meth:`Algorithm.settle` without its checks; without
-    it the options are as given.
+    """Register a program under a name, with the options it takes and how they are resolved:
+    ``settle(problem, in_place, **options)`` is :attr:`Algorithm.resolve` of options that are
+    checked; without it they are run as they are given. ``more`` are attributes of
+    :class:`Algorithm`.
 
     Examples
     --------
     >>> "universal" in algorithms()
     True
     """
+    known = named(*options)
+
+    def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
+        check_options(known, given)
+        return settle(problem, in_place, **given) if settle else given
 
     def register(program):
-        _REGISTRY[name] = Algorithm(
-            name,
-            program,
-            " ".join((program.__doc__ or "").partition("\n\n")[0].split()),
-            named(*options),
-            settle,
-            **more,
-        )
+        _REGISTRY[name] = Algorithm(name, program, known, resolve, **more)
         return program
 
     return register

@@ -42,8 +42,8 @@ def microseconds(tile: int, n: int) -> tuple[int, float]:
     20 runs."""
     comm, algorithm = MPI.COMM_WORLD, get_algorithm("universal")
     options = algorithm.pick({"stationary": "C", "chunk": "none"})
-    problem = algorithm.problem(n, n, n, 1, *[f"tiles:{tile}x{tile}@1x1"] * 3, "float32", **options)
-    trace = algorithm.trace(problem, 0, **algorithm.settle(problem, False, **options))
+    problem = algorithm.problem(n, n, n, 1, *[f"tiles:{tile}x{tile}@1x1"] * 3, **options)
+    trace = algorithm.trace(problem, 0, **algorithm.resolve(problem, False, **options))
     with Topology(comm) as topology:
         device = IdleDevice(0, 0)
         best, products = float("inf"), sum(step.computes for step in trace.steps)

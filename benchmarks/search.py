@@ -44,7 +44,7 @@ from launch.models.candidates import (
     variants,
     ways,
 )
-from launch.models.predict import by_times_of, predict_with, programs_of, seen_by
+from launch.models.predict import planning_model, predict_with, programs_of, seen_by
 from launch.models.tune import tune
 
 SIZES = 8192, 49152, 12288
@@ -111,9 +111,9 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
     for case in cases:
         try:
             case, algorithm, problem, options = everywhere(case, ranks)
-            settled = algorithm.settle(problem, False, **options)
+            settled = algorithm.resolve(problem, False, **options)
             case, settled = pushed(case, settled)
-            trace = algorithm.trace(problem, 0, **by_times_of(seen, settled))
+            trace = algorithm.trace(problem, 0, planning_model(seen, settled), **settled)
             if lower_bound(trace, seen) >= best_s:
                 continue
             made = key = None

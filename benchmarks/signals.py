@@ -122,7 +122,7 @@ class Ground:
         options = contender.options
         if contender.algorithm == "collective":
             _, options = baseline_of(self.problem)
-        settled = algorithm.settle(self.problem, self.in_place, **options)
+        settled = algorithm.resolve(self.problem, self.in_place, **options)
         found = algorithm.trace(self.problem, self.comm.rank, **settled)
         link = Throttle(FREE, 0.0) if throttled else None
         depth = "all" if found.signals else 1

@@ -77,7 +77,7 @@ def products_of(executor: Executor) -> list:
 def executor_of(here: Ground, stationary: str) -> Executor:
     """The universal algorithm, after a first run."""
     algorithm = get_algorithm("universal")
-    settled = algorithm.settle(here.problem, True, stationary=stationary)
+    settled = algorithm.resolve(here.problem, True, stationary=stationary)
     trace = algorithm.trace(here.problem, here.comm.rank, **settled)
     executor = Executor(trace, here.matrices, blas=here.blas, yields=False)
     here.time(executor)

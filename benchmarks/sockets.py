@@ -119,7 +119,7 @@ def executor_of(here: Ground, stationary: str) -> Executor:
     algorithm = get_algorithm("universal")
     where = [*range(here.comm.size)], True
     problem, options = by_messages(algorithm, here.problem, {"stationary": stationary}, *where)
-    settled = algorithm.settle(problem, False, **options)
+    settled = algorithm.resolve(problem, False, **options)
     found = algorithm.trace(problem, here.comm.rank, **settled)
     how = {"prefetch": algorithm.prefetch(**settled), "blas": here.blas, "yields": False}
     executor = Executor(found, here.matrices, **how)

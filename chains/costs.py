@@ -284,7 +284,7 @@ class Costs:
             copies = len(problem.c.partition.copies()) > 1
             more = {"replicate_result": True} if name == "universal" and copies else {}
             try:
-                settled = algorithm.settle(problem, self._in_place, **options, **more)
+                settled = algorithm.resolve(problem, self._in_place, **options, **more)
             except DrbenchError:
                 continue  # it takes other layouts
             if name == "universal" and _steps(problem, settled["stationary"]) > most:

@@ -592,6 +592,4 @@ algorithm(
     options=OPTIONS,
     settle=resolve,
     signals=_pushes,
-    why=why,
-    one_sided=True,
 )(program)

@@ -179,7 +179,7 @@ class Multiplication(Plan):
             )
         if stationary == "auto" and len(can) < 3:
             stationary = fewest_moved(self.problem, can)
-        self._options = get_algorithm("universal").settle(
+        self._options = get_algorithm("universal").resolve(
             self.problem,
             ground.in_place,
             stationary=stationary,

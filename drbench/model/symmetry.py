@@ -54,7 +54,7 @@ def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
     >>> from drbench.model.machine import Link
     >>> algorithm = get_algorithm("collective")
     >>> problem = algorithm.problem(8, 8, 8, 8, mesh="2x4")
-    >>> trace = algorithm.trace(problem, 0, **algorithm.settle(problem, mesh="2x4"))
+    >>> trace = algorithm.trace(problem, 0, **algorithm.resolve(problem, mesh="2x4"))
     >>> ici = (Link("ici", 1e9, shared="pair"),)
     >>> [
     ...     fits_torus(trace, Machine("t", Compute(1e12), ici, devices=8, torus=torus), ("row",))

@@ -8,7 +8,7 @@ fields that it names alike.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from algorithms import get_algorithm
@@ -586,12 +586,11 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
             case.a,
             case.b,
             case.c,
-            case.dtype,
-            case.transpose or "",
-            case.beta is not None,
-            case.mixture,
+            transpose=case.transpose or "",
+            mixture=case.mixture,
             **options,
         )
+        problem = replace(problem, dtype=case.dtype, updates=case.beta is not None)
     except LayoutError as error:
         raise UsageError(str(error)) from None
     return taker, problem, options

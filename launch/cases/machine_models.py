@@ -121,9 +121,9 @@ def find_machine(name: str, arbitration: str | None = None) -> Machine:
 
 def of_schedule(
     model: str | None, settled: dict, transport: str = "auto", dtype: str = "float32"
-) -> dict:
-    """The option ``machine`` of a program that goes by a model, if one is named; for what is
-    packed on cores there is one built in.
+) -> Machine | None:
+    """The performance model that a program with these options goes by; None if it goes by none, or
+    none is named. For what is packed on cores there is one built in.
 
     Raises
     ------
@@ -134,24 +134,22 @@ def of_schedule(
 
     Examples
     --------
-    >>> (
-    ...     of_schedule("pvc12", {"schedule": "cost"})["machine"].name,
-    ...     of_schedule("pvc12", {"schedule": "greedy"}),
-    ...     of_schedule(None, {"schedule": "cost"}),
-    ... )
-    ('pvc12', {}, {})
-    >>> of_schedule(None, {"pack": "auto"})["machine"].name
+    >>> of_schedule("pvc12", {"schedule": "cost"}).name
+    'pvc12'
+    >>> of_schedule("pvc12", {"schedule": "greedy"}), of_schedule(None, {"schedule": "cost"})
+    (None, None)
+    >>> of_schedule(None, {"pack": "auto"}).name
     'cores'
     """
     if model is None and "pack" in settled:
         choice, machine = parse_transport(transport), cores(dtype)
         if machine and choice.kind == "throttled":  # which says itself what its links carry
             machine = machine.for_transport(choice)
-        return {"machine": machine} if machine else {}
+        return machine
     if model is None or not goes_by_model(settled):
-        return {}
+        return None
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])
-    return {"machine": machine.for_transport(parse_transport(transport))}
+    return machine.for_transport(parse_transport(transport))
 
 
 def read_document(path: str | os.PathLike):

@@ -7,6 +7,7 @@ from operator import itemgetter
 import click
 
 from algorithms import algorithms
+from algorithms.universal.program import why
 from drbench.common import Clock, parse_transport
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
@@ -72,17 +73,16 @@ def plan(ranks, rank, limit, as_json, **values):
     named, values["model"] = machine_of(values)
     case = case_of(values, ranks)
     algorithm, described, options, in_place = _placed(case, named, ranks)
-    settled = algorithm.settle(described, in_place, **options)
+    settled = algorithm.resolve(described, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
     model = of_schedule(case.model, settled, case.transport, case.dtype)
-    known = settled | model
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory, traces = {}, [], []
     flops = []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
-        trace = algorithm.trace(described, each, **known)
+        trace = algorithm.trace(described, each, model, **settled)
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
@@ -137,8 +137,9 @@ def plan(ranks, rank, limit, as_json, **values):
             f"balance: rank {flops.index(max(flops))} multiplies most; no run gets beyond "
             f"{100 * even:.1f} % of the roof"
         )
-    for line in algorithm.why(described, in_place, ranks=list(found), **model, **options):
-        out.print(line)
+    if algorithm.name == "universal":
+        for line in why(described, in_place, ranks=list(found), machine=model, **options):
+            out.print(line)
     if signals is not None:
         out.print(f"signals: {signals}, each with its other end; no rank waits in a circle")
     _show_memory(out, memory, rank)

@@ -107,7 +107,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         peaks = _peaks(peak, case, named) or {}
         return _run_program(taker, case, ranks, csv_path, as_json, timeout, peaks)
     if case.algorithm not in PEERS:
-        taker.settle(problem, **options)
+        taker.resolve(problem, **options)
     return run_ranks(ranks, list(arguments), timeout, environ)
 
 

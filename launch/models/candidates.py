@@ -256,8 +256,8 @@ def variants(case: Case, device: bool = False) -> list[Case]:
         cut += [replace(case, options=case.options | {"chunk": size}) for size in sizes]
     if case.prefetch is not None:
         return cut
-    _, *others = algorithm.prefetches(**case.options)
-    others += ["all"] if device and not algorithm.signalling(**case.options) else []
+    signals = algorithm.signalling(**case.options)
+    others: list = [1] if signals else ["all"] if device else []
     return [
         each if ahead is None else replace(each, prefetch=ahead)
         for each in cut

@@ -103,7 +103,7 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         algorithm, problem, options = bound(case, ranks)
         uncut = about.get("mode") == "measured" or about.get("chunk") is None
         in_place = case.transport in ("auto", "direct") and uncut
-        settled = algorithm.settle(problem, in_place, **options)
+        settled = algorithm.resolve(problem, in_place, **options)
         traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
         ahead = case.ahead(settled)

@@ -224,7 +224,7 @@ def _counted(name: str, how: str, case: Case, ranks: int) -> Need:
     """What the busiest rank of a case needs, or why it does not run."""
     try:
         algorithm, problem, options = bound(case, ranks)
-        settled = algorithm.settle(problem, False, **options)
+        settled = algorithm.resolve(problem, False, **options)
         needed = moved = memory = flops = 0
         most = -1  # above ALL_RANKS memory is that of the rank with most steps: planning it is slow
         for rank in _some(ranks):

@@ -3,6 +3,7 @@ make."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -248,7 +249,7 @@ def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
     """The algorithm of a case, its problem, and the options that a run of it settles on where the
     machine is what the case sees."""
     algorithm, problem, options, in_place = placed_on(case, machine, ranks)
-    return algorithm, problem, algorithm.settle(problem, in_place, **options)
+    return algorithm, problem, algorithm.resolve(problem, in_place, **options)
 
 
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
@@ -297,8 +298,7 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, settled = settled_on(case, machine, ranks)
     ahead = case.ahead(settled)
-    by = by_times_of(machine, settled)
-    folded, traces = traces_of(algorithm, problem, by, machine, everyone)
+    folded, traces = traces_of(algorithm, problem, settled, machine, everyone)
     simulator = Simulator(traces, machine, folded)
     return Programs(machine, problem, settled, ahead, folded, traces, simulator)
 
@@ -325,7 +325,8 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
     pool_bytes = receive_bytes(problem, traces, machine, ahead)  # refused before it is simulated
     algorithm = get_algorithm(case.algorithm)
-    host_s = machine.dispatch_s * algorithm.dispatches(problem, **settled)  # the device waits
+    waits = algorithm.dispatches(problem, **settled) if algorithm.dispatches else 0
+    host_s = machine.dispatch_s * waits  # the device waits
     found = simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
     time_s = host_s + found.time_s
     if pool:
@@ -378,19 +379,19 @@ def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:
 def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
     """What one rank does in a case, on a machine whose gets are copies."""
     algorithm, problem, options = bound(case, ranks)
-    return algorithm.trace(problem, rank, **algorithm.settle(problem, False, **options))
+    return algorithm.trace(problem, rank, **algorithm.resolve(problem, False, **options))
 
 
-def by_times_of(machine: Machine, settled: dict) -> dict:
-    """The settled options, with the machine if it is its times that the program goes by."""
-    return settled | {"machine": machine} if goes_by_model(settled) else settled
+def planning_model(machine: Machine, settled: dict) -> Machine | None:
+    """The machine, if it is its times that a program with these options goes by."""
+    return machine if goes_by_model(settled) else None
 
 
 def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
     """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
     stand for them; ``machine`` is as the case sees it."""
     algorithm, problem, settled = settled_on(case, machine, ranks)
-    return traces_of(algorithm, problem, by_times_of(machine, settled), machine)[1]
+    return traces_of(algorithm, problem, settled, machine)[1]
 
 
 def traces_of(
@@ -402,9 +403,10 @@ def traces_of(
 ) -> tuple[tuple, list]:
     """The groups that one member can stand for on this machine, and the traces that are left to
     simulate: all, the first row's, or one."""
-    if not everyone and even(problem):
+    trace = partial(algorithm.trace, problem, machine=planning_model(machine, settled), **settled)
+    if not everyone and even(problem) and algorithm.congruent:
         folded = algorithm.congruent(problem, **settled)
-        first = algorithm.trace(problem, 0, **settled) if folded else None
+        first = trace(0) if folded else None
         if folded and fits_torus(first, machine, folded):
             others = (
                 ()
@@ -413,8 +415,8 @@ def traces_of(
                     1:
                 ]
             )
-            return folded, [first, *(algorithm.trace(problem, rank, **settled) for rank in others)]
-    return (), [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
+            return folded, [first, *map(trace, others)]
+    return (), [trace(rank) for rank in range(problem.nprocs)]
 
 
 def receive_bytes(

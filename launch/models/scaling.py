@@ -81,7 +81,7 @@ def fitting(
             case = grown(base(ranks), ranks, grow)
             taker, problem, options = bound(case, ranks)
             if case.algorithm not in PEERS:
-                taker.settle(problem, **options)
+                taker.resolve(problem, **options)
             kept[ranks] = case
         except (UsageError, UnsupportedError, LayoutError) as error:
             refused.setdefault(str(error), (error, []))[1].append(ranks)

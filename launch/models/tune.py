@@ -63,8 +63,8 @@ from .candidates import (
 from .counts import counted, share_of
 from .predict import (
     Programs,
-    by_times_of,
     nodes_on,
+    planning_model,
     predict_with,
     programs,
     programs_of,
@@ -240,7 +240,7 @@ class _ByModel:
 
     def trace(self, algorithm, problem: Problem, settled: dict) -> Trace:
         """Of the first rank, as it is simulated."""
-        return algorithm.trace(problem, 0, **by_times_of(self.seen, settled))
+        return algorithm.trace(problem, 0, planning_model(self.seen, settled), **settled)
 
     def rates(self, itemsize: int) -> Rates:
         return rates_of(self.seen, itemsize, self.request.ranks)
@@ -261,7 +261,7 @@ class _ByModel:
         """What the first rank takes alone, whose groups stand for all; 0 where it would wait for
         signals of others."""
         case, algorithm, problem, options = everywhere(case, self.request.ranks)
-        settled = algorithm.settle(problem, self.in_place, **options)
+        settled = algorithm.resolve(problem, self.in_place, **options)
         trace = self.trace(algorithm, problem, settled)
         with suppress(DrbenchError):
             if not any(step.signals for step in trace.steps):
@@ -856,7 +856,7 @@ class _Search:
         try:
             case, algorithm, problem, options = everywhere(case, request.ranks)
             problem = problem.on_nodes(ruler.nodes)
-            settled = algorithm.settle(problem, ruler.in_place, **options)
+            settled = algorithm.resolve(problem, ruler.in_place, **options)
             name = _name(algorithm, problem, settled)
             if name in self.programs:  # open options may come to the same
                 known = self.programs[name]
@@ -882,7 +882,8 @@ class _Search:
             if case.algorithm == "universal":  # which takes any layout but for a reason
                 self.why = str(error)
             return None
-        folded = even(problem) and algorithm.congruent(problem, **settled)
+        congruent = algorithm.congruent
+        folded = even(problem) and congruent and congruent(problem, **settled)
         longest = max((len(group) for group in trace.groups), default=1)
         groups = sum(len(step.group) for step in trace.steps if step.grouped) / _MEMBERS
         count = longest if folded else request.ranks

@@ -214,22 +214,8 @@ class Peer:
         check_options(self.options, options)
         return pick_options(self.name, self.options, options)
 
-    def problem(
-        self,
-        m,
-        n,
-        k,
-        nprocs,
-        a=None,
-        b=None,
-        c=None,
-        dtype="float32",
-        transpose="",
-        updates=False,
-        mixture=None,
-        **options,
-    ) -> Problem:
-        """The problem on the peer's own layout where a partition is None.
+    def problem(self, m, n, k, nprocs, *given, transpose="", mixture=None, **options) -> Problem:
+        """The problem in float32, on the peer's own layout where no partition is given.
 
         Raises
         ------
@@ -249,8 +235,8 @@ class Peer:
                 f"library, or our adapter); got --transpose {transpose}. Leave it out, or use "
                 "--algorithm universal."
             )
-        texts = self.layout(a, b, c, nprocs, **options)
-        return Problem(m, n, k, nprocs, *texts, dtype, transpose, updates)
+        texts = self.layout(*(*given, None, None, None)[:3], nprocs, **options)
+        return Problem(m, n, k, nprocs, *texts, transpose=transpose)
 
 
 def layout_of_its_own(takes: str, instead: str) -> Callable[..., tuple[str, str, str]]:

@@ -308,19 +308,19 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
     look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
     comm, clock = topology.comm, Clock()
     algorithm = get_algorithm(case.algorithm)
-    settled = algorithm.settle(problem, in_place_on(case, topology.nodes), **options)
+    settled = algorithm.resolve(problem, in_place_on(case, topology.nodes), **options)
     if settled.get("units"):
         raise UnsupportedError(
             f"{algorithm.name} --units is for machine models (our implementation): a library's "
             "product takes all cores or multiprocessors there are. Leave --units out, or use "
             "drbench simulate."
         )
-    ahead, known = case.ahead(settled), dict(settled)
+    ahead, machine = case.ahead(settled), None
     if case.model or case.backend == "numpy":
-        known |= of_schedule(case.model, settled, case.transport, case.dtype)
+        machine = of_schedule(case.model, settled, case.transport, case.dtype)
     start = clock.now()
     # a part that is too large to search may be one rank's alone
-    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **known))
+    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, machine, **settled))
     plan_s = clock.now() - start
     views = near_by(case, topology.node_of, comm.rank)
     return settled, trace, ahead, pool_bytes(trace, ahead, views), plan_s
@@ -330,13 +330,13 @@ def _never_sent(
     case: Case, topology: Topology, algorithm: Algorithm, problem: Problem, options: dict
 ) -> str:
     """Matrices whose tiles no message takes or brings: what is read in place, and what stays."""
-    if not algorithm.one_sided or case.backend != "numpy":
+    if algorithm.name != "universal" or case.backend != "numpy":
         return ""
     if in_place_on(case, topology.nodes):
         return "ABC"
     if "stationary" not in algorithm.options or case.get != "view":
         return ""
-    settled = algorithm.settle(problem, False, **options)
+    settled = algorithm.resolve(problem, False, **options)
     stays = settled["stationary"]
     return "" if "work" in settled or problem.operand(stays).partition.replicas > 1 else stays
 

@@ -69,7 +69,7 @@ def layout_cases(
             case = replace(base, algorithm=name, options=options)
             with suppress(UnsupportedError):  # not on this mesh: other meshes have it
                 _, problem, options = bound(case, ranks)
-                algorithm.settle(problem, **options)
+                algorithm.resolve(problem, **options)
                 told = ", ".join(
                     f"{name} {text}" for name, text in zip("ABC", problem.texts.values())
                 )

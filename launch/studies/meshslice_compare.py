@@ -143,7 +143,7 @@ def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
         options["slices"] = slices
     elif algorithm in ("wang", "wang-free"):
         problem = get_algorithm("wang").problem(
-            product.m, product.n, product.k, rows * cols, dtype="bfloat16", **options
+            product.m, product.n, product.k, rows * cols, **options
         )
         ring = cols if costlier_direction(problem, **options) == "row" else rows
         options["unroll"] = max(1, -(-ring // slices) if algorithm == "wang" else ring // 2)

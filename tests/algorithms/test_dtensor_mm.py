@@ -30,7 +30,7 @@ class Reaching(Machine):
 def computed(m, n, k, p, layouts, strategy="auto", depth=1, seed=0):
     """C as the machine without MPI leaves it, A·B, and the strategy."""
     problem = DTENSOR.problem(m, n, k, p, *layouts)
-    settled = DTENSOR.settle(problem, strategy=strategy)
+    settled = DTENSOR.resolve(problem, strategy=strategy)
     traces = [DTENSOR.trace(problem, rank, **settled) for rank in range(p)]
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
@@ -64,7 +64,7 @@ def test_what_moves_the_fewest_bytes_of_a_and_b_is_taken(a, b, c):
             "row": m * k / p * (a != "row") + k * n,
             "column": m * k + k * n / p * (b != "column"),
         }[c]
-        taken = DTENSOR.settle(DTENSOR.problem(m, n, k, p, a, b, c))["strategy"]
+        taken = DTENSOR.resolve(DTENSOR.problem(m, n, k, p, a, b, c))["strategy"]
         assert taken == ("partial" if partial < gathered else f"{c}s"), (m, n, k)
 
 
@@ -90,7 +90,7 @@ def test_what_lies_side_by_side_is_copied_where_pytorch_does(layouts, strategy, 
     for p, expected in ((P, copied), (1, [])):
         problem = DTENSOR.problem(M, N, K, p, *layouts.split())
         for rank in range(p):
-            settled = DTENSOR.settle(problem, strategy=strategy)
+            settled = DTENSOR.resolve(problem, strategy=strategy)
             steps = DTENSOR.trace(problem, rank, **settled).steps
             assert [step.elements() for step in steps if type(step) is Copy] == expected
 
@@ -115,13 +115,13 @@ def test_what_is_copied_is_told_as_what_it_was():
 def test_columns_of_mlp1_are_resharded_from_a_batch_of_8192_on(m, taken):
     """Where the published line of DTensor dips: all of A is more than what of B changes sides."""
     problem = DTENSOR.problem(m, 49152, 12288, 8, "column", "column", "column")
-    assert DTENSOR.settle(problem)["strategy"] == taken
+    assert DTENSOR.resolve(problem)["strategy"] == taken
 
 
 def test_other_layouts_and_strategies_are_refused_in_one_line():
     with pytest.raises(UnsupportedError, match=r"by row or by column on all ranks.*got B as block"):
-        DTENSOR.settle(DTENSOR.problem(8, 8, 8, 4, "row", "block", "row"))
+        DTENSOR.resolve(DTENSOR.problem(8, 8, 8, 4, "row", "block", "row"))
     with pytest.raises(UnsupportedError, match=r"by row or by column .*got A as row/c2"):
-        DTENSOR.settle(DTENSOR.problem(8, 8, 8, 4, "row/c2", "row", "row"))
+        DTENSOR.resolve(DTENSOR.problem(8, 8, 8, 4, "row/c2", "row", "row"))
     with pytest.raises(UnsupportedError, match="columns leaves C by columns; got C by rows"):
-        DTENSOR.settle(DTENSOR.problem(8, 8, 8, 4, "row", "row", "row"), strategy="columns")
+        DTENSOR.resolve(DTENSOR.problem(8, 8, 8, 4, "row", "row", "row"), strategy="columns")

@@ -196,20 +196,20 @@ def test_products_take_parts_of_the_copy():
 def test_words_that_are_none_are_refused(options, words):
     problem = Problem(64, 64, 64, 4, "row", "row", "row")
     with pytest.raises(UsageError, match=words):
-        universal.settle(problem, stationary="B", **options)
+        universal.resolve(problem, stationary="B", **options)
 
 
 def test_whole_tiles_are_not_cut_nor_packed_unless_it_is_asked_for():
     problem = Problem(4096, 4096, 4096, 4, "row", "row", "row")
     options = {"stationary": "B", "fetch": "tile"}
-    settled = universal.settle(problem, False, **options)
+    settled = universal.resolve(problem, False, **options)
     assert settled["chunk"] is None and not {"sums", "pack"} & set(settled)
-    assert universal.settle(problem, False, **options, chunk=512)["chunk"] == 512
+    assert universal.resolve(problem, False, **options, chunk=512)["chunk"] == 512
 
 
 def test_ranks_of_several_nodes_fetch_whole_rows():
     problem = Problem(4096, 4096, 4096, 4, "row", "row", "row").on_nodes([0, 0, 1, 1])
-    settled = universal.settle(problem, False, stationary="C")
+    settled = universal.resolve(problem, False, stationary="C")
     assert (settled["fetch"], settled["chunk"]) == ("rows", 256)
     columns = Problem(4096, 4096, 4096, 4, *["column"] * 3).on_nodes([0, 0, 1, 1])
-    assert universal.settle(columns, False, stationary="C")["chunk"] is None  # k cuts rows of A
+    assert universal.resolve(columns, False, stationary="C")["chunk"] is None  # k cuts rows of A

@@ -21,7 +21,7 @@ def stored_once(grid, sizes, nprocs):
 
 
 def settled_traces(problem, in_place=True, **options):
-    settled = UNIVERSAL.settle(problem, in_place, **options)
+    settled = UNIVERSAL.resolve(problem, in_place, **options)
     return [UNIVERSAL.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
 
 
@@ -89,11 +89,11 @@ def test_little_memory_makes_c_whole_and_moves_more():
 
 def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_for():
     problem = stored_once(Grid(1, 2, 2), (8, 8, 8), 4)
-    assert UNIVERSAL.settle(problem)["work"] == "1x2x2"
-    assert "work" not in UNIVERSAL.settle(problem, work="own")
-    assert "work" not in UNIVERSAL.settle(problem, stationary="B")
+    assert UNIVERSAL.resolve(problem)["work"] == "1x2x2"
+    assert "work" not in UNIVERSAL.resolve(problem, work="own")
+    assert "work" not in UNIVERSAL.resolve(problem, stationary="B")
     mixed = Problem(8, 8, 8, 4, "grid:1x2x2", "grid:1x2x2", "block")
-    assert "work" not in UNIVERSAL.settle(mixed)
+    assert "work" not in UNIVERSAL.resolve(mixed)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_f
 )
 def test_a_grid_that_cannot_be_is_refused(text, words):
     with pytest.raises(UsageError, match=words):
-        UNIVERSAL.settle(Problem(8, 8, 8, 4), work=text)
+        UNIVERSAL.resolve(Problem(8, 8, 8, 4), work=text)
 
 
 @pytest.mark.parametrize("schedule", ["greedy", "cost"])

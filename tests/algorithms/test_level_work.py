@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from oracles import layouts, prove
 
 from algorithms import get_algorithm
+from algorithms.universal.program import why as why_universal
 from algorithms.universal.slicing import level_work
 from drbench.errors import UsageError
 from drbench.model.simulate import simulate
@@ -86,7 +87,7 @@ def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
     problem = Problem(40, 40, 40, 2, **texts)
 
     def limit(**options):
-        options = universal.settle(problem, stationary=stationary, pack="never", **options)
+        options = universal.resolve(problem, stationary=stationary, pack="never", **options)
         return balance([universal.trace(problem, rank, **options).flops for rank in range(2)])
 
     assert limit() < 0.95 and limit(work="level") == 1.0
@@ -99,7 +100,7 @@ def test_the_simulator_says_whether_it_pays():
     slow = machine.with_value("links.nvlink.bandwidth_bytes_per_s", 1e9)
 
     def seconds(model, **options):
-        options = universal.settle(problem, False, stationary="B", **options)
+        options = universal.resolve(problem, False, stationary="B", **options)
         traces = [universal.trace(problem, rank, **options) for rank in range(2)]
         return simulate(traces, model).time_s
 
@@ -109,12 +110,12 @@ def test_the_simulator_says_whether_it_pays():
 
 def test_what_it_comes_to_is_said():
     even = Problem(8, 8, 8, 2, "row", "row", "row")
-    assert universal.why(even, stationary="B", work="level") == [
+    assert why_universal(even, stationary="B", work="level") == [
         "work is level: no rank holds more than its share of B"
     ]
-    assert universal.why(even, stationary="B") == []
+    assert why_universal(even, stationary="B") == []
     uneven = Problem(8, 8, 8, 2, "row", "tiles:8x3@1x2", "row")
-    told = universal.why(uneven, stationary="B", work="level", sums="auto", in_place=False)
+    told = why_universal(uneven, stationary="B", work="level", sums="auto", in_place=False)
     assert told == [
         "partial sums are pushed: m is cut into tiles of 128; slots for 64 bytes on rank 0, the "
         "most",
@@ -126,4 +127,4 @@ def test_what_it_comes_to_is_said():
 @pytest.mark.parametrize("work", ["levl", "2x2", "1x1x4"])
 def test_work_that_cannot_be_done_is_refused(work):
     with pytest.raises(UsageError, match="work"):
-        universal.settle(Problem(8, 8, 8, 2), stationary="B", work=work)
+        universal.resolve(Problem(8, 8, 8, 2), stationary="B", work=work)

@@ -494,7 +494,7 @@ def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
 )
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError):
-        universal.settle(Problem(8, 8, 8, 2), **options)
+        universal.resolve(Problem(8, 8, 8, 2), **options)
 
 
 def test_a_schedule_is_recorded_without_the_bounds_that_it_has_by_default():

@@ -57,7 +57,7 @@ def computed(name, m, n, k, mesh, depth=1, seed=0, **options):
     if name in TWO_D:
         options["mesh"] = f"{mesh[0]}x{mesh[1]}"
     problem = algorithm.problem(m, n, k, p, **options)
-    settled = algorithm.settle(problem, **options)
+    settled = algorithm.resolve(problem, **options)
     traces = [algorithm.trace(problem, rank, **settled) for rank in range(p)]
     numbers = np.random.default_rng(seed)
     a, b = (
@@ -253,7 +253,7 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape)
     rows, cols = sizes(mesh)
     (m, n, k), algorithm = SHAPES[shape], get_algorithm(name)
     problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-    settled = algorithm.settle(problem, dataflow=dataflow, mesh=mesh, **options)
+    settled = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, **options)
     for rank in range(rows * cols):
         i, j = divmod(rank, cols)
         elements = (
@@ -274,7 +274,7 @@ def test_wang_moves_what_collective_moves(dataflow, mesh, shape):
     each of the P chips of a process row or column."""
     (m, n, k), (rows, cols), algorithm = SHAPES[shape], sizes(mesh), get_algorithm("wang")
     problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-    settled = algorithm.settle(problem, dataflow=dataflow, mesh=mesh, unroll=1 + rows % 2)
+    settled = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, unroll=1 + rows % 2)
     total = sum(
         traffic(algorithm.trace(problem, rank, **settled)).counters["collective_bytes"]
         for rank in range(rows * cols)
@@ -293,13 +293,13 @@ def test_the_1d_baselines_move_what_is_not_theirs(p):
         ("tensor_parallel_1d", {"dataflow": "AG"}, lambda r: (m - share(m, p, r)) * k),
     ]:
         problem = get_algorithm(name).problem(m, n, k, p, **options)
-        settled = get_algorithm(name).settle(problem, **options)
+        settled = get_algorithm(name).resolve(problem, **options)
         for rank in range(p):
             assert traffic(get_algorithm(name).trace(problem, rank, **settled)).counters[
                 "collective_bytes"
             ] == 4 * each(rank)
     problem = get_algorithm("tensor_parallel_1d").problem(m, n, k, p, dataflow="RdS")
-    settled = get_algorithm("tensor_parallel_1d").settle(problem, dataflow="RdS")
+    settled = get_algorithm("tensor_parallel_1d").resolve(problem, dataflow="RdS")
     total = sum(
         traffic(get_algorithm("tensor_parallel_1d").trace(problem, rank, **settled)).counters[
             "collective_bytes"
@@ -365,7 +365,7 @@ def test_one_slice_is_collective():
             algorithm = get_algorithm(name)
             problem = algorithm.problem(24, 36, 48, 6, dataflow=dataflow, mesh="2x3")
             trace = algorithm.trace(
-                problem, 4, **algorithm.settle(problem, dataflow=dataflow, mesh="2x3", **options)
+                problem, 4, **algorithm.resolve(problem, dataflow=dataflow, mesh="2x3", **options)
             )
             steps.append([repr(step) for step in trace.steps])
         assert steps[0] == steps[1]
@@ -390,8 +390,8 @@ def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, opt
     algorithm = get_algorithm(name)
     texts = {key: options.pop(key) for key in "abc" if key in options}
     with pytest.raises(UnsupportedError) as caught:
-        problem = algorithm.problem(48, 48, 48, 6, **texts, **options)
-        algorithm.settle(problem, **options)
+        problem = algorithm.problem(48, 48, 48, 6, *map(texts.get, "abc"), **options)
+        algorithm.resolve(problem, **options)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
@@ -401,15 +401,15 @@ def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, opt
 def test_what_makes_no_sense_is_a_usage_error(options):
     with pytest.raises(UsageError):
         algorithm = get_algorithm("collective")
-        algorithm.settle(algorithm.problem(48, 48, 48, 6, **options), **options)
+        algorithm.resolve(algorithm.problem(48, 48, 48, 6, **options), **options)
 
 
 def test_other_words_for_the_same_layout_are_taken():
     algorithm = get_algorithm("collective")
     problem = algorithm.problem(
-        48, 48, 48, 2, a="row", b="tiles:24x48@2x1", c="S(0)", mesh="2x1", dataflow="OS"
+        48, 48, 48, 2, "row", "tiles:24x48@2x1", "S(0)", mesh="2x1", dataflow="OS"
     )
-    assert algorithm.settle(problem, mesh="2x1", dataflow="OS")["dataflow"] == "OS"
+    assert algorithm.resolve(problem, mesh="2x1", dataflow="OS")["dataflow"] == "OS"
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 64, 64), (64, 64, 1), (3, 3, 3)])
@@ -423,7 +423,7 @@ def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_ru
         for name in ("collective", "summa", "wang"):
             algorithm = get_algorithm(name)
             try:
-                settled = algorithm.settle(problem, dataflow=dataflow, mesh=mesh)
+                settled = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh)
             except UnsupportedError as error:
                 assert "Leave --" in str(error)
                 continue

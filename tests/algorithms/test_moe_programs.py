@@ -51,7 +51,7 @@ def made(name, options, p, shape, mixture, **more):
     options |= {each: value for each, value in more.items() if each in algorithm.options}
     problem = algorithm.problem(*shape, p, mixture=mixture)
     try:
-        settled = algorithm.settle(problem, **options)
+        settled = algorithm.resolve(problem, **options)
     except UnsupportedError:
         return None
     return problem, [algorithm.trace(problem, rank, **settled) for rank in range(p)]
@@ -226,7 +226,9 @@ def test_an_algorithm_of_experts_says_what_it_wants(name):
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
     algorithm = get_algorithm(name)
-    problem = algorithm.problem(9, 8, 3, 4, **texts, mixture=Mixture(4, 2), **options)
+    problem = algorithm.problem(
+        9, 8, 3, 4, *map(texts.get, "abc"), mixture=Mixture(4, 2), **options
+    )
     with pytest.raises(UnsupportedError, match=said) as refused:
-        algorithm.settle(problem, **options)
+        algorithm.resolve(problem, **options)
     assert "\n" not in str(refused.value)

@@ -1,6 +1,7 @@
 """The programs of fused overlap without MPI: what they compute, in every order of completion, out
 of their planned memory, and what they move."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -49,7 +50,7 @@ def made(name, options, p, shape, **more):
     options = options | {each: more[each] for each in more if each in algorithm.options}
     problem = algorithm.problem(*shape, p, **options)
     try:
-        settled = algorithm.settle(problem, **options)
+        settled = algorithm.resolve(problem, **options)
     except UnsupportedError:
         return None
     return problem, settled, [algorithm.trace(problem, rank, **settled) for rank in range(p)]
@@ -269,18 +270,18 @@ def test_signals_broken_on_purpose_are_caught(mutant, name, options):
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
     algorithm = get_algorithm(name)
-    problem = algorithm.problem(9, 8, 3, 4, **texts, **options)
+    problem = algorithm.problem(9, 8, 3, 4, *map(texts.get, "abc"), **options)
     with pytest.raises(UnsupportedError, match=said) as refused:
-        algorithm.settle(problem, **options)
+        algorithm.resolve(problem, **options)
     assert "\n" not in str(refused.value)
     assert "Use" in str(refused.value) or "use" in str(refused.value)
 
 
 def test_gemm_ar_makes_c_anew():
     algorithm = get_algorithm("gemm_ar")
-    problem = algorithm.problem(8, 8, 8, 2, updates=True)
+    problem = replace(algorithm.problem(8, 8, 8, 2), updates=True)
     with pytest.raises(UnsupportedError, match="beta other than 0"):
-        algorithm.settle(problem)
+        algorithm.resolve(problem)
 
 
 def test_without_a_word_the_look_ahead_of_programs_with_signals_has_no_end():

@@ -275,8 +275,8 @@ def test_what_is_copied_is_what_the_costs_say(problem, stationary):
 def test_what_orders_gemms_of_blocks_is_not_packed(options, flag):
     problem = Problem(64, 64, 64, 2, "row", "row", "row")
     with pytest.raises(UsageError, match=f"pack=always and {flag}"):
-        universal.settle(problem, pack="always", stationary="B", **options)
-    settled = universal.settle(problem, stationary="B", **options)
+        universal.resolve(problem, pack="always", stationary="B", **options)
+    settled = universal.resolve(problem, stationary="B", **options)
     assert settled.get("pack", "never") == "never"
 
 
@@ -296,7 +296,7 @@ def test_run_and_simulator_are_given_the_same_program():
     machine = replace(CORES, links=(Link("memory", inf, reads_in_place=True),))
     simulated = programs_of(case, machine, 2)
     problem = Problem(512, 512, 512, 2, case.a, case.b, case.c)
-    known = universal.settle(problem, stationary="C", pack="always") | {"machine": machine}
+    known = universal.resolve(problem, stationary="C", pack="always") | {"machine": machine}
     for rank, found in enumerate(simulated):
         ours = universal.trace(problem, rank, **known)
         assert list(map(repr, found.steps)) == list(map(repr, ours.steps))
@@ -309,9 +309,9 @@ def test_run_and_simulator_are_given_the_same_program():
 @pytest.mark.parametrize("dtype, assembled", [("float64", True), ("bfloat16:float32", False)])
 def test_without_a_model_cores_multiply_what_they_can(dtype, assembled):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
-    settled = universal.settle(problem, stationary="C")
-    known = settled | of_schedule(None, settled, dtype=dtype)
-    assert bool(universal.trace(problem, 0, **known).panel_bytes) == assembled
+    settled = universal.resolve(problem, stationary="C")
+    machine = of_schedule(None, settled, dtype=dtype)
+    assert bool(universal.trace(problem, 0, machine, **settled).panel_bytes) == assembled
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -339,10 +339,10 @@ def test_over_slow_links_nothing_is_assembled_that_makes_others_wait(texts, stat
 
 def test_a_run_without_a_model_knows_its_throttled_links():
     problem = Problem(1024, 4096, 1024, 2, "column", "column", "row")
-    settled = universal.settle(problem, stationary="B")
+    settled = universal.resolve(problem, stationary="B")
     panels = {
         transport: universal.trace(
-            problem, 0, **settled, **of_schedule(None, settled, transport)
+            problem, 0, of_schedule(None, settled, transport), **settled
         ).panel_bytes
         for transport in ("auto", "throttled:0.25,50", "throttled:1000,0")
     }

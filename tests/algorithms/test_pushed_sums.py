@@ -42,7 +42,7 @@ def grids(p):
 
 def traces_of(problem, stationary, tile=None, machine=None, **more):
     options = {"stationary": stationary, "sums": "push", "chunk": tile or "none", **more}
-    settled = universal.settle(problem, **{k: v for k, v in options.items() if v is not None})
+    settled = universal.resolve(problem, **{k: v for k, v in options.items() if v is not None})
     return [
         universal.trace(problem, rank, machine=machine, **settled) for rank in range(problem.nprocs)
     ]
@@ -135,7 +135,7 @@ def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid
         assert count(traces, Push) == count(traces, Await)
         if not seed:
             assert count(traces, Push) > 0
-            direct = universal.settle(problem, stationary=stationary, work=grid)
+            direct = universal.resolve(problem, stationary=stationary, work=grid)
             direct = [universal.trace(problem, rank, **direct) for rank in range(p)]
             moved = lambda found, name: sum(traffic(each).counters[name] for each in found)
             assert moved(traces, "put_bytes") <= moved(direct, "accumulate_bytes")
@@ -202,7 +202,7 @@ def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hid
     """Ranks 0 and 2 are on one node: GEMMs of the other's tiles fill the wait for those of ranks 1
     and 3."""
     problem = Problem(2048, 2048, 2048, 4, "row", "row", "row").on_nodes([0, 1, 0, 1])
-    settled = universal.settle(problem, False, stationary="B")
+    settled = universal.resolve(problem, False, stationary="B")
     assert settled["sums"] == "push" and settled["chunk"] == 512
     for rank in range(4):
         steps = universal.trace(problem, rank, **settled).steps
@@ -320,12 +320,12 @@ def test_the_memory_plan_counts_slots():
 def test_options_that_make_no_sense_together_are_refused(options, said):
     problem = Problem(8, 8, 8, 2, "row", "row", "row")
     with pytest.raises(UsageError, match=said):
-        universal.settle(problem, **options)
+        universal.resolve(problem, **options)
 
 
 def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit():
     rows = Problem(64, 64, 64, 2, "row", "row", "row")
-    chosen = lambda problem, in_place, **more: universal.settle(
+    chosen = lambda problem, in_place, **more: universal.resolve(
         problem, in_place, sums="auto", **more
     ).get("sums")
     assert chosen(rows, False, stationary="B") == "push"
@@ -337,17 +337,17 @@ def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit(
     assert chosen(Problem(64, 64, 64, 4, *["grid:2x2x1"] * 3), False) is None  # no terms
     many = Problem(64, 64, 4, 8, "column", "row", "row")  # all of C on each of eight ranks
     assert chosen(many, False, stationary="B") is None
-    assert "sums" not in universal.settle(rows, False, stationary="B")
+    assert "sums" not in universal.resolve(rows, False, stationary="B")
     far = rows.on_nodes([0, 1])
-    assert universal.settle(far, False, stationary="B")["sums"] == "push"
-    assert "sums" not in universal.settle(far, False, stationary="B", sums="accumulate")
+    assert universal.resolve(far, False, stationary="B")["sums"] == "push"
+    assert "sums" not in universal.resolve(far, False, stationary="B", sums="accumulate")
 
 
 def test_what_is_settled_settles_again_as_it_is():
     problem = Problem(4096, 64, 64, 2, "row", "row", "row")
     for in_place in (True, False):
-        once = universal.settle(problem, in_place, stationary="B", sums="push")
-        assert universal.settle(problem, **once) == once
+        once = universal.resolve(problem, in_place, stationary="B", sums="push")
+        assert universal.resolve(problem, **once) == once
         assert once["chunk"] == (None if in_place else 512)
 
 

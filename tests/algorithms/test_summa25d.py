@@ -30,7 +30,7 @@ SHAPES = [(48, 48, 48), (16, 96, 24), (101, 67, 53), (7, 5, 3)]
 
 def programs(m, n, k, ranks, replicas, **options):
     problem = SUMMA25D.problem(m, n, k, ranks, replicas=replicas, **options)
-    settled = SUMMA25D.settle(problem, replicas=replicas, **options)
+    settled = SUMMA25D.resolve(problem, replicas=replicas, **options)
     return [SUMMA25D.trace(problem, rank, **settled) for rank in range(ranks)], settled
 
 
@@ -151,7 +151,7 @@ def test_one_replica_is_summa():
     summa = get_algorithm("summa")
     for dataflow in DATAFLOWS:
         problem = summa.problem(24, 36, 48, 6, dataflow=dataflow)
-        plain = summa.trace(problem, 4, **summa.settle(problem, dataflow=dataflow))
+        plain = summa.trace(problem, 4, **summa.resolve(problem, dataflow=dataflow))
         traces, _ = programs(24, 36, 48, 6, 1, dataflow=dataflow)
         assert list(map(repr, plain.steps)) == list(map(repr, traces[4].steps))
 
@@ -160,7 +160,7 @@ def test_the_default_is_the_largest_factor_whose_cube_fits():
     for ranks, replicas in [(1, 1), (4, 1), (7, 1), (8, 2), (12, 2), (36, 3), (64, 4)]:
         problem = SUMMA25D.problem(64, 64, 64, ranks)
         assert [operand.partition.replicas for operand in problem.operands] == [replicas] * 3
-        assert SUMMA25D.settle(problem)["replicas"] == replicas
+        assert SUMMA25D.resolve(problem)["replicas"] == replicas
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_the_default_is_the_largest_factor_whose_cube_fits():
 def test_what_it_does_not_take_is_refused_with_a_way_out(error, options, words):
     texts = {key: options.pop(key) for key in "abc" if key in options}
     with pytest.raises(error) as caught:
-        problem = SUMMA25D.problem(48, 48, 48, 8, **texts, **options)
-        SUMMA25D.settle(problem, **options)
+        problem = SUMMA25D.problem(48, 48, 48, 8, *map(texts.get, "abc"), **options)
+        SUMMA25D.resolve(problem, **options)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_other_words_for_the_same_replicas_are_taken():
-    problem = SUMMA25D.problem(48, 48, 48, 2, a="row/c2", b="R", c="column/c2")
-    assert SUMMA25D.settle(problem)["replicas"] == 2
+    problem = SUMMA25D.problem(48, 48, 48, 2, "row/c2", "R", "column/c2")
+    assert SUMMA25D.resolve(problem)["replicas"] == 2
 
 
 def test_a_fence_waits_for_the_reductions_before_it(monkeypatch):

@@ -85,7 +85,7 @@ def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpo
 
     def moved(transpose):
         problem = algorithm.problem(48, 36, 24, 4, transpose=transpose)
-        settled = algorithm.settle(problem)
+        settled = algorithm.resolve(problem)
         return [
             [
                 (type(step), step.moved(rank))

@@ -71,7 +71,7 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
         algorithm = get_algorithm(name)
         sizes = (36, 36, 72) if mesh == (3, 3) else (24, 48, 24)
         problem = algorithm.problem(*sizes, mesh[0] * mesh[1], **options)
-        settled = algorithm.settle(problem, **options)
+        settled = algorithm.resolve(problem, **options)
         everyone = [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
         for both_ways, rate, depth, slowdown in (
             (False, 2000.0, 1, 0.0),
@@ -141,7 +141,7 @@ def test_folded_chips_run_the_same_program(mesh):
     for name, options in cases(*mesh):
         algorithm = get_algorithm(name)
         problem = algorithm.problem(72, 72, 72, mesh[0] * mesh[1], **options)
-        settled = algorithm.settle(problem, **options)
+        settled = algorithm.resolve(problem, **options)
         assert even(problem)
         folded = algorithm.congruent(problem, **settled)
         traces = [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
@@ -167,13 +167,13 @@ def test_what_cannot_be_folded_is_simulated_in_full():
     ):
         problem = collective.problem(*sizes, 4, mesh="2x2")
         folded, traces = traces_of(
-            collective, problem, collective.settle(problem, mesh="2x2"), others
+            collective, problem, collective.resolve(problem, mesh="2x2"), others
         )
         assert not folded and len(traces) == 4
     cannon = get_algorithm("cannon")
     problem = cannon.problem(8, 8, 8, 4)
     # its skew takes each chip another way
-    assert not cannon.congruent(problem, **cannon.settle(problem))
+    assert cannon.congruent is None
     assert not fits_torus(
         collective.trace(collective.problem(8, 8, 8, 4), 0, dataflow="OS", mesh="2x2"),
         replace(machine, devices=8),
@@ -194,10 +194,9 @@ def test_a_prediction_folds_what_it_can_and_its_record_says_nothing_of_it():
             dtype="bfloat16",
         )
         record, algorithm = predict(case, machine), get_algorithm(name)
-        problem = algorithm.problem(
-            4096, 2048, 1024, 16, dtype="bfloat16", dataflow=dataflow, mesh="4x4"
-        )
-        settled = algorithm.settle(problem, dataflow=dataflow, mesh="4x4")
+        problem = algorithm.problem(4096, 2048, 1024, 16, dataflow=dataflow, mesh="4x4")
+        problem = replace(problem, dtype="bfloat16")
+        settled = algorithm.resolve(problem, dataflow=dataflow, mesh="4x4")
         traces = [algorithm.trace(problem, rank, **settled) for rank in range(16)]
         found = simulate(traces, machine)
         assert (
@@ -208,6 +207,11 @@ def test_a_prediction_folds_what_it_can_and_its_record_says_nothing_of_it():
 
 
 def test_only_algorithms_of_a_mesh_claim_congruence():
-    assert {
-        name for name, each in algorithms().items() if each.congruent.__name__ != "_unknown"
-    } == {"collective", "fsdp", "meshslice", "summa", "tensor_parallel_1d", "wang"}
+    assert {name for name, each in algorithms().items() if each.congruent} == {
+        "collective",
+        "fsdp",
+        "meshslice",
+        "summa",
+        "tensor_parallel_1d",
+        "wang",
+    }

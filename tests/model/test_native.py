@@ -248,7 +248,7 @@ def test_numbers_beyond_an_int32_are_simulated_like_any(both, units, tile):
     size = 1024 if tile > 1 else 1 << 18
     problem = Problem(size, size, 64, 4, "row", "column", "column")
     rows = get_algorithm("ag_gemm")
-    options = rows.settle(problem, True, tile=size // 4)
+    options = rows.resolve(problem, True, tile=size // 4)
     traces = [rows.trace(problem, rank, **options) for rank in range(4)]
     expected, found = both(traces, machine, 1)
     assert found.time_s == pytest.approx(expected.time_s, rel=1e-9)

@@ -31,10 +31,10 @@ CASES += [
 
 def made(name, options, texts, depth):
     algorithm = get_algorithm(name)
-    problem = algorithm.problem(24, 20, 28, 4, *texts, "float32", **algorithm.pick(options))
+    problem = algorithm.problem(24, 20, 28, 4, *texts, **algorithm.pick(options))
     assert isinstance(problem, Problem)
     traced = algorithm.trace(
-        problem, 1, **algorithm.settle(problem, False, **algorithm.pick(options))
+        problem, 1, **algorithm.resolve(problem, False, **algorithm.pick(options))
     )
     lookahead = Lookahead(traced, depth)
     plan = plan_arena(lookahead, 1)

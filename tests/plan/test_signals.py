@@ -451,5 +451,5 @@ def test_an_inbox_counts_as_receive_memory():
 
     ag = get_algorithm("ag_gemm")
     problem = ag.problem(64, 16, 16, 4)
-    found = ag.trace(problem, 0, **ag.settle(problem, variant="push"))
+    found = ag.trace(problem, 0, **ag.resolve(problem, variant="push"))
     assert pool_bytes(found, 1) == pool_bytes(found, "all") == 48 * 16 * 4

@@ -295,7 +295,7 @@ def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(c
 def test_options_that_make_no_sense_are_refused_with_the_way_out(options):
     universal = get_algorithm("universal")
     with pytest.raises(UsageError, match="must be"):
-        universal.settle(ONE, **options)
+        universal.resolve(ONE, **options)
     with pytest.raises(UsageError, match="must be"):
         universal.trace(ONE, 0, **options)
 

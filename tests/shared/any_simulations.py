@@ -60,7 +60,7 @@ def _of_groups(rng):
     algorithm = get_algorithm(name)
     try:
         problem = algorithm.problem(m, n, k, rows * cols, **options)
-        settled = algorithm.settle(problem, **options)
+        settled = algorithm.resolve(problem, **options)
     except UnsupportedError:  # more slices than blocks
         return _of_groups(rng)
     return [algorithm.trace(problem, rank, **settled) for rank in range(rows * cols)]

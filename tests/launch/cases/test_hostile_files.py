@@ -94,7 +94,7 @@ def try_sweep(seed, folder):
         try:
             taker, problem, options = bound(case, 4)
             if case.algorithm not in PEERS:
-                taker.settle(problem, True, **options)
+                taker.resolve(problem, True, **options)
         except DrbenchError as error:
             one_line(error)
     return True

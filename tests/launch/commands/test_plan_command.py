@@ -312,7 +312,7 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
     problem = Problem(1024, 4096, 4096, 12, "block", "block", "block")
     universal, pvc = get_algorithm("universal"), find_machine("pvc12")
     asked = {"stationary": "C", "schedule": "cost"}
-    near, far = (universal.settle(problem, in_place, **asked) for in_place in (True, False))
+    near, far = (universal.resolve(problem, in_place, **asked) for in_place in (True, False))
     listed = [
         "\n".join(listing(universal.trace(problem, 1, **settled, machine=machine))) + "\n"
         for settled, machine in ((near, None), (far, pvc), (far, None))

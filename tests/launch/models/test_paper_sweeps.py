@@ -44,7 +44,7 @@ def test_options_say_otherwise_and_users_get_slices():
     case = next(sweep_cases("mlp2", 8, options={"fetch": "slice"}))
     assert (case.options["fetch"], case.options["reduce"]) == ("slice", "push")
     problem = Problem(64, 64, 64, 8, a="row", b="row", c="row")
-    assert not {"fetch", "reduce"} & get_algorithm("universal").settle(problem, True).keys()
+    assert not {"fetch", "reduce"} & get_algorithm("universal").resolve(problem, True).keys()
 
 
 def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():

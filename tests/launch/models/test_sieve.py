@@ -98,7 +98,7 @@ def test_bytes_are_those_of_the_traces():
         options = {"stationary": "CBA"[which], "chunk": "none"}
         case = Case(*sizes, *(named[x] for x in triple), options=options)
         algorithm, problem, options = bound(case, ranks)
-        settled = algorithm.settle(problem, False, **options)
+        settled = algorithm.resolve(problem, False, **options)
         comes, goes = Counter(), Counter()
         for rank in range(ranks):
             seen = set()

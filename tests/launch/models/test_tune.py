@@ -79,7 +79,7 @@ def everything(request, machine):
     for case in candidates(request, ("auto", "none"), True):
         try:
             case, algorithm, problem, options = everywhere(case, request.ranks)
-            pushes = algorithm.settle(problem, False, **options).get("sums")
+            pushes = algorithm.resolve(problem, False, **options).get("sums")
         except UnsupportedError:
             continue
         cut = [case]
@@ -423,7 +423,7 @@ def by_hand(case, ranks):
     """(uneven, bytes of the busiest rank, bytes of all, transfers) of a case, step by step over all
     ranks."""
     case, algorithm, problem, options = everywhere(case, ranks)
-    settled, itemsize = algorithm.settle(problem, False, **options), problem.itemsize
+    settled, itemsize = algorithm.resolve(problem, False, **options), problem.itemsize
     into, out, flops, transfers = Counter(), Counter(), Counter(), 0
     for rank in range(ranks):
         for step in algorithm.trace(problem, rank, **settled).steps:

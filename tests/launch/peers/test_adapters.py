@@ -73,15 +73,15 @@ def test_an_option_that_a_peer_does_not_take_is_refused(name, options, words):
 @pytest.mark.parametrize(
     "name, given",
     [
-        ("scalapack", {"a": "row"}),
-        ("pylops", {"b": "row"}),
-        ("cosma", {"c": "row"}),
-        ("heat", {"c": "row"}),
+        ("scalapack", ("row",)),
+        ("pylops", (None, "row")),
+        ("cosma", (None, None, "row")),
+        ("heat", (None, None, "row")),
     ],
 )
 def test_a_partition_that_a_peer_chooses_itself_is_refused(name, given):
     with pytest.raises(UsageError, match="row"):
-        get_peer(name).problem(8, 8, 8, 2, **given)
+        get_peer(name).problem(8, 8, 8, 2, *given)
 
 
 def test_the_words_of_a_refusal_are_one_line_of_readable_length():

@@ -80,7 +80,7 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
         problem = algorithm.problem(16, 32, 8, 8, dataflow="OS", mesh="2x4", **options)
         return link_parts(
             algorithm.trace(
-                problem, 0, **algorithm.settle(problem, dataflow="OS", mesh="2x4", **options)
+                problem, 0, **algorithm.resolve(problem, dataflow="OS", mesh="2x4", **options)
             ),
             machine,
         )

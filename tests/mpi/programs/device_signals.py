@@ -13,6 +13,7 @@ them a token has).
 import argparse
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 from harness import TRANSPORT, answer, ranks, shared_slots
@@ -122,13 +123,13 @@ def run(case, topology, late_s):
         n,
         k,
         comm.size,
-        dtype=case.get("dtype", "float32"),
         transpose=case.get("transpose", ""),
         mixture=mixture_of(case),
         **case["options"],
     )
+    problem = replace(problem, dtype=case.get("dtype", "float32"))
     try:
-        settled = algorithm.settle(problem, **case["options"])
+        settled = algorithm.resolve(problem, **case["options"])
     except UnsupportedError as error:
         return {"refused": str(error)}
     found = algorithm.trace(problem, comm.rank, **settled)

@@ -8,6 +8,7 @@ were exact.
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 from harness import answer, ranks
@@ -28,10 +29,9 @@ def run(comm, topology, case):
     algorithm = get_algorithm(case.get("algorithm", "universal"))
     m, n, k = case["shape"]
     options = algorithm.pick(case["options"])
-    problem = algorithm.problem(
-        m, n, k, comm.size, *case.get("texts", (None,) * 3), case.get("dtype", "float32"), **options
-    )
-    found = algorithm.trace(problem, comm.rank, **algorithm.settle(problem, False, **options))
+    problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **options)
+    problem = replace(problem, dtype=case.get("dtype", "float32"))
+    found = algorithm.trace(problem, comm.rank, **algorithm.resolve(problem, False, **options))
     first = HostDevice(0, 0)
     transport = parse_transport(case.get("transport", "auto"))
     with device_matrices(

@@ -131,7 +131,7 @@ def run(case, topology, late_s):
     else:
         algorithm = get_algorithm(case["algorithm"])
         problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
-        settled = algorithm.settle(problem, **case["options"])
+        settled = algorithm.resolve(problem, **case["options"])
         found = algorithm.trace(problem, comm.rank, **settled)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None
     late_s = case.get("late_s", late_s)
