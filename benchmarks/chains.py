@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from chains.costs import LAYOUTS
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
 from launch.models.chains import answer, fixed_of, records_of, run_order

@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
-from drbench.measure.record import Record, RecordError, read_csv
+from drbench.measure.record import Record, RecordError
+from drbench.measure.record_file import read_csv
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
 

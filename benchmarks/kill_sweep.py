@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psutil
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.host.leftovers import TOKEN, held_files
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -43,7 +43,8 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drbench.measure.record import Record, append_csv, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import append_csv, read_csv
 from drbench.model.fit import spread
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from drbench.measure.record import TornRowWarning
+from drbench.measure.record_file import TornRowWarning
 from plots.select.records import STDIN
 
 from .registry import draw

@@ -29,7 +29,11 @@ ROOMS = {
     "chains": ("algorithms",),
     "drbench.library": ("algorithms", "drbench.device"),
     "drbench.torch": ("drbench.library",),
-    "plots.select": ("drbench.measure.noise", "drbench.measure.record"),
+    "plots.select": (
+        "drbench.measure.noise",
+        "drbench.measure.record",
+        "drbench.measure.record_file",
+    ),
     "plots.draw": ("plots.select",),
     "plots.registry": ("plots.draw",),
     "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.StepTime"),

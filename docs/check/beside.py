@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pandas import DataFrame
 
 from drbench.measure.noise import Ratio, median_interval, ratio_of
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.studies.peers.placements import OURS, STOCK, Line, placement_lines
 from launch.sweeps.rounds import over
 

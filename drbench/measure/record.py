@@ -1,23 +1,15 @@
 """The record of one case, which is the CSV schema of every result file.
 
 A case that ran, was refused or failed leaves one :class:`Record`: the keys that say what was
-asked first, the measurements after, units in names. A CSV file is a header and one line a record;
-a row is written whole or not at all, so a killed sweep leaves a file that reads and resumes.
+asked first, the measurements after, units in names. How files of them are read and written is in
+:mod:`drbench.measure.record_file`.
 
 Nothing heavy is imported: a rank imports this module.
 """
 
-import csv
-import errno
-import fcntl
-import io
 import math
 import operator
-import os
-import stat
-import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -35,10 +27,6 @@ Integer, Number, Truth, Text = int | None, float | None, bool | None, str | None
 
 class RecordError(ValueError):
     """A record or a record file that breaks the schema: what, got, and the way out, in one line."""
-
-
-class TornRowWarning(UserWarning):
-    """The last line of a file has no newline: its writer was killed, and the row does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +180,7 @@ class Record:
     timestamp: Text = None  # ISO 8601
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
+        for name, kind in KINDS.items():
             value = getattr(self, name)
             try:
                 object.__setattr__(self, name, kind.made_plain(value))
@@ -200,7 +188,7 @@ class Record:
                 raise RecordError(
                     f"{name} must be {kind.about}; got {value!r}. Leave it None if it is not known."
                 ) from None
-        trouble = _trouble(*(getattr(self, name) for name in _CHECKED))
+        trouble = trouble_of(*(getattr(self, name) for name in CHECKED))
         if trouble:
             raise RecordError(trouble)
 
@@ -242,7 +230,7 @@ class Record:
         >>> [row[HEADER.index(name)] for name in ("mode", "ranks", "reason", "best_s")]
         ['simulated', '4', "'=1+1", '']
         """
-        values = ((kind, getattr(self, name)) for name, kind in _KINDS.items())
+        values = ((kind, getattr(self, name)) for name, kind in KINDS.items())
         return ["" if value is None else kind.write(value) for kind, value in values]
 
     @classmethod
@@ -268,7 +256,7 @@ class Record:
                 "Restore the row or delete it."
             )
         values = {}
-        for (name, kind), cell in zip(_KINDS.items(), cells, strict=True):
+        for (name, kind), cell in zip(KINDS.items(), cells, strict=True):
             try:
                 values[name] = kind.read(cell) if cell else None
             except (ValueError, KeyError):
@@ -409,86 +397,37 @@ _KIND_OF_TYPE = {
         list,
     ),
 }
-_KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
-_KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
-HEADER: tuple[str, ...] = tuple(_KINDS)
+#: How the values of each column are made plain, written and read.
+KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
+KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
+HEADER: tuple[str, ...] = tuple(KINDS)
 #: Columns of algorithms' options; the last holds those that have none of their own.
 OPTION_COLUMNS = HEADER[HEADER.index("stationary") : HEADER.index("options") + 1]
-#: Columns that each later schema added.
-_ADDED = {
-    2: [
-        "dataflow",
-        "mesh",
-        "slices",
-        "block",
-        "panel",
-        "unroll",
-        "chunk",
-        "schedule",
-        "ir_max_compute",
-        "ir_max_comm",
-        "backend",
-        "case",
-        "environment",
-        "local_gemm_s",
-        "effective_communication_s",
-        "overlap_efficiency",
-        "peak_device_bytes",
-        "phase_collective_wait_s",
-        "phase_pack_s",
-    ],
-    3: [
-        "compute",
-        "max_gemms",
-        "max_accumulates",
-        "accumulate_blocks",
-        "collectives",
-        "device",
-        "ranks_per_device",
-    ],
-    4: ["options"],
-    5: [
-        "budget_s",
-        "iqr_s",
-        "median_low_s",
-        "median_high_s",
-        "stable",
-        "noisy",
-        "oversubscribed",
-        "percent_of_roof_low",
-        "percent_of_roof_high",
-        "peak_gflops",
-        "peak_source",
-    ],
-    6: ["transpose", "alpha", "beta", "disturbed"],
-    7: ["cpu_s"],
-    8: ["experts", "topk", "routing"],
-    9: ["copy_streams"],
-    10: ["assemble", "balance_limit", "panel_bytes"],
-    11: ["arbitration", "beyond"],
-    12: ["core_share"],
-}
-#: Rates of rows before this schema were those of the best repeat; they are read as of the median.
-_RATES_OF_THE_MEDIAN = 5
-#: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
-_EARLIER: dict[int, tuple[str, ...]] = {}
-_names = HEADER
-for _version, _added in reversed(_ADDED.items()):
-    _names = tuple(name for name in _names if name not in _added)
-    _EARLIER[_version - 1] = _names
 
 
-def _unknown_version(version) -> str:
+def unknown_version(version: Any) -> str:
+    """Say that records of another schema version are not read, and what to do.
+
+    Examples
+    --------
+    >>> unknown_version("11")
+    'schema_version 11 is of an older drbench; this one reads 12. Use the drbench that wrote the...
+    """
+    try:
+        older = int(version) < SCHEMA_VERSION
+    except (TypeError, ValueError):
+        older = False
     return (
-        f"schema_version {version} is unknown; this drbench reads {SCHEMA_VERSION}. "
-        "Use the drbench that wrote the file, or measure again."
+        f"schema_version {version} is {'of an older drbench' if older else 'unknown'}; this "
+        f"{'one' if older else 'drbench'} reads {SCHEMA_VERSION}. Use the drbench that wrote the "
+        "file, or measure again."
     )
 
 
-def _trouble(schema_version, mode, status, reason, best_s) -> str | None:
+def trouble_of(schema_version, mode, status, reason, best_s) -> str | None:
     """Say how these fields break the schema."""
     if schema_version != SCHEMA_VERSION:
-        return _unknown_version(schema_version)
+        return unknown_version(schema_version)
     if mode not in MODES:
         return f"mode must be one of {', '.join(MODES)}; got {mode!r}. Correct the mode."
     if status not in STATUSES:
@@ -502,7 +441,8 @@ def _trouble(schema_version, mode, status, reason, best_s) -> str | None:
     return None
 
 
-_CHECKED = ("schema_version", "mode", "status", "reason", "best_s")
+#: The fields that :func:`trouble_of` checks together.
+CHECKED = ("schema_version", "mode", "status", "reason", "best_s")
 
 
 def by_balance(of: Any) -> str:
@@ -560,257 +500,4 @@ def options_of(record: Record) -> dict[str, Any]:
     own = {name: getattr(record, name) for name in OPTION_COLUMNS[:-1]}
     return {name: value for name, value in own.items() if value is not None} | read_options(
         record.options
-    )
-
-
-def _lock(descriptor: int) -> None:
-    """Keep other writers out, where the file system can (Lustre without ``-o flock`` cannot): a
-    sweep has its folder to itself, and any row is one write at the end of the file."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOTSUP):
-            raise
-
-
-def append_csv(path: str | os.PathLike, *records: Record) -> None:
-    """Append records to a CSV file, all of them or none; a new file gets the header first.
-
-    The rows go out in one write on an ``O_APPEND`` descriptor under an exclusive lock, then
-    ``fsync``: several launchers may share a file, and a kill between two rows loses neither. A torn
-    row that a killed writer left is cut off first (with a :class:`TornRowWarning`), so that rows
-    never join.
-
-    Raises
-    ------
-    RecordError
-        If the file has another header, or is none: a device, a pipe.
-    OSError
-        If the disk is full; the file is as before.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "runs.csv")
-    >>> append_csv(path, Record(mode="measured", status="ok", m=64, best_s=0.5))
-    >>> append_csv(path, Record(mode="measured", status="timeout", m=128, reason="60 s"))
-    >>> [(record.m, record.status) for record in read_csv(path)]
-    [(64, 'ok'), (128, 'timeout')]
-    """
-    lines = _lines(record.to_row() for record in records)
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have no end
-            raise RecordError(f"{path} is no file that rows can be appended to. Name a file.")
-        _lock(descriptor)
-        size = _whole_size(descriptor, path)
-        data = lines if size else _lines([HEADER]) + lines
-        try:
-            if os.write(descriptor, data) != len(data):
-                raise OSError(
-                    f"{path}: the disk took only a part of the row, which was taken back. Free "
-                    "some space."
-                )
-            os.fsync(descriptor)
-        except BaseException:
-            os.ftruncate(descriptor, size)
-            raise
-    finally:
-        os.close(descriptor)  # releases the lock
-
-
-def read_csv(path: str | os.PathLike) -> list[Record]:
-    """Read every record of a CSV file; a file without rows gives an empty list.
-
-    A last line without a newline is a row whose writer was killed: it is left out with a
-    :class:`TornRowWarning`, even if its cells happen to parse.
-
-    Raises
-    ------
-    RecordError
-        If the header is not the schema's, the schema version is unknown, or a row does not parse;
-        the message gives file and line.
-    """
-    with open(path, "rb") as file:
-        return parse_csv(file.read(), path)
-
-
-def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, bytes]]:
-    """Read a CSV file as :func:`read_csv` does, but go on after rows that do not parse.
-
-    Returns
-    -------
-    tuple of list of Record and dict of int to bytes
-        The records, and the lines that are none by their numbers.
-
-    Raises
-    ------
-    RecordError
-        If the header is not the schema's, or no row is whole: it is no file of records at all.
-    """
-    with open(path, "rb") as file:
-        data = file.read()
-    with suppress(RecordError):
-        return parse_csv(data, path), {}
-    header, *lines = data.split(b"\n")
-    records, damaged = [], {}
-    for number, line in enumerate(lines[:-1], 2):
-        try:
-            records += parse_csv(header + b"\n" + line + b"\n", path)
-        except RecordError:
-            damaged[number] = line
-    if not records:
-        parse_csv(data, path)  # says what is wrong
-    return records, damaged
-
-
-def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
-    """Read every record of a CSV file's bytes as :func:`read_csv` does; the path is for messages.
-
-    Examples
-    --------
-    >>> parse_csv(b"", "standard input")
-    []
-    """
-    return [_record(row, number, path) for number, row in _rows(data, path)]
-
-
-def parse_columns(data: bytes, path: str | os.PathLike) -> dict[str, list]:
-    """Read a CSV file's bytes as :func:`parse_csv` does, but column by column: name -> values.
-
-    Ten times faster than records, and as strict.
-
-    Examples
-    --------
-    >>> record = Record(mode="measured", status="ok", best_s=0.1, m=64)
-    >>> columns = parse_columns(_lines([HEADER, record.to_row(), record.to_row()]), "two.csv")
-    >>> columns["m"], columns["reason"], columns["samples_s"]
-    ([64, 64], [None, None], [[], []])
-    """
-    numbered = _rows(data, path)
-    if not numbered:
-        return {name: [] for name in HEADER}
-    try:
-        cells = zip(*(row for _, row in numbered), strict=True)
-        columns = {
-            name: kind.column(texts)
-            for (name, kind), texts in zip(_KINDS.items(), cells, strict=True)
-        }
-        if not any(map(_trouble, *(columns[name] for name in _CHECKED))):
-            return columns
-    except (ValueError, KeyError):
-        pass
-    records = [_record(row, number, path) for number, row in numbered]  # says what is wrong where
-    return {name: [getattr(record, name) for record in records] for name in HEADER}
-
-
-def _record(row: tuple[str, ...], number: int, path: str | os.PathLike) -> Record:
-    try:
-        return Record.from_row(row)
-    except RecordError as error:
-        raise RecordError(f"{path}, line {number}: {error}") from None
-
-
-def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ...]]]:
-    """The rows of a file with the numbers of their lines, in cells of this schema's header."""
-    *whole, torn = data.split(b"\n")
-    if torn:
-        warnings.warn(
-            f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=4
-        )
-    if not whole:
-        if not _lines([HEADER]).startswith(torn):
-            raise _other_header(path, _cells(torn))
-        return []
-    header, *rows = [_cells(line) for line in whole]
-    version = next((version for version, names in _EARLIER.items() if names == header), None)
-    if version is not None:
-        rows = [_widened(row, header, version) for row in rows]
-    elif header != HEADER:
-        # a later schema has other columns; its version says more than the column that differs
-        found = dict(zip(header, rows[0])).get("schema_version") if rows else None
-        if found not in (None, str(SCHEMA_VERSION)):
-            raise RecordError(f"{path}: {_unknown_version(found)}")
-        raise _other_header(path, header)
-    return [(number, row) for number, row in enumerate(rows, start=2) if row]  # not blank lines
-
-
-def _lines(rows: Iterable[Iterable[str]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8")
-
-
-def _cells(line: bytes) -> tuple[str, ...]:
-    """Split one line, tolerating what spreadsheets add: a byte-order mark and carriage returns."""
-    text = line.decode("utf-8-sig", "replace").rstrip("\r")
-    try:
-        return tuple(next(csv.reader([text]), ()))
-    except csv.Error:
-        return (text,)  # no line of a CSV file; who reads its cells says so
-
-
-def _widened(row: tuple[str, ...], header: tuple[str, ...], version: int) -> tuple[str, ...]:
-    """A row of an earlier schema as a row of this one; a row that is not one is left as it is, to
-    be refused."""
-    if len(row) != len(header) or row[0] != str(version):
-        return row
-    cells = dict(zip(header, row, strict=True)) | {"schema_version": str(SCHEMA_VERSION)}
-    if version < _RATES_OF_THE_MEDIAN:
-        cells |= _of_the_median(cells)
-    return tuple(cells.get(name, "") for name in HEADER)
-
-
-def _of_the_median(cells: dict[str, str]) -> dict[str, str]:
-    """The rates of the median repeat, of cells that hold those of the best one.
-
-    Examples
-    --------
-    >>> _of_the_median({"best_s": "0.5", "median_s": "1.0", "gflops": "3.0"})
-    {'gflops': '1.5'}
-    """
-    try:
-        best_s, median_s = (_KINDS[name].read(cells[name]) for name in ("best_s", "median_s"))
-        rates = {
-            name: _KINDS[name].read(cells[name])
-            for name in ("gflops", "percent_of_peak")
-            if cells.get(name)
-        }
-        if best_s == median_s:
-            return {}
-        return {name: repr(rate * best_s / median_s) for name, rate in rates.items()}
-    except (ValueError, ZeroDivisionError):
-        return {}  # empty, or a damaged row: who reads the cells says so
-
-
-def _whole_size(descriptor: int, path: str | os.PathLike) -> int:
-    """Check the header and cut a torn last line off; give the bytes that remain. Needs the lock."""
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(0)
-        data = file.read()
-    whole, newline, torn = data.rpartition(b"\n")
-    size = len(whole) + len(newline)
-    if newline:
-        header = _cells(data[: data.index(b"\n")])
-        if header != HEADER:
-            raise _other_header(path, header)
-    elif not _lines([HEADER]).startswith(
-        torn
-    ):  # not a header that was cut short: someone else's file
-        raise _other_header(path, _cells(torn))
-    if torn:
-        warnings.warn(
-            f"{path}: the last line has no newline and is cut off", TornRowWarning, stacklevel=3
-        )
-        os.ftruncate(descriptor, size)
-    return size
-
-
-def _other_header(path: str | os.PathLike, header: tuple[str, ...]) -> RecordError:
-    pairs = zip((*header, "no column"), (*HEADER, "no column"), strict=False)
-    got, expected = next((pair for pair in pairs if pair[0] != pair[1]), ("no column", "no column"))
-    got = got if len(got) < 40 and got.isprintable() else f"{got[:20]}…"
-    return RecordError(
-        f"{path} has another header: {got!r} where schema {SCHEMA_VERSION} has {expected!r}. Use "
-        "another file name."
     )

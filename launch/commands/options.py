@@ -11,7 +11,7 @@ import click
 
 from algorithms.registry import goes_by_model
 from drbench.errors import DrbenchError, MissingError, UsageError
-from drbench.measure.record import TornRowWarning
+from drbench.measure.record_file import TornRowWarning
 from drbench.model.links import ARBITRATIONS
 from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES

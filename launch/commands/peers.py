@@ -283,7 +283,7 @@ def tables_of_triples(path: Path) -> Iterator[tuple]:
 
 def tables_of_placements(path: Path) -> Iterator[tuple]:
     """Product by product, likewise."""
-    from drbench.measure.record import read_csv
+    from drbench.measure.record_file import read_csv
 
     yield (
         "DTensor beside DTensor on drbench: median times; stock over drbench in time and CPU time, "

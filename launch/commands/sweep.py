@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from drbench.errors import UsageError
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from drbench.options import Option
 from launch.cases.launchers import load_launcher
 from launch.cases.sweep_values import scale_of, shipped

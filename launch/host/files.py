@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.measure.record import Record, RecordError, append_csv, read_csv
+from drbench.measure.record import Record, RecordError
+from drbench.measure.record_file import append_csv, read_csv
 
 #: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from algorithms import algorithms
 from drbench.common import Clock
 from drbench.errors import DrbenchError, UsageError
-from drbench.measure.record import Record, append_csv, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import append_csv, read_csv
 from drbench.model.machine import Machine
 from drbench.program.trace import no_collection
 from launch.cases.case import Case

@@ -41,7 +41,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from drbench.measure.record import Record, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.command_line import describe

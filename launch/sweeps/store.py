@@ -22,7 +22,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from drbench.errors import UsageError
-from drbench.measure.record import Record, RecordError, append_csv, read_damaged_csv
+from drbench.measure.record import Record, RecordError
+from drbench.measure.record_file import append_csv, read_damaged_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_json
 from launch.host.units import plural

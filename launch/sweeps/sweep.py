@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import EXIT_CODES
-from drbench.measure.record import RecordError, read_csv
+from drbench.measure.record import RecordError
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.peak_files import read_peaks

@@ -20,7 +20,8 @@ from typing import Any
 from pandas import CategoricalDtype, DataFrame, Series
 
 from drbench.measure.noise import measured_once
-from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record, parse_columns
+from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record
+from drbench.measure.record_file import parse_columns
 
 from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drbench.measure.record import options_of, read_csv
+from drbench.measure.record import options_of
+from drbench.measure.record_file import read_csv
 from plots.select.cases import configuration
 
 ROOT = Path(__file__).parents[2]

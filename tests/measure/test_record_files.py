@@ -9,149 +9,9 @@ import warnings
 import pytest
 from made_up import made_up
 
-from drbench.measure.record import (
-    HEADER,
-    Record,
-    RecordError,
-    TornRowWarning,
-    append_csv,
-    read_csv,
-)
+from drbench.measure.record import HEADER, Record, RecordError
+from drbench.measure.record_file import TornRowWarning, append_csv, read_csv
 from plots.select.records import read_records
-
-SECOND_SCHEMA = [
-    "schema_version",
-    "mode",
-    "machine",
-    "algorithm",
-    "stationary",
-    "dataflow",
-    "mesh",
-    "slices",
-    "block",
-    "panel",
-    "unroll",
-    "chunk",
-    "schedule",
-    "ir_max_compute",
-    "ir_max_comm",
-    "m",
-    "n",
-    "k",
-    "dtype",
-    "fill",
-    "ranks",
-    "threads",
-    "nodes",
-    "a",
-    "b",
-    "c",
-    "preset",
-    "backend",
-    "transport",
-    "get",
-    "progress",
-    "prefetch",
-    "iters",
-    "warmup",
-    "seed",
-    "replicate_result",
-    "case",
-    "environment",
-    "status",
-    "reason",
-    "best_s",
-    "median_s",
-    "samples_s",
-    "gflops",
-    "roof_gflops",
-    "percent_of_roof",
-    "percent_of_roof_min",
-    "percent_of_roof_max",
-    "percent_of_peak",
-    "local_gemm_s",
-    "effective_communication_s",
-    "overlap_efficiency",
-    "get_bytes",
-    "direct_bytes",
-    "put_bytes",
-    "accumulate_bytes",
-    "collective_bytes",
-    "replica_bytes",
-    "pool_bytes",
-    "peak_rss_bytes",
-    "peak_device_bytes",
-    "plan_s",
-    "steps",
-    "phase_get_wait_s",
-    "phase_collective_wait_s",
-    "phase_gemm_s",
-    "phase_accumulate_s",
-    "phase_fence_s",
-    "phase_pack_s",
-    "blas",
-    "blas_kernel",
-    "mpi",
-    "error",
-    "timestamp",
-]
-FIRST_SCHEMA = [
-    "schema_version",
-    "mode",
-    "machine",
-    "algorithm",
-    "stationary",
-    "m",
-    "n",
-    "k",
-    "dtype",
-    "fill",
-    "ranks",
-    "threads",
-    "nodes",
-    "a",
-    "b",
-    "c",
-    "preset",
-    "transport",
-    "get",
-    "progress",
-    "prefetch",
-    "iters",
-    "warmup",
-    "seed",
-    "replicate_result",
-    "status",
-    "reason",
-    "best_s",
-    "median_s",
-    "samples_s",
-    "gflops",
-    "roof_gflops",
-    "percent_of_roof",
-    "percent_of_roof_min",
-    "percent_of_roof_max",
-    "percent_of_peak",
-    "get_bytes",
-    "direct_bytes",
-    "put_bytes",
-    "accumulate_bytes",
-    "collective_bytes",
-    "replica_bytes",
-    "pool_bytes",
-    "peak_rss_bytes",
-    "plan_s",
-    "steps",
-    "phase_get_wait_s",
-    "phase_gemm_s",
-    "phase_accumulate_s",
-    "phase_fence_s",
-    "blas",
-    "blas_kernel",
-    "mpi",
-    "error",
-    "timestamp",
-]
 
 
 def case(m, **values):
@@ -306,84 +166,20 @@ def test_appending_nothing_leaves_a_header(path):
     assert path.read_text() == ",".join(HEADER) + "\n"
 
 
-#: What schemas 12 to 4 added to the one before.
-FIFTH_ADDED = {
-    "budget_s",
-    "iqr_s",
-    "median_low_s",
-    "median_high_s",
-    "stable",
-    "noisy",
-    "oversubscribed",
-    "percent_of_roof_low",
-    "percent_of_roof_high",
-    "peak_gflops",
-    "peak_source",
-}
-TENTH_ADDED = {"assemble", "balance_limit", "panel_bytes"}
-ELEVENTH_SCHEMA = [name for name in HEADER if name != "core_share"]
-TENTH_SCHEMA = [name for name in ELEVENTH_SCHEMA if name not in ("arbitration", "beyond")]
-NINTH_SCHEMA = [name for name in TENTH_SCHEMA if name not in TENTH_ADDED]
-EIGHTH_SCHEMA = [name for name in NINTH_SCHEMA if name != "copy_streams"]
-SEVENTH_SCHEMA = [name for name in EIGHTH_SCHEMA if name not in ("experts", "topk", "routing")]
-SIXTH_SCHEMA = [name for name in SEVENTH_SCHEMA if name != "cpu_s"]
-SIXTH_ADDED = {"transpose", "alpha", "beta", "disturbed"}
-FIFTH_SCHEMA = [name for name in SIXTH_SCHEMA if name not in SIXTH_ADDED]
-FOURTH_SCHEMA = [name for name in FIFTH_SCHEMA if name not in FIFTH_ADDED]
-THIRD_SCHEMA = [name for name in FOURTH_SCHEMA if name != "options"]
-EARLIER = [
-    ("1", FIRST_SCHEMA),
-    ("2", SECOND_SCHEMA),
-    ("3", THIRD_SCHEMA),
-    ("4", FOURTH_SCHEMA),
-    ("5", FIFTH_SCHEMA),
-    ("6", SIXTH_SCHEMA),
-    ("7", SEVENTH_SCHEMA),
-    ("8", EIGHTH_SCHEMA),
-    ("9", NINTH_SCHEMA),
-    ("10", TENTH_SCHEMA),
-    ("11", ELEVENTH_SCHEMA),
-]
-
-
-def write_earlier(path, version, names, *records):
-    """A file as the drbench of that schema wrote it."""
-    rows = [dict(zip(HEADER, r.to_row())) | {"schema_version": version} for r in records]
+def test_a_file_of_an_older_drbench_is_refused_in_one_line_and_not_appended_to(path):
+    names = [name for name in HEADER if name != "core_share"]
+    cells = dict(zip(HEADER, case(1).to_row())) | {"schema_version": "11"}
     with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([names, *([cells[name] for name in names] for cells in rows)])
-
-
-@pytest.mark.parametrize("version, names", EARLIER)
-def test_a_file_of_an_earlier_schema_is_read_and_not_appended_to(path, version, names):
-    record = case(1, gflops=2.5, plan_s=0.25)
-    write_earlier(path, version, names, record)
+        csv.writer(file, lineterminator="\n").writerows([names, [cells[x] for x in names]])
     before = path.read_bytes()
-    assert read_csv(path) == [record]
+    for read in (read_csv, lambda path: read_records([path])):
+        with pytest.raises(RecordError) as caught:
+            read(path)
+        said = f"{path}: schema_version 11 is of an older drbench; this one reads 12."
+        assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
     with pytest.raises(RecordError, match="another header"):
         append_csv(path, case(2))
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("version, names", [each for each in EARLIER if int(each[0]) < 5])
-def test_rates_of_earlier_rows_are_those_of_the_median_when_read(path, version, names):
-    """Up to schema 4 they were of the best repeat; a row without a median keeps its own."""
-    of_best = 2 * 3 * 5 * 7 / 0.5 / 1e9
-    known = {"n": 5, "k": 7, "gflops": of_best, "percent_of_peak": 60.0}
-    simulated = case(3, mode="simulated", median_s=0.5, **known)
-    written = [case(3, median_s=0.75, **known), simulated, case(3, mode="published", **known)]
-    write_earlier(path, version, names, *written)
-    measured, *others = read_csv(path)
-    assert measured.gflops == pytest.approx(2 * 3 * 5 * 7 / 0.75 / 1e9, rel=1e-12)
-    assert measured.percent_of_peak == pytest.approx(40.0, rel=1e-12)
-    assert others == written[1:]
-    assert read_records([path]).gflops.tolist() == [measured.gflops, of_best, of_best]
-
-
-@pytest.mark.parametrize("version, names", [*EARLIER[-7:], ("12", HEADER)])
-def test_rates_since_schema_5_are_read_as_they_are(path, version, names):
-    write_earlier(path, version, names, case(3, median_s=0.75, gflops=2.5))
-    assert read_csv(path)[0].gflops == 2.5
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.EIO])
@@ -393,7 +189,7 @@ def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("drbench.measure.record.fcntl.flock", refuse)
+    monkeypatch.setattr("drbench.measure.record_file.fcntl.flock", refuse)
     path, rows = tmp_path / "r.csv", [made_up(m=m) for m in (64, 128)]
     if number == errno.EIO:
         with pytest.raises(OSError, match=os.strerror(number)):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from plots.draw.style import STYLES
 from plots.draw.telling import tell
 from plots.figures.mlp import ends, figure

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 
 import plots.figures
 from drbench.common import StepTime
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from plots.draw.page import save
 from plots.draw.telling import tell
 from plots.figures.timeline import Panel

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from plots.from_stdin import main
 
 ROOT = Path(__file__).parents[2]

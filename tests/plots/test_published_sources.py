@@ -2,7 +2,8 @@
 
 import pytest
 
-from drbench.measure.record import RecordError, append_csv
+from drbench.measure.record import RecordError
+from drbench.measure.record_file import append_csv
 from plots.select.records import read_published, read_records
 
 HEADER = "figure,system,devices,peak_tflops_per_device,dtype,layer,series,m,n,k,gflops,source\n"

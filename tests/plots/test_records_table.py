@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from made_up import made_up as case
 from starting import within
 
-from drbench.measure.record import (
-    COUNTERS,
-    HEADER,
-    RecordError,
-    TornRowWarning,
-    append_csv,
-    parse_columns,
-    parse_csv,
-)
+from drbench.measure.record import COUNTERS, HEADER, RecordError
+from drbench.measure.record_file import TornRowWarning, append_csv, parse_columns, parse_csv
 from plots.select.records import frame, read_records, rows
 
 CASES = [

@@ -16,7 +16,7 @@ import click
 import pytest
 from made_up import of_universal
 
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from launch.commands.cli import cli
 from plots.report.page import build, environments, page
 from plots.report.verdict import verdict

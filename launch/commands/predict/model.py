@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.host.files import check_csv, check_output, hand_over, made_folder, write_output
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.host.units import plural

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.noise import doubts
-from drbench.measure.record import Record, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys, failure
 from launch.cases.peaks import with_peak
 from launch.host.kernels import weaker_pins, without_pins

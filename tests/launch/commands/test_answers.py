@@ -11,7 +11,7 @@ import pytest
 from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from launch.cases.sweep_file import load_sweep
 from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on

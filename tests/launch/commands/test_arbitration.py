@@ -2,7 +2,7 @@
 
 import pytest
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.cases.machine_models import find_machine
 from launch.models.scaling import POINTS
 

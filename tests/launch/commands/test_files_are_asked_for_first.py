@@ -6,7 +6,7 @@ import pytest
 from made_up import made_up
 
 import launch.models.tune  # noqa: F401  (before anything in it is replaced)
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 from launch.cases.sweep_values import shipped
 from launch.studies.meshslice_study import STUDIES
 

@@ -7,7 +7,7 @@ import pytest
 from made_up import made_up
 from starting import ROOT
 
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 
 SIZES = ["-m", 32, "-n", 32, "-k", 32, "-p", 2]
 FULL = "No space left on device"

@@ -6,7 +6,7 @@ import json
 import pytest
 from starting import wait_until
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from drbench.measure.timeline import read_chrome_trace
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]

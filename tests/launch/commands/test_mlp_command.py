@@ -8,7 +8,8 @@ import pytest
 import launch.commands.sweep
 import launch.host.kernels
 import launch.sweeps.sweep
-from drbench.measure.record import Record, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import read_csv
 from launch.cases.case import case_keys
 from launch.cases.sweep_file import load_sweep
 from launch.host.kernels import Kernels

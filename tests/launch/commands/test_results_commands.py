@@ -6,7 +6,7 @@ import json
 import pytest
 from made_up import of_universal
 
-from drbench.measure.record import append_csv
+from drbench.measure.record_file import append_csv
 
 
 def case(m=64, factor=1.0, **values):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
 from launch.models.advise import how_sure

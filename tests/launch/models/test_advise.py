@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drbench.errors import OutOfMemory
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine

@@ -88,7 +88,7 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
 
 
 def test_committed_records_of_dtensor_and_tiles_are_simulated_again(tmp_path):
-    from drbench.measure.record import read_csv
+    from drbench.measure.record_file import read_csv
     from launch.host.files import ROOT
     from launch.sweeps.store import write_csv
 

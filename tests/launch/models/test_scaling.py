@@ -10,7 +10,8 @@ from statistics import median
 import pytest
 
 from drbench.errors import UnsupportedError, UsageError
-from drbench.measure.record import Record, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import ranks_list

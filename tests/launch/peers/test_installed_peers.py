@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened

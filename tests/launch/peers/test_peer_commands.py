@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.peers import Availability
 from launch.studies.peers.bench import case_name
 

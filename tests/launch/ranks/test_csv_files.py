@@ -8,7 +8,8 @@ import sys
 import pytest
 from made_up import made_up
 
-from drbench.measure.record import HEADER, append_csv, read_csv
+from drbench.measure.record import HEADER
+from drbench.measure.record_file import append_csv, read_csv
 
 pytestmark = pytest.mark.mpi
 

@@ -7,7 +7,8 @@ import pytest
 from busy import busy_cores
 
 from drbench.measure.noise import LEAST_SHARE, doubts
-from drbench.measure.record import Record, read_csv
+from drbench.measure.record import Record
+from drbench.measure.record_file import read_csv
 
 pytestmark = pytest.mark.mpi
 

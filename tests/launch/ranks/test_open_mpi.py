@@ -8,7 +8,7 @@ import sys
 import pytest
 from starting import clean_environ
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 
 PYTHON = os.environ.get("DRBENCH_TEST_OPENMPI", sys.executable)
 ASK = "from mpi4py import MPI; print(MPI.Get_library_version())"

@@ -8,7 +8,7 @@ import pytest
 
 import launch.ranks.peak
 from drbench.measure.noise import Timed
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.cases.peak_files import write_peaks
 from launch.cases.peaks import Peak
 from launch.ranks.peak import LEAST_SAMPLES, SHAPES, best_gemm

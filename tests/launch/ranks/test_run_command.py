@@ -11,7 +11,7 @@ from starting import within
 
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import MOST_REPEATS, STABLE, is_stable
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict

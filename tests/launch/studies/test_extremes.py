@@ -59,7 +59,7 @@ def test_what_a_change_turns_is_told(simulated):
 
 
 def test_the_command_writes_the_rows(simulated, tmp_path, capsys):
-    from drbench.measure.record import append_csv
+    from drbench.measure.record_file import append_csv
 
     append_csv(tmp_path / "mlp.csv", *(r for r in simulated if r.mode == "simulated"))
     assert main(["paper", "check-claims", str(tmp_path), "--extremes"]) == 0
@@ -73,7 +73,7 @@ def test_the_command_writes_the_rows(simulated, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [["--extremes"], ["--sensitivity", "0.25"]], ids=lambda x: x[0])
 def test_a_file_is_no_folder_to_write_into(simulated, tmp_path, capsys, words):
-    from drbench.measure.record import append_csv
+    from drbench.measure.record_file import append_csv
 
     path = tmp_path / "mlp.csv"
     append_csv(path, *(r for r in simulated if r.mode == "simulated"))
@@ -84,7 +84,7 @@ def test_a_file_is_no_folder_to_write_into(simulated, tmp_path, capsys, words):
 
 def test_what_a_constant_turns_is_written_for_both_machines(monkeypatch, tmp_path, capsys):
     """Made-up records instead of simulated ones: with other ramps Block of PVC worsens."""
-    from drbench.measure.record import append_csv
+    from drbench.measure.record_file import append_csv
     from launch.commands.paper import claims
 
     def of(machine, block=None):

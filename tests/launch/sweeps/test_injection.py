@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from drbench.errors import UsageError
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import expand

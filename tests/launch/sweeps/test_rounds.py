@@ -13,7 +13,7 @@ from made_up import made_up
 
 from drbench.errors import UsageError
 from drbench.measure.noise import MOST_REPEATS
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
 from launch.sweeps import run_rounds as runner
 from launch.sweeps.progress import progress_console

@@ -10,7 +10,7 @@ import pytest
 from slurm import Slurm, missing
 from starting import clean_environ, wait_until
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 
 pytestmark = [
     pytest.mark.slurm,

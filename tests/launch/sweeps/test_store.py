@@ -12,7 +12,7 @@ import pytest
 
 import drbench
 from drbench.errors import UsageError
-from drbench.measure.record import append_csv, read_csv
+from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.environment import describe
 from launch.sweeps.store import Store, case_id, code_version, write_csv

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from starting import wait_until, within
 
-from drbench.measure.record import read_csv
+from drbench.measure.record_file import read_csv
 from launch.sweeps.supervisor import ATTEMPTS
 from launch.sweeps.sweep import SweepRequest, plan_cases
 
