@@ -6,7 +6,6 @@ matrices are divided.
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import Shift
@@ -30,9 +29,15 @@ def settle(
     return settle_mesh(problem, "cannon", dataflow, mesh)
 
 
-@algorithm(
-    "cannon", options=(DATAFLOW, MESH), settle=settle, layout=partial(mesh_layout, square=True)
-)
+def layout(
+    m: int, n: int, k: int, nprocs: int, *, mesh: str | None = None, **options
+) -> tuple[str, str, str]:
+    """That of a mesh; an error offers square ones."""
+    rows, cols = parse_mesh(mesh, nprocs, square=True)
+    return mesh_layout(m, n, k, nprocs, mesh=f"{rows}x{cols}", **options)
+
+
+@algorithm("cannon", options=(DATAFLOW, MESH), settle=settle, layout=layout)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
     chip, turned = Mesh(problem, rank, mesh), dataflow == "RS"

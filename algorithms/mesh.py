@@ -184,11 +184,9 @@ def mesh_layout(
     dataflow: str | None = None,
     mesh: str | None = None,
     replicas: int | None = None,
-    square: bool = False,
     **options,
 ) -> tuple[str, str, str]:
-    """Text forms of the partitions of A, B and C for a dataflow on a mesh, or on one a replica;
-    ``square`` as of :func:`parse_mesh`.
+    """Text forms of the partitions of A, B and C for a dataflow on a mesh, or on one a replica.
 
     Examples
     --------
@@ -196,7 +194,7 @@ def mesh_layout(
     ('block:2x3', 'block:3x2:col', 'block:2x3')
     """
     copies = replica_suffix(replicas or 1)
-    rows, cols = parse_mesh(mesh, max(1, nprocs // (replicas or 1)), square)
+    rows, cols = parse_mesh(mesh, max(1, nprocs // (replicas or 1)))
     dataflow = _dataflow(dataflow, m, n, k)
     upright, turned = f"block:{rows}x{cols}{copies}", f"block:{cols}x{rows}:col{copies}"
     return (

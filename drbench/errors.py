@@ -30,12 +30,6 @@ class DrbenchError(Exception):
         return EXIT_CODES[self.status]
 
 
-class WrongResult(DrbenchError):
-    """C is not A·B."""
-
-    status = "wrong"
-
-
 class UsageError(DrbenchError):
     """The request itself makes no sense (a layout that does not fit, a negative size)."""
 

@@ -117,17 +117,6 @@ def moved(grid: Grid, m: int, n: int, k: int) -> int:
     return most
 
 
-def most_work(grid: Grid, m: int, n: int, k: int, nprocs: int) -> float:
-    """Products of the busiest rank over an even share of all ranks, those included that are idle.
-
-    Examples
-    --------
-    >>> most_work(Grid(2, 2, 2), 8, 8, 8, 8), most_work(Grid(2, 2, 1), 8, 8, 8, 5)
-    (1.0, 1.25)
-    """
-    return prod(block(grid, m, n, k)) * nprocs / (m * n * k)
-
-
 def held(grid: Grid, m: int, n: int, k: int) -> int:
     """Elements that the busiest rank has room for: its share of the three matrices, its terms of C
     where k is cut, and two chunks of k of its blocks of A and B where it shares them, for they then

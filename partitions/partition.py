@@ -7,7 +7,7 @@ and every other product of two axes are the same class.
 """
 
 import re
-from dataclasses import FrozenInstanceError
+from dataclasses import dataclass
 from operator import index
 
 from .arithmetic import ProcessGrid
@@ -17,6 +17,7 @@ from .intervals import Interval
 from .places import Places, grid_places, regular
 
 
+@dataclass(frozen=True, init=False, eq=False, repr=False, slots=True)
 class Partition:
     """One matrix shape, split into tiles and dealt to a number of ranks.
 
@@ -52,6 +53,8 @@ class Partition:
         Rows and columns of the tile grid, 0 where the matrix has no element.
     tile_shape : (int, int)
         Of the largest tile.
+    grid : ProcessGrid or None
+        Of a replica; None if replicas are not contiguous ranks on a grid.
     part_of : (Partition, Interval, Interval) or None
         What :meth:`part` took this from: another partition, its rows and columns.
 
@@ -80,19 +83,6 @@ class Partition:
     ([0, 2], [1, 3])
     """
 
-    __slots__ = (
-        "rows",
-        "cols",
-        "places",
-        "text",
-        "shape",
-        "grid_shape",
-        "tile_shape",
-        "replicas",
-        "part_of",
-        "_grid",
-    )
-
     rows: Axis
     cols: Axis
     places: Places
@@ -102,7 +92,7 @@ class Partition:
     tile_shape: tuple[int, int]
     replicas: int
     part_of: "tuple[Partition, Interval, Interval] | None"
-    _grid: ProcessGrid | None
+    grid: ProcessGrid | None
 
     def __init__(
         self,
@@ -172,17 +162,11 @@ class Partition:
         put(self, "grid_shape", (len(rows), len(cols)))
         put(self, "tile_shape", (rows.longest, cols.longest))
         put(self, "replicas", len(places.replicas))
-        put(self, "_grid", grid or places.grid)
+        put(self, "grid", grid or places.grid)
         put(self, "part_of", None)
         put(self, "text", text)
         if not text:
             put(self, "text", explicit_text(self))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __reduce__(self):
         if self.part_of is not None:
@@ -224,11 +208,6 @@ class Partition:
     def ranks_per_replica(self) -> int:
         """Number of ranks p/c that share one copy of the matrix."""
         return self.places.holders // self.replicas
-
-    @property
-    def grid(self) -> ProcessGrid | None:
-        """The process grid of a replica; None if replicas are not contiguous ranks on a grid."""
-        return self._grid
 
     def transposed(self) -> "Partition":
         """The partition of the transposed matrix: every element with the rank that holds it here.

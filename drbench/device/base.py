@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -306,10 +305,3 @@ def completed(request) -> Iterator[None]:
     """Wait, in a generator, for an MPI request."""
     while not request.Test():
         yield
-
-
-def drive(waiting: Iterator[None]) -> None:
-    """Work off such a generator to its end. Streams may be threads of this interpreter: they get
-    it meanwhile."""
-    for _ in waiting:
-        os.sched_yield()

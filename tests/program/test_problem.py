@@ -12,7 +12,6 @@ from drbench.errors import (
     OutOfMemory,
     UnsupportedError,
     UsageError,
-    WrongResult,
     exit_code_of,
 )
 from drbench.program.problem import Problem
@@ -146,9 +145,7 @@ def test_exit_codes_and_statuses_belong_together():
     assert sorted(EXIT_CODES.values()) == list(range(7))
     for kind in (DrbenchError, *DrbenchError.__subclasses__()):
         assert exit_code_of(kind("no")) == EXIT_CODES[kind.status]
-    assert [
-        exit_code_of(e("")) for e in (WrongResult, UsageError, UnsupportedError, OutOfMemory)
-    ] == [1, 2, 3, 6]
+    assert [exit_code_of(e("")) for e in (UsageError, UnsupportedError, OutOfMemory)] == [2, 3, 6]
     assert (
         exit_code_of(MemoryError()),
         exit_code_of(KeyError()),

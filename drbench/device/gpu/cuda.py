@@ -339,7 +339,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         return self._product(
             row1 - row0,
             x,
-            functools.partial(self._kernels.hashed_times, fill, matrix, row0, row1, columns),
+            functools.partial(self._kernels.hashed_times, fill, matrix, (row0, row1), columns),
         )
 
     def _product(self, rows: int, x: np.ndarray, make) -> np.ndarray:

@@ -186,16 +186,16 @@ class Kernels:
         self,
         fill,
         matrix: str,
-        row0: int,
-        row1: int,
+        rows: tuple[int, int],
         columns: int,
         x: int,
         vectors: int,
         out: int,
     ) -> Launch | None:
-        """out = rows [row0, row1) of A or B, remade from their hash, times x."""
-        words = [*_words64(row0), *_hash(fill, matrix), *_words64(columns)]
-        return _product("hashed_times", row1 - row0, words, x, vectors, out)
+        """out = rows [start, stop) of A or B, remade from their hash, times x."""
+        start, stop = rows
+        words = [*_words64(start), *_hash(fill, matrix), *_words64(columns)]
+        return _product("hashed_times", stop - start, words, x, vectors, out)
 
     def not_finite(self, tile, whole: bool, found: int) -> Launch | None:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
