@@ -19,7 +19,7 @@ from drbench.program.steps import DOES, Block, Step
 from drbench.program.trace import Trace
 from partitions.intervals import Range, length, split, union
 
-from .loads import moved_by
+from .explain import moved_by
 from .signals import pairs_of
 
 #: Ranges of rows, or of columns, of one region; of more their hull is told.

@@ -10,8 +10,7 @@ from algorithms import algorithms
 from algorithms.universal.program import why
 from drbench.common import Clock, parse_transport
 from drbench.errors import UsageError
-from drbench.plan.explain import listing, memory_bytes, traffic
-from drbench.plan.loads import balance
+from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
 from launch.cases.case import Case, bound

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from algorithms import get_algorithm
-from drbench.plan.loads import Loads, loads
+from drbench.plan.explain import Loads, loads
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.trace import no_collection

@@ -13,7 +13,7 @@ from drbench.measure.timeline import read_chrome_trace
 from drbench.model.bounds import carried_by_links
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulator, simulate
-from drbench.plan.loads import loads
+from drbench.plan.explain import loads
 from drbench.plan.story import story
 from drbench.program.trace import no_collection
 from launch.cases.case import FIELDS, Case, bound, settled_keys

@@ -15,7 +15,7 @@ from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, Simulator
 from drbench.model.symmetry import even, fits_torus
-from drbench.plan.loads import balance
+from drbench.plan.explain import balance
 from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem

@@ -37,7 +37,7 @@ from drbench.model.machine import Machine
 from drbench.model.moves import moving_s
 from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
-from drbench.plan.loads import Loads, busiest, loads
+from drbench.plan.explain import Loads, busiest, loads
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection

@@ -53,8 +53,7 @@ from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork, Roof, timed
 from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
-from drbench.plan.explain import events_of
-from drbench.plan.loads import balance
+from drbench.plan.explain import balance, events_of
 from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem

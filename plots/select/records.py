@@ -65,8 +65,8 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
     ----------
     paths : iterable of path
         A folder stands for its ``records.csv`` and those of its parts (``part-1``, …), joined to
-        one sweep, or without one for all its CSV files; ``-`` is standard input. Files of earlier
-        schemas are read too, what they lack being empty.
+        one sweep, or without one for all its CSV files; ``-`` is standard input. A file of
+        another schema is refused.
 
     Returns
     -------

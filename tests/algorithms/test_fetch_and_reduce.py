@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oracles import home_of, layouts, prove, traces_of, universal
 
 from drbench.errors import UsageError
-from drbench.plan.loads import transfers
+from drbench.plan.explain import transfers
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Gemm, Get, Part, ReplicaAdd, ReplicaGet
 

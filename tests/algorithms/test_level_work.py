@@ -12,7 +12,7 @@ from algorithms.universal.program import why as why_universal
 from algorithms.universal.slicing import level_work
 from drbench.errors import UsageError
 from drbench.model.simulate import simulate
-from drbench.plan.loads import balance
+from drbench.plan.explain import balance
 from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
 
