@@ -147,7 +147,8 @@ def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
         if side == "replicas":
             of_terms = role == "terms"
             terms = [t * extent + y if of_terms else t for t in terms for y in range(extent)]
-    return Places(**sides, terms=tuple(terms))
+    rows, cols, replicas = sides.values()
+    return Places(rows, cols, replicas, tuple(terms))
 
 
 def regular(values: Sequence[int]) -> Sequence[int]:
