@@ -337,18 +337,15 @@ def stored_runs(axis: Axis, ranges: Iterable[Range]) -> list[Segment]:
     return found
 
 
-def pieces(
-    one: Axis, other: Axis, low: int = 0, high: int | None = None
-) -> Iterator[tuple[Interval, int, int]]:
-    """Yield (range, segment of one, segment of the other) for each part of ``[low, high)`` that no
-    boundary of either cuts.
+def pieces(one: Axis, other: Axis) -> Iterator[tuple[Interval, int, int]]:
+    """Yield (range, segment of one, segment of the other) for each part of two axes of one extent
+    that no boundary of either cuts.
 
     Examples
     --------
     >>> [(tuple(span), x, y) for span, x, y in pieces(Dealt(6, 3, 2), Dealt(6, 2, 2))]
     [((0, 2), 0, 0), ((2, 3), 0, 1), ((3, 4), 1, 1), ((4, 6), 1, 2)]
     """
-    stop = one.extent if high is None else high
-    both = sorted({*one.cuts(low, stop), *other.cuts(low, stop)})
+    both = sorted({*one.cuts(0, one.extent), *other.cuts(0, one.extent)})
     for start, end in between(both):
         yield Interval(start, end), one.at(start), other.at(start)

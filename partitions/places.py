@@ -127,8 +127,8 @@ def grid_places(grid: ProcessGrid, replicas: int = 1, terms: tuple[int, ...] = (
     )
 
 
-def mesh_places(dimensions: Iterable[tuple[int, str]], idle: int = 0) -> Places:
-    """The places of a mesh with row-major ranks, and of idle ranks after them.
+def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
+    """The places of a mesh with row-major ranks.
 
     Parameters
     ----------
@@ -147,7 +147,8 @@ def mesh_places(dimensions: Iterable[tuple[int, str]], idle: int = 0) -> Places:
         if side == "replicas":
             of_terms = role == "terms"
             terms = [t * extent + y if of_terms else t for t in terms for y in range(extent)]
-    return Places(**sides, terms=tuple(terms), idle=idle)
+    rows, cols, replicas = sides.values()
+    return Places(rows, cols, replicas, tuple(terms))
 
 
 def regular(values: Sequence[int]) -> Sequence[int]:
