@@ -213,7 +213,7 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
     """
     links = {machine.link(0, rank) for rank in range(ranks)} if machine.links else ()
     return bool(links) and all(
-        link.reads_in_place and (link.shared != "initiator" or link.free) for link in links
+        link.reads_in_place and (not link.own_timer or link.free) for link in links
     )
 
 
@@ -279,7 +279,7 @@ class Programs(NamedTuple):
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
         if not same and (goes_by_model(self.settled) or not in_place):
             return None
-        return self._replace(machine=seen, simulator=Simulator(self.traces, seen, self.folded))
+        return self._replace(machine=seen, simulator=Simulator(self.traces, seen))
 
 
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
@@ -299,7 +299,7 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     ahead = case.ahead(settled)
     by = by_times_of(machine, settled)
     folded, traces = traces_of(algorithm, problem, by, machine, everyone)
-    simulator = Simulator(traces, machine, folded)
+    simulator = Simulator(traces, machine)
     return Programs(machine, problem, settled, ahead, folded, traces, simulator)
 
 

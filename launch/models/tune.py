@@ -32,9 +32,8 @@ from algorithms import get_algorithm
 from drbench.common import Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
-from drbench.model.bounds import Bound, bound_of, lower_bound
+from drbench.model.bounds import Bound, bound_of, lower_bound, moving_s
 from drbench.model.machine import Machine
-from drbench.model.moves import moving_s
 from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
 from drbench.plan.loads import Loads, busiest, loads
@@ -265,8 +264,7 @@ class _ByModel:
         trace = self.trace(algorithm, problem, settled)
         with suppress(DrbenchError):
             if not any(step.signals for step in trace.steps):
-                groups = tuple({group.name for group in trace.groups})
-                return Simulator([trace], self.seen, groups).run(case.ahead(settled)).time_s
+                return Simulator([trace], self.seen).run(case.ahead(settled)).time_s
         return 0.0
 
     def charge(self, moved) -> float:
