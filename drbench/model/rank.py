@@ -6,7 +6,9 @@ changes, only the next of these times is predicted anew.
 """
 
 from collections.abc import Callable
+from copy import copy
 from heapq import heappop, heappush
+from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.signal_steps import Await, Offer, Push, Take
@@ -75,12 +77,21 @@ class RankProgram:
         Steps that take no time.
     """
 
-    __slots__ = ("trace", "parts", "kernels", "at_once")
+    __slots__ = ("trace", "parts", "kernels", "at_once", "_aheads")
 
     def __init__(self, trace: Trace, machine: Machine, itemsize: int):
         self.trace, self.parts = trace, parts_of(trace, machine)
         self.kernels = tilings(trace.steps, machine, itemsize)
-        self.at_once = at_hand(trace, machine)
+        self.at_once, self._aheads = at_hand(trace, machine), {}
+
+    def lookahead(self, depth: int | str) -> Lookahead:
+        """That of the trace; those of all depths but 0 differ in nothing else."""
+        known = self._aheads.get(depth == 0)
+        if known is None:
+            known = self._aheads[depth == 0] = Lookahead(self.trace, depth)
+        found = copy(known)
+        found.depth = inf if depth == "all" else int(depth)
+        return found
 
 
 class Rank:
@@ -136,7 +147,7 @@ class Rank:
         trace = program.trace
         self.number, self.steps = trace.rank, trace.steps
         self.parts, self.kernels = program.parts, program.kernels
-        ahead = Lookahead(trace, prefetch)
+        ahead = program.lookahead(prefetch)
         self.schedule = Scheduler(ahead, [t for t in program.at_once if not ahead.held(t)])
         self.computing, self.started = [], 0
         self.busy_since = self.shown_until = 0.0

@@ -21,7 +21,6 @@ from launch.host.leftovers import Removed
 from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
-SUBJECTS |= {"simulator"}
 OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 PEAKS = {"peak float32", "peak float64"}
 QUIET = CorePeak(Peak("core", 80.0, "measured", 150.0), 2, 0.01, 1.0, 80.0)
