@@ -144,7 +144,11 @@ class Simulator:
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
     ) -> Simulated:
         """One of them; parameters and errors as of :func:`simulate`."""
-        return _Run(self, prefetch, timeline).run(within_s)
+        run = _Run(self, prefetch, timeline)
+        try:
+            return run.run(within_s)
+        finally:  # ranks and links refer to it: freed now, not when Python's collector finds them
+            vars(run).clear()
 
     @cached_property
     def programs(self) -> list[RankProgram]:
