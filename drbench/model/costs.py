@@ -108,7 +108,7 @@ class Costs:
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
-    >>> from drbench.program.steps import Block
+    >>> from drbench.program.steps import Block, Get
     >>> costs = Costs(Machine("toy", Compute(256.0), (Link("wire", 64.0),)), 4)
     >>> one, other = (Get(Block("A", 1, 0, (0, 0), x, x + 4, 0, 8, 0, 8)) for x in (0, 4))
     >>> costs.transfer(one, 0) is costs.transfer(other, 0)
@@ -179,7 +179,7 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
-    >>> from drbench.program.steps import Block
+    >>> from drbench.program.steps import Block, Get
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
     >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
     >>> cost.core_s, cost.link_s, cost.links, cost.latency_s
