@@ -1,12 +1,11 @@
-"""How many events a second the simulator works off, compiled and in Python, and where the rest of a
-prediction's time goes. Seconds of CPU; each is the best of ``--times``.
+"""How many events a second the simulator works off, and where the rest of a prediction's time goes.
+Seconds of CPU; each is the best of ``--times``.
 
     python benchmarks/simulator.py [--times 3] [--large]
 
-Machines are those of benchmarks/search.py. Both loops make the same events and must find the same
-time. Products come first, then crowds of reads of any sizes, all asked for at once, where links are
-shared by many: all ranks of one owner, each of the next one, each of all others. ``--large`` adds
-cases of half a million events and more, which take Python minutes.
+Machines are those of benchmarks/search.py. Products come first, then crowds of reads of any sizes,
+all asked for at once, where links are shared by many: all ranks of one owner, each of the next one,
+each of all others. ``--large`` adds cases of half a million events and more.
 """
 
 import argparse
@@ -18,9 +17,7 @@ from itertools import chain
 from search import SIZES, nodes_of_eight
 
 from drbench.model.links import ARBITRATIONS
-from drbench.model.native.loop import Loop, build
-from drbench.model.native.tables import Tables
-from drbench.model.simulate import _Run
+from drbench.model.simulate import Simulator, _Run
 from drbench.program.steps import Block, Get
 from drbench.program.trace import no_collection, trace
 from launch.cases.case import Case
@@ -86,30 +83,26 @@ def crowds(large):
 
 
 def main() -> int:
-    """Print a line a case; 1 if the loops differ."""
+    """Print a line a case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
-    loop, equal = Loop(build()), True
     with no_collection():
         cases = chain(products(args.large), crowds(args.large))
         for name, traces, machine, ahead, trace_s in cases:
-            lower_s, tables = best(args.times, lambda: Tables(traces, machine))
-            loop_s, ran = best(args.times, lambda: loop.run(tables, ahead))
-            run = _Run(traces, machine, ahead, False, ())
-            python_s, simulated = best(1, lambda: run.run(float("inf")))
-            same = abs(ran.time_s / simulated.time_s - 1) <= 1e-9 and ran.events == run.order
-            equal &= same
+            simulator = Simulator(traces, machine)
+            first_s, _ = best(1, lambda: simulator.run(ahead))  # prices the steps
+            run = _Run(simulator, ahead, False)
+            run.run(float("inf"))
+            again_s, _ = best(args.times, lambda: simulator.run(ahead))
             print(
-                f"{name}: "
-                f"{ran.events} events; compiled {ran.events / loop_s / 1e6:.2f} million/s, with "
-                f"its tables {ran.events / (loop_s + lower_s) / 1e6:.2f}, Python "
-                f"{ran.events / python_s / 1e6:.3f}; traces {1e3 * trace_s:.0f} ms, tables "
-                f"{1e3 * lower_s:.0f}, loop {1e3 * loop_s:.1f}; {'equal' if same else 'DIFFERENT'}",
+                f"{name}: {run.order} events, {run.order / again_s / 1e6:.3f} million/s; traces "
+                f"{1e3 * trace_s:.0f} ms, first simulation {1e3 * first_s:.0f}, another "
+                f"{1e3 * again_s:.0f}",
                 flush=True,
             )
-    return 0 if equal else 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class Costs:
         self._ways: dict = {}  # of bringing a matrix from one layout into another
         links = machine.links
         self._in_place = bool(links) and all(
-            link.reads_in_place and link.shared != "initiator" for link in links
+            link.reads_in_place and not link.own_timer for link in links
         )
 
     # -- tables

@@ -192,7 +192,7 @@ class _Transfers:
         own = {
             each: cost.link_s * share
             for each, share in zip(cost.links, shares)
-            if isinstance(each, str) or each[-1] == self.rank
+            if each[-1] == self.rank
         }
         link = next(iter(own), cost.links[0])
         return _Transfer(
@@ -211,7 +211,7 @@ class _Transfers:
         if len(members) < 2 or (step.kind == "shift" and not step.by % len(members)):
             return _Transfer(step.group, 0.0)
         link = machine.link(*members[:2])
-        if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
+        if link.own_timer and link.bandwidth_bytes_per_s < inf:
             way, _, elements = step.ring()
             seconds = elements * self.itemsize / link.bandwidth_bytes_per_s
             return _Transfer(way, seconds, 0.0, 0.0, seconds, ((way, seconds),))
@@ -225,7 +225,7 @@ class _Transfers:
         on = on_links(step, self.itemsize, rate)
         moving_s = group_parts(step, machine, *on)[2]
         busy = defaultdict(float)
-        for resource, part in group_resources(step, machine, ways, machine.route, rate)[1].items():
+        for resource, part in group_resources(step, machine, ways, rate)[1].items():
             if resource[-1] == self.rank:
                 busy[_name(resource)] += part * moving_s
         if step.kind != "shift":
@@ -236,7 +236,5 @@ class _Transfers:
 
 def _name(resource: Any) -> str:
     """A link of the rank, without the rank; a pair of ranks has its own."""
-    if isinstance(resource, str):
-        return resource
     way = resource[1] if isinstance(resource[1], str) else f"from {resource[1]}"
     return f"{resource[0]} {way}"

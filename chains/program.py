@@ -242,7 +242,7 @@ class Programs:
 
     def simulator(self, machine: Machine) -> Simulator:
         """Simulations of the programs on a machine."""
-        return Simulator(self.traces, machine, self.folded)
+        return Simulator(self.traces, machine)
 
 
 def _folded(bound: Bound, first: Trace, machine: Machine) -> tuple[str, ...]:
@@ -262,8 +262,7 @@ def _folded(bound: Bound, first: Trace, machine: Machine) -> tuple[str, ...]:
                 machine.torus
                 or machine.adds_on_core
                 or any(
-                    link.shared == "initiator" and link.bandwidth_bytes_per_s < inf
-                    for link in links.values()
+                    link.own_timer and link.bandwidth_bytes_per_s < inf for link in links.values()
                 )
             ):
                 return ()

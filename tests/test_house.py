@@ -37,7 +37,6 @@ TELL_STEPS_APART = {
     "drbench/host/frame.py",
     "drbench/host/mover.py",
     "drbench/model/costs.py",
-    "drbench/model/native/tables.py",
     "drbench/model/rank.py",
     "drbench/model/simulate.py",
     "drbench/plan/edges.py",

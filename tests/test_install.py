@@ -18,13 +18,12 @@ import pytest
 
 from algorithms import algorithms
 from drbench import __version__
-from drbench.model.native.loop import BUILT, SOURCE
 from launch.host.environment import describe
 from launch.sweeps.store import code_version
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("partitions", "drbench", "algorithms", "chains", "launch", "plots")
-SUFFIXES = {".py", ".c", ".cu", ".toml", ".j2", ".html", ".js"}
+SUFFIXES = {".py", ".cu", ".toml", ".j2", ".html", ".js"}
 
 
 def test_the_code_version_is_that_of_the_whole_checkout():
@@ -45,7 +44,7 @@ def built(tmp_path_factory):
     """A folder with the sdist, and the wheel made from it; the checkout is left as it was."""
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for package in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__", "_events*")
+        ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, source / package, ignore=ignored)
     shutil.copytree(ROOT / "docs", source / "docs")
     shutil.copytree(ROOT / "tests/partitions", source / "tests")  # setuptools would take them
@@ -91,9 +90,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
     assert f"-{__version__}-" in wheel.name and f"-{__version__}.tar" in sdist.name
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-        compiled = BUILT.relative_to(ROOT).as_posix()
-        assert held - {compiled} == want
-        assert (compiled in held) == bool(shutil.which("cc") or shutil.which("gcc"))
+        assert held == want
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
         assert want | {"LICENSE", "README.md", "CITATION.cff", "docs/sweeps.md"} <= held
@@ -110,29 +107,7 @@ def test_an_installed_drbench_lists_what_came_with_it(installed):
 
 @pytest.mark.mpi
 def test_an_installed_drbench_says_what_this_machine_offers(installed):
-    told = installed("doctor")
-    assert "MPI" in told
-    assert ("compiled event loop" in told) == bool(shutil.which("cc") or shutil.which("gcc"))
-
-
-def test_without_a_compiler_a_wheel_is_made_all_the_same(tmp_path):
-    """Its simulator runs the loop in Python."""
-    package, script = tmp_path / "native", tmp_path / "setup.py"
-    package.mkdir()
-    shutil.copy(SOURCE, package)
-    words = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    (extension,) = words["ext-modules"]
-    assert extension["sources"] == [SOURCE.relative_to(ROOT).as_posix()]
-    script.write_text(
-        "from setuptools import Extension, setup\n"
-        "setup(name='x', version='1', py_modules=[], ext_modules=[Extension('native._events', "
-        f"['native/events.c'], optional={extension['optional']})])"
-    )
-    build = [sys.executable, script.name, "-q", "build"]
-    environ = {**os.environ, "CC": "false", "LDSHARED": "false"}
-    ended = subprocess.run(build, cwd=tmp_path, env=environ, capture_output=True, text=True)
-    assert ended.returncode == 0 and "building extension" in ended.stderr, ended.stderr
-    assert not [*tmp_path.rglob("_events*")]
+    assert "MPI" in installed("doctor")
 
 
 @pytest.mark.mpi

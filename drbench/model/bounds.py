@@ -1,22 +1,22 @@
-"""A cheap lower bound on a simulated time, from the traces of some ranks or all: products, and each
-link, one after another."""
+"""Cheap lower bounds on times: of programs, from the traces of some ranks or all, products and each
+link one after another; and of moving data that nothing overlaps with."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from math import inf
+from collections.abc import Iterable, Iterator, Sequence
+from math import ceil, inf
 from typing import NamedTuple
 
 from drbench.program.trace import Trace
 
 from .costs import (
-    compute_s,
+    Costs,
     group_parts,
     group_resources,
     group_ways,
     on_links,
     parts_of,
     side_s,
-    step_cost,
+    sum_bytes,
 )
 from .kernel import part_tiles, tilings
 from .machine import Machine
@@ -63,14 +63,7 @@ def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
     >>> bound_of(traces, Machine("toy", Compute(256.0), (Link("wire", 64.0),)))
     Bound(products_s=2.0, links_s=2.0)
     """
-    products_s, busy, grouped = 0.0, Counter(), Counter()
-    for trace in traces:
-        computes, mine, of_groups = _busy(trace, machine)
-        products_s = max(products_s, computes)
-        busy.update(mine)
-        for resource, seconds in of_groups.items():  # ranks of a ring occupy it together
-            grouped[resource] = max(grouped[resource], seconds)
-    busy.update(grouped)
+    products_s, busy = _busy(traces, machine)
     return Bound(products_s, max(busy.values(), default=0.0))
 
 
@@ -98,16 +91,12 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
     >>> carried_by_links(traces, Machine("toy", Compute(256.0), (Link("wire", 64.0),)))[0]
     Carried(name='wire', where='out of 1', nbytes=128, seconds=2.0)
     """
-    busy, grouped, nbytes = Counter(), Counter(), Counter()
+    traces, nbytes = list(traces), Counter()
+    _, busy = _busy(traces, machine)
+    costs = Costs(machine, 1)
     for trace in traces:
-        _, mine, of_groups = _busy(trace, machine)
-        busy.update(mine)
-        for resource, seconds in of_groups.items():
-            grouped[resource] = max(grouped[resource], seconds)
-        for resource, elements in _carried(trace, machine):
-            key = (resource, trace.rank) if isinstance(resource, str) else resource
-            nbytes[key] += trace.problem.itemsize * elements
-    busy.update(grouped)
+        for resource, elements in _carried(trace, costs):
+            nbytes[resource] += trace.problem.itemsize * elements
     found = [
         Carried(*_named(key, machine), nbytes[key], seconds)
         for key, seconds in busy.items()
@@ -116,14 +105,15 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
     return sorted(found, key=lambda each: -each.seconds)
 
 
-def _carried(trace: Trace, machine: Machine) -> Iterator[tuple]:
+def _carried(trace: Trace, costs: Costs) -> Iterator[tuple]:
     """(what carries it, elements) of what a rank moves, and passes on in the groups it is in."""
+    machine = costs.machine
     for step in trace.steps:
         if step.grouped and len(step.group) > 1:
             members, me = step.group.members, step.group.position
-            if machine.link(*members[:2]).shared == "initiator":
+            if machine.link(*members[:2]).own_timer:
                 way, _, elements = step.ring()
-                yield way, step.shard() if step.kind == "shift" else elements
+                yield (way, trace.rank), step.shard() if step.kind == "shift" else elements
                 continue
             for each in group_ways(step, machine, (me,)):
                 if each.target != each.source:
@@ -131,7 +121,7 @@ def _carried(trace: Trace, machine: Machine) -> Iterator[tuple]:
                         yield resource, each.elements
         elif step.counter is not None and not step.grouped:
             for _, elements in step.moved(trace.rank):
-                for resource in step_cost(machine, step, trace.rank, 1).links:
+                for resource in costs.transfer(step, trace.rank).links:
                     yield resource, elements
 
 
@@ -152,6 +142,43 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
         return machine.links[0].name, f"{key[0]} of {key[1]}"
     name, one, other = key
     return name, f"{_WAYS.get(one, f'{one} to')} {other}"
+
+
+class Headroom(NamedTuple):
+    """What overlap can reach: no run is shorter than ``seconds``; what takes that long, the
+    ``product``, the ``links`` (or sums that memory bounds) or the ``workers``; and how many workers
+    sums need, 0 without sums, or where the machine does not say what a worker adds."""
+
+    seconds: float
+    decides: str
+    least_units: int
+
+
+def headroom(product_s: float, traces: Sequence[Trace], machine: Machine) -> Headroom:
+    """The best that overlap can do for a product that takes ``product_s`` on all U workers, and the
+    programs that move and sum its data.
+
+    Triton-distributed works out how fast sums of two nodes must be made so that they hide (§3.5),
+    and searches how many multiprocessors that takes. Here the split is solved, for any program:
+    product and sums share the workers for the whole time, ``T = max((U · product_s + seconds of
+    sums on one worker) / U, busiest link)``, and the sums need so many of them as their seconds
+    are of T.
+
+    Examples
+    --------
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.program.problem import Problem
+    >>> headroom(2.0, [Trace(Problem(1, 1, 1, 1), 0, [])], Machine("toy", Compute(1.0)))
+    Headroom(seconds=2.0, decides='product', least_units=0)
+    """
+    compute, links_s = machine.compute, bound_of(traces, machine).links_s
+    most = max(sum_bytes(trace, trace.problem.itemsize) for trace in traces)
+    # without a rate of one worker, sums take none from the product
+    sums_s = most / compute.unit_bytes_per_s if machine.side_units else 0.0
+    shared_s = product_s + sums_s / compute.units
+    seconds = max(shared_s, links_s)
+    decides = "links" if links_s > shared_s else "workers" if sums_s else "product"
+    return Headroom(seconds, decides, ceil(round(sums_s / seconds, 9)))
 
 
 def lower_bound(trace: Trace, machine: Machine) -> float:
@@ -178,33 +205,42 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
     return bound_of([trace], machine).seconds
 
 
-def _busy(trace: Trace, machine: Machine) -> tuple[float, Counter, Counter]:
-    """Seconds of a rank's products; and what it keeps busy for how long, by itself and with its
-    groups."""
-    rank, itemsize, parts = trace.rank, trace.problem.itemsize, parts_of(trace, machine)
-    computes, busy, grouped = 0.0, Counter(), Counter()
-    kernels = tilings(trace.steps, machine, itemsize)
+def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
+    """Seconds of the products of the busiest rank; and for how long what is kept busy."""
+    products_s, busy, grouped = 0.0, Counter(), Counter()
+    costs = None
+    for trace in traces:
+        costs = costs or Costs(machine, trace.problem.itemsize)
+        computes, of_groups = _busy_of(trace, costs, busy)
+        products_s = max(products_s, computes)
+        for resource, seconds in of_groups.items():  # ranks of a ring occupy it together
+            grouped[resource] = max(grouped[resource], seconds)
+    busy.update(grouped)
+    return products_s, busy
+
+
+def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]:
+    """Seconds of a rank's products, and for how long its groups keep what busy; adds to ``busy``
+    what the rank does by itself."""
+    rank, machine, itemsize = trace.rank, costs.machine, costs.itemsize
+    parts, kernels = parts_of(trace, machine), tilings(trace.steps, machine, itemsize)
+    computes, grouped = 0.0, Counter()
     for step in trace.steps:
         if step.index in kernels:
             tiling = kernels[step.index]
             computes += part_tiles(step, tiling) * tiling.tile_s / tiling.units
-        elif step.computes:
-            computes += compute_s(machine, step, itemsize, parts.get(step.index))
+        elif step.computes or (step.side and machine.adds_on_core):
+            computes += costs.compute_s(step, parts.get(step.index))
         elif step.side:
-            if machine.adds_on_core:
-                computes += compute_s(machine, step, itemsize)
-            else:
-                busy["sums", rank] += side_s(machine, step, itemsize, beside=False)
+            busy["sums", rank] += side_s(machine, step, itemsize, beside=False)
         elif step.grouped:
             for resource, seconds in _of_group(machine, step, itemsize):
-                key = (resource, rank) if isinstance(resource, str) else resource
-                grouped[key] += seconds
+                grouped[resource] += seconds
         elif step.counter is not None and step.moved(rank):
-            cost = step_cost(machine, step, rank, itemsize)
+            cost = costs.transfer(step, rank)
             for link, share in zip(cost.links, cost.shares or (1.0,) * len(cost.links)):
-                key = (link, rank) if isinstance(link, str) else link
-                busy[key] += cost.link_s * share
-    return computes, busy, grouped
+                busy[link] += cost.link_s * share
+    return computes, grouped
 
 
 def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, float]:
@@ -235,9 +271,10 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     (4.0, 2.0, 0.5, 4.0)
     """
     itemsize, computes, busy = trace.problem.itemsize, 0.0, {}
+    costs = Costs(machine, itemsize)
     for step in trace.steps:
         if step.computes:
-            computes += compute_s(machine, step, itemsize)
+            computes += costs.compute_s(step)
         elif step.grouped and len(step.group) > 1:
             group = step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
@@ -259,9 +296,9 @@ def _of_group(machine: Machine, step, itemsize: int):
         return []
     members, me = group.members, group.position
     link = machine.link(*members[:2])
-    if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
+    if link.own_timer and link.bandwidth_bytes_per_s < inf:
         way, _, elements = step.ring()
-        return [(way, elements * itemsize / link.bandwidth_bytes_per_s)]
+        return [((way, members[me]), elements * itemsize / link.bandwidth_bytes_per_s)]
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it
@@ -271,7 +308,7 @@ def _of_group(machine: Machine, step, itemsize: int):
     else:
         rate = machine.ring_rate(members)
     launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
-    _, taken = group_resources(step, machine, ways, machine.route, rate)
+    _, taken = group_resources(step, machine, ways, rate)
     if machine.arbitration == "fifo":
         seconds = launch_s + (sync_s + moving_s)
         return [(each, part * seconds) for each, part in taken.items()]
@@ -279,3 +316,38 @@ def _of_group(machine: Machine, step, itemsize: int):
     if not shifts:  # those of one group follow each other
         found.append((("ring", "of", group), launch_s + (sync_s + moving_s)))
     return found
+
+
+def moving_s(moved: Iterable[tuple[int, int, int]], machine: Machine) -> float:
+    """Seconds of moving (source rank, target rank, bytes), all at once: the busiest link, then the
+    busiest core where the core copies, and one latency.
+
+    A lower bound, as a link's transfers follow each other without gaps; packing what lies apart,
+    and rearranging what stays on its rank, are not in it.
+
+    Examples
+    --------
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> toy = Machine("toy", Compute(1.0), (Link("wire", 8.0, latency_s=1.0),))
+    >>> moving_s([(0, 1, 16), (0, 2, 16), (2, 1, 8)], toy), moving_s([], toy)
+    (5.0, 0.0)
+    """
+    busy: Counter = Counter()
+    core: Counter = Counter()
+    latency_s = 0.0
+    for source, target, nbytes in moved:
+        link, resources = machine.route(source, target)
+        if link.own_timer:
+            resources = (("in", target),)
+        for resource, share in zip(resources, machine.shares(link) or (1.0,) * len(resources)):
+            busy[resource] += share * nbytes / link.bandwidth_bytes_per_s
+        latency_s = max(latency_s, link.latency_s)
+        if machine.adds_on_core:
+            copies = link.get.bytes_per_s < inf  # else the core reads and writes memory
+            core[target] += (
+                nbytes / link.get.bytes_per_s
+                if copies
+                else 2 * nbytes / machine.compute.memory_bytes_per_s
+            )
+    return max(busy.values(), default=0.0) + max(core.values(), default=0.0) + latency_s

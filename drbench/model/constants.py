@@ -74,7 +74,7 @@ class Calibrated(TypedDict, total=False):
     processor: str
 
 
-def read_table(kind: type, values: Any, where: str, **more) -> Any:
+def read_table(kind: type, values: Any, where: str, prefix: str = "", **more) -> Any:
     """An object of a dataclass of constants, made of a table of a file.
 
     Parameters
@@ -84,6 +84,8 @@ def read_table(kind: type, values: Any, where: str, **more) -> Any:
     values : dict
     where : str
         The table, for errors.
+    prefix : str
+        What the names of the constants begin with in the file.
     **more
         Fields that the table does not give.
 
@@ -103,7 +105,7 @@ def read_table(kind: type, values: Any, where: str, **more) -> Any:
     """
     check_table(values, where)
     known = {
-        each.name: each
+        prefix + each.name: each
         for each in fields(kind)
         if each.name not in more and not each.name.startswith("_")
     }
@@ -112,7 +114,7 @@ def read_table(kind: type, values: Any, where: str, **more) -> Any:
         if name not in values and each.default is MISSING and each.default_factory is MISSING:
             raise UsageError(f"{where} needs {name}. Add it, with its source.")
     read = {
-        name: _read_constant(kind, known[name], value, f"{where}.{name}")
+        name.removeprefix(prefix): _read_constant(kind, known[name], value, f"{where}.{name}")
         for name, value in values.items()
     }
     return kind(**more | read)

@@ -28,7 +28,7 @@ for each card. The first link that is full sets the rate (:class:`_OverNodes`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import inf, prod
 from typing import NamedTuple
 
@@ -36,13 +36,13 @@ from drbench.errors import UsageError
 from drbench.plan.refinement import product_shapes
 from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
+from drbench.program.signal_steps import Push
 from drbench.program.steps import (
     Accumulate,
     Add,
     Combine,
     Copy,
     Gemm,
-    Get,
     Part,
     Put,
     ReplicaAdd,
@@ -51,10 +51,10 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .machine import Machine
+from .machine import Link, Machine
 
 #: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
-_MEMORY_PASSES = {Add: 3, Accumulate: 3, ReplicaAdd: 3, Copy: 2, Put: 2, Zero: 1}
+_MEMORY_PASSES = {Add: 3, Accumulate: 3, ReplicaAdd: 3, Copy: 2, Put: 2, Push: 2, Zero: 1}
 
 
 class Cost(NamedTuple):
@@ -67,8 +67,8 @@ class Cost(NamedTuple):
     link_s : float
         Time on each of ``links``, likewise.
     links : tuple
-        What a transfer occupies: links of the machine, ``"in"`` or ``"out"`` of the rank's own
-        throttled link, or ``"own"`` memory.
+        What a transfer occupies: links of the machine, or ``("in", rank)`` or ``("out", rank)``,
+        the rank's own throttled link; ``("own", rank)`` is its memory.
     latency_s : float
         After the link, which it does not occupy.
     shares : tuple of float
@@ -79,6 +79,8 @@ class Cost(NamedTuple):
         What moves a second when nothing else does.
     engine : bool
         A copy engine of the rank moves it.
+    own_timer : bool
+        The rank's own throttled link carries it.
     """
 
     core_s: float = 0.0
@@ -89,12 +91,81 @@ class Cost(NamedTuple):
     lane: str = ""
     bytes_per_s: float = 1.0
     engine: bool = False
+    own_timer: bool = False
 
 
-def step_cost(
-    machine: Machine, step: Step, rank: int, itemsize: int, route: Callable | None = None
-) -> Cost:
-    """What a compute or a one-sided step of a rank costs.
+class Costs:
+    """What the steps of programs cost on a machine. Steps that are alike are priced once: those of
+    one type, on values of one shape, between the same ranks.
+
+    Parameters
+    ----------
+    machine : Machine
+    itemsize : int
+        Bytes of one element.
+
+    Examples
+    --------
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> from drbench.program.steps import Block, Get
+    >>> costs = Costs(Machine("toy", Compute(256.0), (Link("wire", 64.0),)), 4)
+    >>> one, other = (Get(Block("A", 1, 0, (0, 0), x, x + 4, 0, 8, 0, 8)) for x in (0, 4))
+    >>> costs.transfer(one, 0) is costs.transfer(other, 0)
+    True
+    """
+
+    __slots__ = ("machine", "itemsize", "_known")
+
+    def __init__(self, machine: Machine, itemsize: int):
+        self.machine, self.itemsize = machine, itemsize
+        self._known: dict = {}
+
+    def compute_s(self, step: Step, parts: list | None = None) -> float:
+        """:func:`compute_s` of a compute."""
+        if type(step) is not Gemm:
+            return compute_s(self.machine, step, self.itemsize)
+        key = step.extents, step.turned, step.rows is None, parts and tuple(parts)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = compute_s(self.machine, step, self.itemsize, parts)
+        return found
+
+    def transfer(self, step: Step, rank: int) -> Cost:
+        """:func:`step_cost` of a one-sided step, or of one with a signal."""
+        block = step.block
+        if block is None:
+            ((other, size),) = step.moved(rank) or ((None, 0),)
+            key: tuple = type(step), rank, other, size
+        else:
+            cut = isinstance(step, (Put, Accumulate)) and is_cut(step)
+            key = type(step), rank, block.owner, *block.stored_shape, block.ld, cut
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = step_cost(self.machine, step, rank, self.itemsize)
+        return found
+
+    def collective(self, step: GroupStep) -> "GroupCost":
+        """:func:`group_cost` of a ring or a pipeline, with the links of all members."""
+        key = step.operation, step.group, step.shard()
+        found = self._known.get(key)
+        if found is None:
+            ways = group_ways(step, self.machine, range(len(step.group)))
+            found = self._known[key] = group_cost(step, self.machine, ways, self.itemsize)
+        return found
+
+    def sent(self, step: GroupStep) -> "GroupCost":
+        """:func:`group_cost` of a group step with the links on which its rank sends alone."""
+        key = step.operation, step.group, step.group.position, step.shard(), step.ring()
+        found = self._known.get(key)
+        if found is None:
+            ways = group_ways(step, self.machine, (step.group.position,))
+            found = self._known[key] = group_cost(step, self.machine, ways, self.itemsize)
+        return found
+
+
+def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
+    """What a compute or a one-sided step of a rank costs, or a step with a signal.
 
     Parameters
     ----------
@@ -103,14 +174,12 @@ def step_cost(
         No step of a group.
     rank : int
     itemsize : int
-    route : callable, optional
-        In place of ``machine.route``.
 
     Examples
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
-    >>> from drbench.program.steps import Block
+    >>> from drbench.program.steps import Block, Get
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
     >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
     >>> cost.core_s, cost.link_s, cost.links, cost.latency_s
@@ -118,39 +187,64 @@ def step_cost(
     """
     if step.computes:
         return Cost(compute_s(machine, step, itemsize))
+    if step.counter is None:
+        return Cost()  # an Await or Offer moves nothing
     if step.signals:
-        return _signal_cost(machine, step, rank, itemsize, route)
-    block, owner, gets, core_s = step.block, step.block.owner, isinstance(step, Get), 0.0
-    nbytes, link = block.size * itemsize, None
-    ends = (owner, rank) if gets else (rank, owner)
-    if owner != rank:
-        link, links = machine.route(*ends) if route is None else route(*ends)
-        bandwidth = link.bandwidth_bytes_per_s
-        if link.shared == "initiator":
-            links = ("in",) if gets else ("out",)
-    if gets:
-        bandwidth = bandwidth * machine.pull_efficiency if link else 0.0
-        copied_s = 0.0 if step.onto is None else machine.compute.memory_s(2 * nbytes)
-        if link and link.core_bytes_per_s < inf:
-            core_s = link.copy_s(block, nbytes)
-        elif not link and not machine.adds_on_core:
-            return Cost(0.0, copied_s, ("own",))
-        elif not link or (link.reads_in_place and machine.adds_on_core):
-            core_s = copied_s
+        ((other, elements),) = step.moved(rank)
     else:
-        seconds = machine.compute.memory_s(_MEMORY_PASSES[type(step)] * nbytes)
-        if machine.adds_on_core:
-            near = link or (machine.link(rank, rank) if machine.links else None)
-            rate = near.core_add_bytes_per_s if near else inf
-            core_s = near.add_s(block, nbytes, is_cut(step)) if rate < inf else seconds
-        elif not link:
-            return Cost(0.0, seconds, ("own",))
-        if link and isinstance(step, Accumulate):
-            bandwidth *= machine.accumulate_efficiency
-    if not link:
-        return Cost(core_s, 0.0, ("own",))
-    adds = type(step) is Accumulate
-    return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), ends, adds)
+        other, elements = step.block.owner, step.block.size
+    nbytes, reads, adds = elements * itemsize, step.does == "fetch", isinstance(step, Accumulate)
+    link = None if other == rank else machine.link(*((other, rank) if reads else (rank, other)))
+    core_s = _core_s(machine, step, rank, link, nbytes)
+    if link is None:
+        memory_s = 0.0 if machine.adds_on_core else _memory_s(machine, step, nbytes)
+        return Cost(core_s, memory_s, (("own", rank),))
+    ends = (other, rank) if reads else (rank, other)
+    rate = link.bandwidth_bytes_per_s
+    rate *= machine.pull_efficiency if reads else machine.accumulate_efficiency if adds else 1.0
+    if link.own_timer:
+        links, memory = (("in" if reads else "out", rank),), ()
+    else:
+        links, memory = machine.route(*ends)[1], machine.memory_of(*ends)
+    # what an add finds is read, and the sum is written; accumulates are kernels, of no copy engine
+    alone, shares, passes = rate, machine.shares(link), (1, 1 + (type(step) is Accumulate))
+    engine = link.lane == "copy" and type(step) is not Accumulate
+    if engine:
+        rate = min(rate, machine.copy_engine_bytes_per_s)
+    if memory:
+        rate = min(rate, machine.compute.memory_bytes_per_s / max(passes))
+    if memory or rate < alone:
+        shares = tuple(share * rate / alone for share in shares or (1.0,) * len(links))
+        shares += tuple(
+            min(1.0, each * rate / machine.compute.memory_bytes_per_s)
+            for each, _ in zip(passes, memory)
+        )
+        links += memory
+    seconds, latency_s = nbytes / rate, link.latency_s
+    return Cost(core_s, seconds, links, latency_s, shares, link.lane, rate, engine, link.own_timer)
+
+
+def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: int) -> float:
+    """Seconds that the core which computes copies or adds for a step; ``link`` is None for own
+    memory."""
+    if isinstance(step, (Put, Accumulate)):
+        if not machine.adds_on_core:
+            return 0.0
+        near = link or (machine.link(rank, rank) if machine.links else None)
+        if near and near.add.bytes_per_s < inf:
+            return near.add.seconds(step.block, nbytes, is_cut(step))
+    elif link and link.get.bytes_per_s < inf:
+        return link.get.seconds(step.block, nbytes)
+    elif not machine.adds_on_core or (link and not step.signals and not link.reads_in_place):
+        return 0.0
+    return _memory_s(machine, step, nbytes)
+
+
+def _memory_s(machine: Machine, step: Step, nbytes: int) -> float:
+    """Seconds of the memory traffic of a step in own memory, or into a slot of another rank."""
+    if step.does == "fetch":  # a view, unless it has a place elsewhere
+        return 0.0 if step.onto is None else machine.compute.memory_s(2 * nbytes)
+    return machine.compute.memory_s(_MEMORY_PASSES[type(step)] * nbytes)
 
 
 def is_cut(step: Step) -> bool:
@@ -159,57 +253,6 @@ def is_cut(step: Step) -> bool:
     if type(value) is not Part or value.shape == value.inputs[0].shape:
         return False
     return bool(value.axis) != bool(value.transposed)
-
-
-def _on_the_way(
-    machine: Machine,
-    core_s: float,
-    nbytes: int,
-    bandwidth: float,
-    way: tuple,
-    ends: tuple[int, int],
-    adds: bool = False,
-) -> Cost:
-    """What moving so many bytes takes on a (link, resources), and of the copy engine and the memory
-    of both ends."""
-    link, links = way
-    engine = link.lane == "copy" and not adds  # accumulates are kernels
-    shares, rate = machine.shares(link), bandwidth
-    memory = () if link.shared == "initiator" else machine.memory_of(*ends)
-    passes = (1, 2) if adds else (1, 1)  # what is there is read, and the sum is written
-    if engine:
-        rate = min(rate, machine.copy_engine_bytes_per_s)
-    if memory:
-        rate = min(rate, machine.compute.memory_bytes_per_s / max(passes))
-    if memory or rate < bandwidth:
-        shares = tuple(share * rate / bandwidth for share in shares or (1.0,) * len(links))
-        shares += tuple(
-            min(1.0, each * rate / machine.compute.memory_bytes_per_s)
-            for each, _ in zip(passes, memory)
-        )
-        links += memory
-    seconds = nbytes / rate
-    return Cost(core_s, seconds, links, link.latency_s, shares, link.lane, rate, engine)
-
-
-def _signal_cost(
-    machine: Machine, step: Step, rank: int, itemsize: int, route: Callable | None
-) -> Cost:
-    """What a Push or a Take moves, a read for the latter; an Await or Offer moves nothing."""
-    if step.counter is None:
-        return Cost()
-    ((other, elements),) = step.moved(rank)
-    nbytes, ends = elements * itemsize, (rank, other) if step.sends else (other, rank)
-    link, links = machine.route(*ends) if route is None else route(*ends)
-    if link.shared == "initiator":
-        links = ("out",) if step.sends else ("in",)
-    bandwidth = link.bandwidth_bytes_per_s * (1.0 if step.sends else machine.pull_efficiency)
-    core_s = 0.0
-    if link.core_bytes_per_s < inf:
-        core_s = nbytes / link.core_bytes_per_s
-    elif machine.adds_on_core and step.sends:  # a copy into the slot
-        core_s = machine.compute.memory_s(2 * nbytes)
-    return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), ends)
 
 
 def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
@@ -385,9 +428,9 @@ class _OverNodes(NamedTuple):
         >>> rate((0, 2), "device"), rate((0, 1, 2, 3), "device"), rate((0, 1, 2, 3), "node")
         (10.0, 20.0, 10.0)
         """
-        found = machine.over_nodes.get((operation, members))
+        found = machine.known.get((operation, members))
         if found is None:
-            found = machine.over_nodes[operation, members] = cls._made(machine, operation, members)
+            found = machine.known[operation, members] = cls._made(machine, operation, members)
         return found
 
     @classmethod
@@ -498,14 +541,13 @@ def group_resources(
     step: GroupStep,
     machine: Machine,
     ways: Iterable[Way],
-    route: Callable,
     rate: float | None = None,
 ) -> tuple[float, dict]:
     """Bytes a second of the slowest link on the ways of a group step (``rate`` if that is known of
     more ways than these), over several nodes those of the whole ring; and what it takes of each
     resource on them, as a part of all while it transfers: all of it, but of what carries more where
     links are shared, and over several nodes."""
-    routes = [(way, *route(way.source, way.target)) for way in ways]
+    routes = [(way, *machine.route(way.source, way.target)) for way in ways]
     over = step.kind != "shift" and machine.collective(step.operation).across(step.group.members)
     if over:
         rate = _OverNodes.of(machine, step.operation, step.group.members).rate
@@ -533,13 +575,13 @@ class GroupCost(NamedTuple):
     shares: tuple = ()
 
 
-def group_cost(step: GroupStep, machine: Machine, ways: list, itemsize: int, route) -> GroupCost:
+def group_cost(step: GroupStep, machine: Machine, ways: list, itemsize: int) -> GroupCost:
     """That of a group step on all these ways at the same time, as fast as the slowest; where the
     core does everything, only the seconds."""
     if machine.adds_on_core:
-        rate = min(route(way.source, way.target)[0].bandwidth_bytes_per_s for way in ways)
+        rate = min(machine.link(way.source, way.target).bandwidth_bytes_per_s for way in ways)
         return GroupCost(group_seconds(step, machine, *on_links(step, itemsize, rate)))
-    rate, taken = group_resources(step, machine, ways, route)
+    rate, taken = group_resources(step, machine, ways)
     launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
     shares = tuple(taken.values()) if min(taken.values(), default=1.0) < 1 else ()
     seconds = launch_s + (sync_s + moving_s)

@@ -6,7 +6,9 @@ changes, only the next of these times is predicted anew.
 """
 
 from collections.abc import Callable
+from copy import copy
 from heapq import heappop, heappush
+from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.signal_steps import Await, Offer, Push, Take
@@ -62,16 +64,45 @@ def work_of(step: Step) -> str:
     return _WORKS.get(type(step), "pack")
 
 
+class RankProgram:
+    """A rank's trace, and what of its steps on a machine does not depend on the look-ahead.
+
+    Attributes
+    ----------
+    parts : dict
+        The (m, n, k) of the products that a Gemm consists of, where it is several.
+    kernels : dict of int to Tiling
+        Of the Gemms that are parts of a kernel.
+    at_once : list of int
+        Steps that take no time.
+    """
+
+    __slots__ = ("trace", "parts", "kernels", "at_once", "_aheads")
+
+    def __init__(self, trace: Trace, machine: Machine, itemsize: int):
+        self.trace, self.parts = trace, parts_of(trace, machine)
+        self.kernels = tilings(trace.steps, machine, itemsize)
+        self.at_once, self._aheads = at_hand(trace, machine), {}
+
+    def lookahead(self, depth: int | str) -> Lookahead:
+        """That of the trace; those of all depths but 0 differ in nothing else."""
+        known = self._aheads.get(depth == 0)
+        if known is None:
+            known = self._aheads[depth == 0] = Lookahead(self.trace, depth)
+        found = copy(known)
+        found.depth = inf if depth == "all" else int(depth)
+        return found
+
+
 class Rank:
     """A rank's program being worked off by a simulation.
 
     Parameters
     ----------
-    trace : Trace
+    program : RankProgram
     prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`.
     machine : Machine
-    itemsize : int
     at : callable
         ``at(time, act, one, two)``: ``act(time, one, two)`` is called at that time.
     computed : callable
@@ -85,10 +116,8 @@ class Rank:
     steps : list of Step
     schedule : Scheduler
         Steps that take no time are finished from the start.
-    parts : dict
-        The (m, n, k) of the products that a Gemm consists of, where it is several.
-    kernels : dict of int to Tiling
-        Of the Gemms that are parts of a kernel.
+    parts, kernels : dict
+        As of the program.
     computing : list of int
         The computes under way, in program order: one, or parts of a kernel.
     busy_since, shown_until : float
@@ -100,7 +129,7 @@ class Rank:
     core_free : float
         Until when the core copies or adds.
     own_free : dict
-        Direction -> when the rank's own throttled link is free.
+        Way -> when the rank's own throttled link is free.
     began : dict
         Step under way -> when it started, for its bar.
     fences : int
@@ -109,23 +138,22 @@ class Rank:
 
     def __init__(
         self,
-        trace: Trace,
+        program: RankProgram,
         prefetch: int | str,
         machine: Machine,
-        itemsize: int,
         at: Callable,
         computed,
     ):
-        self.number, self.steps, self.parts = trace.rank, trace.steps, parts_of(trace, machine)
-        ahead = Lookahead(trace, prefetch)
-        at_once = [t for t in at_hand(trace, machine) if not ahead.held(t)]
-        self.schedule = Scheduler(ahead, at_once)
-        self.kernels = tilings(trace.steps, machine, itemsize)
+        trace = program.trace
+        self.number, self.steps = trace.rank, trace.steps
+        self.parts, self.kernels = program.parts, program.kernels
+        ahead = program.lookahead(prefetch)
+        self.schedule = Scheduler(ahead, [t for t in program.at_once if not ahead.held(t)])
         self.computing, self.started = [], 0
         self.busy_since = self.shown_until = 0.0
         self.idle_since, self.last, self.core_free = 0.0, "get_wait", 0.0
         self.own_free, self.began, self.fences, self.version = {}, {}, 0, 0
-        self._machine, self._itemsize, self._at, self._computed = machine, itemsize, at, computed
+        self._machine, self._at, self._computed = machine, at, computed
         self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
         self._work = self._since = 0.0  # the rank's own clock, and when it was read
         self._adding = self._moving = self._sums = self._added = 0  # what is beside: see beside()
@@ -234,15 +262,15 @@ class Rank:
         self._predict()
         return now + seconds
 
-    def copied(self, now: float, elements: int) -> float:
-        """When a copy of so many elements is done."""
-        seconds = self._machine.compute.memory_s(2 * elements * self._itemsize)
+    def copied(self, now: float, nbytes: int) -> float:
+        """When a copy of so many bytes is done."""
+        seconds = self._machine.compute.memory_s(2 * nbytes)
         return self.on_core(now, seconds) if self._machine.adds_on_core else now + seconds
 
-    def queued(self, direction: str, now: float, seconds: float, more: float = 0.0) -> float:
+    def queued(self, way: tuple, now: float, seconds: float, more: float = 0.0) -> float:
         """When a transfer on the rank's own throttled link is through: in order of starting."""
-        free = max(now, self.own_free.get(direction, 0.0)) + seconds + more
-        self.own_free[direction] = free
+        free = max(now, self.own_free.get(way, 0.0)) + seconds + more
+        self.own_free[way] = free
         return free
 
 

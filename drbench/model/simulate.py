@@ -11,13 +11,14 @@ network the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.m
 what theirs is; a link is an integer), lanes and copy engines; who has come to Fences and group
 steps; and the signals that are seen.
 
-Where a compiled event loop is at hand (:mod:`drbench.model.native`) it runs all but timelines and
-folded groups in this one's stead: the same events in the same order. ``DRBENCH_SIMULATOR=python``
-says that it shall not.
+Traces of some ranks can be run alone, where they stand for the others
+(:mod:`drbench.model.symmetry`) or to see what they take at least: a member of a group that is not
+all there does its steps alone, over the links that it sends on.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 
@@ -26,18 +27,15 @@ from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
 from drbench.program.signal_steps import Push
-from drbench.program.steps import COUNTERS, Accumulate, Fence, Get
+from drbench.program.steps import COUNTERS, Accumulate, Fence
 from drbench.program.trace import Trace
 
-from .costs import Cost, compute_s, side_s, step_cost
+from .costs import Costs, side_s
 from .links import ARBITRATIONS, Engines, Lanes, Transfer
 from .machine import Machine
-from .native.loop import find_loop
-from .native.tables import Tables
-from .rank import Rank, wait_of, work_of
+from .rank import Rank, RankProgram, wait_of, work_of
 from .simulate_groups import GroupSteps
 from .simulate_signals import SignalSteps
-from .symmetry import moved_by_all
 
 
 class Beyond(Exception):
@@ -83,10 +81,9 @@ def simulate(
     *,
     prefetch: int | str = 1,
     timeline: bool = False,
-    folded: Collection[str] = (),
     within_s: float = inf,
 ) -> Simulated:
-    """Run the traces of all ranks of a problem, in order of rank.
+    """Run the traces of all ranks of a problem, in order of rank, or of some of them.
 
     Parameters
     ----------
@@ -97,10 +94,6 @@ def simulate(
         Look-ahead of :mod:`drbench.plan.schedule`; ``"all"`` for no end of it.
     timeline : bool
         Keep a bar for each step.
-    folded : collection of str
-        Names of groups whose members do the same at the same time (:mod:`drbench.model.symmetry`):
-        ``traces`` are then those of one member each, of ranks 0, 1, ...; times are as if all were
-        there, counters those of all ranks.
     within_s : float
         Give up beyond this time.
 
@@ -128,7 +121,7 @@ def simulate(
     >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
-    return Simulator(traces, machine, folded).run(prefetch, timeline=timeline, within_s=within_s)
+    return Simulator(traces, machine).run(prefetch, timeline=timeline, within_s=within_s)
 
 
 class Simulator:
@@ -137,64 +130,61 @@ class Simulator:
 
     Parameters
     ----------
-    traces, machine, folded
+    traces, machine
         As of :func:`simulate`.
     """
 
-    def __init__(
-        self,
-        traces: Sequence[Trace],
-        machine: Machine,
-        folded: Collection[str] = (),
-    ):
-        self.traces, self.machine, self.folded = traces, machine, folded
-        self._tables: Tables | None = None
-        self._checked = False
+    def __init__(self, traces: Sequence[Trace], machine: Machine):
+        problem = traces[0].problem
+        self.traces, self.machine = traces, machine
+        self.nprocs = problem.nprocs if problem else len(traces)
+        self.costs = Costs(machine, problem.itemsize if problem else 4)
 
     def run(
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
     ) -> Simulated:
         """One of them; parameters and errors as of :func:`simulate`."""
-        traces, machine = self.traces, self.machine
-        loop = None if timeline or self.folded else find_loop()
-        if not self._checked:
-            pairs_of(traces)
-            self._checked = True
-        if loop and not self._tables:  # a timeline needs none
-            try:
-                self._tables = Tables(traces, machine)
-            except OverflowError:  # more tiles than an int32 counts: the Python loop has no limit
-                loop = None
-        found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
-        if found is None:
-            run = _Run(traces, machine, prefetch, timeline, self.folded)
+        run = _Run(self, prefetch, timeline)
+        try:
             return run.run(within_s)
-        if found.beyond:
-            raise Beyond(self._tables.steps)
-        mean = {name: seconds / len(traces) for name, seconds in found.phases.items()}
-        return Simulated(found.time_s, dict(self._tables.counters), mean, [])
+        finally:  # ranks and links refer to it: freed now, not when Python's collector finds them
+            vars(run).clear()
+
+    @cached_property
+    def programs(self) -> list[RankProgram]:
+        """Of each rank; they are checked for signals that do not match."""
+        pairs_of(self.traces)
+        itemsize = self.costs.itemsize
+        return [RankProgram(trace, self.machine, itemsize) for trace in self.traces]
+
+    @cached_property
+    def counters(self) -> dict[str, int]:
+        """Bytes moved, by kind, of all ranks; those that are not simulated move as much."""
+        counters, each = dict.fromkeys(COUNTERS, 0), self.nprocs // len(self.traces)
+        for trace in self.traces:
+            for step in trace.steps:
+                for other, elements in step.moved(trace.rank) if step.counter else ():
+                    in_place = step.views and self.machine.link(other, trace.rank).reads_in_place
+                    counters[step.counted(in_place)] += each * self.costs.itemsize * elements
+        return counters
 
 
 class _Run:
     """The state of one simulation."""
 
-    def __init__(self, traces, machine, prefetch, timeline, folded):
-        problem = traces[0].problem
-        self.machine, self.folded = machine, folded
-        self.itemsize = problem.itemsize if problem else 4
-        self.fence_s = machine.fence_of(problem.nprocs if problem else len(traces))
-        self.stands_for = problem.nprocs // len(traces) if folded else 1
+    def __init__(self, simulator: Simulator, prefetch: int | str, timeline: bool):
+        self.machine, self.costs = simulator.machine, simulator.costs
+        self.simulator, self.itemsize = simulator, simulator.costs.itemsize
+        self.fence_s = self.machine.fence_of(simulator.nprocs)
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
-            Rank(trace, prefetch, machine, self.itemsize, self.at, self._computed)
-            for trace in traces
+            Rank(each, prefetch, self.machine, self.at, self._computed)
+            for each in simulator.programs
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
-        self.links = ARBITRATIONS[machine.arbitration](self.at, self._begin, self._gone)
-        self.engines = Engines(self.links.ask, machine.copy_engines)
+        self.links = ARBITRATIONS[self.machine.arbitration](self.at, self._begin, self._gone)
+        self.engines = Engines(self.links.ask, self.machine.copy_engines)
         self.lanes = Lanes(self.engines.ask)
-        self.routes: dict = {}  # (source, target) -> (link, resources)
-        self.numbers: dict = {}  # what a transfer can occupy -> its number
         self.phases = dict.fromkeys(PHASES, 0.0)
         self.bars = [] if timeline else None
         self.fences: dict = {}  # number -> [(rank, step)]
@@ -221,21 +211,7 @@ class _Run:
         for rank in ranks:
             self._spent(rank, rank.last, end - rank.idle_since)
         mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
-        return Simulated(end, self._counters(), mean, self.bars or [])
-
-    def _counters(self) -> dict[str, int]:
-        """Bytes moved, by kind, of all ranks, those included that others stand for."""
-        counters = dict.fromkeys(COUNTERS, 0)
-        each = self.itemsize * self.stands_for
-        for rank in self.ranks:
-            for step in rank.steps:
-                if step.grouped and step.group.name in self.folded:
-                    counters[step.counter] += each * moved_by_all(step) // len(step.group)
-                    continue
-                for owner, elements in step.moved(rank.number):
-                    in_place = self.route(owner, rank.number)[0].reads_in_place
-                    counters[step.counted(in_place)] += each * elements
-        return counters
+        return Simulated(end, dict(self.simulator.counters), mean, self.bars or [])
 
     def at(self, time: float, act, one=None, two=None) -> None:
         """``act(time, one, two)`` is called at that time, after all that was to be called then."""
@@ -307,7 +283,7 @@ class _Run:
         if t in rank.kernels:
             rank.deal(t, now, machine.compute.launch_s + started_s)
         else:
-            seconds = compute_s(machine, rank.steps[t], self.itemsize, rank.parts.get(t))
+            seconds = self.costs.compute_s(rank.steps[t], rank.parts.get(t))
             rank.compute(t, now, seconds + started_s)
 
     def _computed(self, now: float, rank: Rank, version: int) -> None:
@@ -327,7 +303,7 @@ class _Run:
     def _side(self, rank: Rank, t: int, step, now: float) -> None:
         """A sum beside the products: one after another, slowing them meanwhile."""
         if self.machine.adds_on_core:
-            seconds = compute_s(self.machine, step, self.itemsize)
+            seconds = self.costs.compute_s(step)
             rank.began[t] = now
             self.at(rank.between(now, seconds), self.finish, rank, t)
             return
@@ -339,61 +315,42 @@ class _Run:
 
     # -- one-sided steps
 
-    def route(self, source: int, target: int):
-        """The link between two ranks, and what a transfer occupies, as numbers: hashed often."""
-        found = self.routes.get((source, target))
-        if found is None:
-            link, resources = self.machine.route(source, target)
-            found = self.routes[source, target] = link, tuple(map(self.number, resources))
-        return found
-
-    def number(self, resource: tuple) -> int:
-        """That of something a transfer can occupy."""
-        return self.numbers.setdefault(resource, len(self.numbers))
-
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
-        cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
         owner = step.block.owner
-        if owner == rank.number:
-            rank.began[t] = now
-            now = self._on_core(rank, cost, now)
-            if isinstance(step, Accumulate):
-                rank.beside(now, adds=1)
-            self.at(now + cost.link_s, self._own_done, rank, t)
-        else:
-            self._transfer(rank, t, cost, owner, isinstance(step, Get), now)
-
-    def _on_core(self, rank: Rank, cost: Cost, now: float) -> float:
-        """When the core itself has copied or added what a step takes of it, computing nothing
-        meanwhile."""
-        return rank.on_core(now, cost.core_s) if cost.core_s else now
+        if owner != rank.number:
+            self._transfer(rank, t, owner, now)
+            return
+        cost = self.costs.transfer(step, owner)
+        rank.began[t] = now
+        if cost.core_s:
+            now = rank.on_core(now, cost.core_s)
+        if isinstance(step, Accumulate):
+            rank.beside(now, adds=1)
+        self.at(now + cost.link_s, self._own_done, rank, t)
 
     def send(self, rank: Rank, t: int, now: float) -> None:
         """Begin the transfer of a Push or a Take."""
-        step = rank.steps[t]
-        cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
-        self._transfer(rank, t, cost, step.peer, not step.sends, now)
+        self._transfer(rank, t, rank.steps[t].peer, now)
 
-    def _transfer(
-        self, rank: Rank, t: int, cost: Cost, other: int, reads: bool, now: float
-    ) -> None:
+    def _transfer(self, rank: Rank, t: int, other: int, now: float) -> None:
         """What a step moves between this rank and another is in its lane."""
-        now, streams = self._on_core(rank, cost, now), self.machine.copy_streams
-        if cost.links[0] in ("in", "out"):  # nobody else uses it
+        step, streams = rank.steps[t], self.machine.copy_streams
+        cost = self.costs.transfer(step, rank.number)
+        if cost.core_s:  # the core copies or adds, computing nothing meanwhile
+            now = rank.on_core(now, cost.core_s)
+        if cost.own_timer:  # nobody else uses it
             free = rank.queued(cost.links[0], now, cost.link_s)
             if self.bars is not None:
-                self._bar(rank, rank.steps[t], free - cost.link_s, free)
+                self._bar(rank, step, free - cost.link_s, free)
             self.at(free + cost.latency_s, self.finish, rank, t)
             return
         lane = None
         if streams:
+            reads = step.does == "fetch"
             lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
-        links = cost.links
-        if self.machine.memory_shared:
-            links = tuple(each if type(each) is int else self.number(each) for each in links)
         self.lanes.add(
             Transfer(
-                links,
+                cost.links,
                 cost.link_s,
                 cost.latency_s,
                 ((rank, t),),
@@ -401,7 +358,7 @@ class _Run:
                 lane=lane,
                 engine=rank.number if cost.engine else None,
                 bytes_per_s=cost.bytes_per_s,
-                onto=other if type(rank.steps[t]) is Accumulate else None,
+                onto=other if type(step) is Accumulate else None,
             ),
             now,
         )

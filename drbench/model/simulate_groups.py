@@ -1,10 +1,9 @@
 """Group steps in virtual time: who has come, which links the data takes, and when it is where it
 belongs."""
 
-from collections.abc import Iterable
 from math import inf
 
-from .costs import GroupCost, Way, group_cost, group_ways
+from .costs import GroupCost
 from .links import Transfer
 from .rank import Rank
 from .symmetry import packed_by_any
@@ -14,14 +13,15 @@ class GroupSteps:
     """The group steps under way in a simulation.
 
     A member comes once its piece is packed. A collective begins when all have come, a shift between
-    two neighbours when both have. Where the core that computes does everything (``adds_on_core``),
+    two neighbours when both have; where not all members are simulated, each is alone: the links
+    that it sends on stand for all. Where the core that computes does everything (``adds_on_core``),
     packing and the data of collectives take its time.
 
     Parameters
     ----------
     simulation
-        Of which this takes ``machine``, ``itemsize``, ``folded`` (names of groups), ``lanes``,
-        ``route(a, b)``, ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
+        Of which this takes ``machine``, ``costs``, ``by_number`` (the ranks that are
+        simulated), ``lanes``, ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
     """
 
     def __init__(self, simulation):
@@ -29,25 +29,23 @@ class GroupSteps:
         self.met: dict = {}  # (group, number) -> {rank: (Rank, step)} of the members that have come
         self.number: dict = {}  # (group, rank) -> group steps started
         self.halves: dict = {}  # (rank, step) of a shift -> transfers still to come
+        self.whole: dict = {}  # members -> whether all of them are simulated
         self.due: dict = {}  # (rank, step) -> when the throttled ring is done with it
 
     def start(self, rank: Rank, t: int, step, now: float) -> None:
         """A rank starts a group step."""
-        group, machine, itemsize = step.group, self.machine, self.simulation.itemsize
+        group, machine, itemsize = step.group, self.machine, self.simulation.costs.itemsize
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         link = machine.link(*group.members[:2]) if len(group) > 1 else None
-        if link and link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
+        if link and link.own_timer and link.bandwidth_bytes_per_s < inf:
             way, hops, elements = step.ring()  # completes by a timer of the rank that started it
             seconds, latency_s = elements * itemsize / link.bandwidth_bytes_per_s, link.latency_s
-            free = rank.queued(way, now, seconds, (hops - 1) * latency_s)
+            free = rank.queued((way, rank.number), now, seconds, (hops - 1) * latency_s)
             self.due[rank, t] = free + latency_s
-        before = (
-            packed_by_any(step)
-            if group.name in self.simulation.folded
-            else step.packs(machine.adds_on_core)[0]
-        )
+        all_there = self._all_there(group)
+        before = step.packs(machine.adds_on_core)[0] if all_there else packed_by_any(step)
         if before:
-            now = rank.copied(now, before)
+            now = rank.copied(now, before * itemsize)
         rank.began[t] = now
         self.simulation.at(now, self._come, rank, (t, number))
 
@@ -55,52 +53,53 @@ class GroupSteps:
         t, number = which
         step = rank.steps[t]
         group = step.group
-        if group.name in self.simulation.folded and len(group) > 1:
-            # all members come now: the links that this one sends on stand for all of its ring
-            return self._collective(step, ((rank, t),), (group.position,), now)
+        if len(group) == 1 or (step.kind == "shift" and step.by % len(group) == 0):
+            return self._arrived(now, rank, t)
+        if not self._all_there(group):
+            return self._move(step, self.simulation.costs.sent(step), ((rank, t),), now)
         here = self.met.setdefault((group, number), {})
         here[rank.number] = rank, t
         complete = len(here) == len(group)
-        if len(group) == 1 or (step.kind == "shift" and step.by % len(group) == 0):
-            self._arrived(now, rank, t)
-        elif step.kind == "shift":
+        if step.kind == "shift":
             self._shift(here, rank, t, now)
         elif complete and (rank, t) in self.due:
             for each in here.values():
                 self._at_due(now, *each)
         elif complete:
-            self._collective(step, tuple(here.values()), range(len(group)), now)
+            cost = self.simulation.costs.collective(step)
+            self._move(step, cost, tuple(here.values()), now)
         if complete:
             del self.met[group, number]
 
-    def _cost(self, step, ways: list) -> GroupCost:
-        simulation = self.simulation
-        return group_cost(step, self.machine, ways, simulation.itemsize, simulation.route)
+    def _all_there(self, group) -> bool:
+        """Whether all members of a group are simulated."""
+        found = self.whole.get(group.members)
+        if found is None:
+            found = self.simulation.by_number.keys() >= set(group.members)
+            self.whole[group.members] = found
+        return found
 
-    def _collective(self, step, steps: tuple, senders: Iterable[int], now: float) -> None:
-        """The data goes on the links on which these positions send."""
-        ways = group_ways(step, self.machine, senders)
-        if self.machine.adds_on_core:
-            seconds = self._cost(step, ways).seconds
+    def _move(self, step, cost: GroupCost, steps: tuple, now: float) -> None:
+        """The data of these members' steps goes over the links. Where links are shared, collectives
+        of one group follow each other, as on the stream of a communicator; otherwise the links see
+        to that."""
+        shifts, machine = step.kind == "shift", self.machine
+        pair = shifts and len(steps) == 2  # of the two transfers of each
+        if machine.adds_on_core:
+            parts, done = (2, self.part_done) if pair else (1, self._arrived)
             for rank, t in steps:
-                self.simulation.at(rank.between(now, seconds), self._arrived, rank, t)
+                self.simulation.at(rank.between(now, cost.seconds / parts), done, rank, t)
             return
-        both = self.machine.collective(step.operation).both_ways
-        self._ask(step, ways, steps, 2 * (1 + both), now)
-
-    def _ask(self, step, ways: list, steps: tuple, flows: int, now: float) -> None:
-        """A transfer on all these ways at the same time, as fast as the slowest. Where links are
-        shared, collectives of one group follow each other, as on the stream of a communicator;
-        otherwise the links see to that."""
-        cost, fair = self._cost(step, ways), self.machine.arbitration == "fair"
+        queued = machine.arbitration == "fair" and not shifts
+        both_ways = machine.collective(step.operation).both_ways
         transfer = Transfer(
             cost.links,
             cost.seconds,
             0.0,
             steps,
-            flows,
+            1 if pair else 2 * (1 + both_ways),
             shares=cost.shares,
-            lane=("ring", step.group) if fair and step.kind != "shift" else None,
+            lane=("ring", step.group) if queued else None,
             fixed_s=cost.fixed_s,
             bytes_per_s=cost.bytes_per_s,
         )
@@ -120,13 +119,7 @@ class GroupSteps:
                 continue
             sender, index = steps[0]
             sent = sender.steps[index]
-            ways = [Way(a, b, 1.0, sent.shard())]
-            if self.machine.adds_on_core:
-                seconds = self._cost(sent, ways).seconds
-                for each, other in steps:
-                    self.simulation.at(each.between(now, seconds / 2), self.part_done, each, other)
-            else:
-                self._ask(sent, ways, steps, 1, now)
+            self._move(sent, self.simulation.costs.sent(sent), steps, now)
 
     def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))
@@ -149,6 +142,7 @@ class GroupSteps:
         """The data is there; it may have to be put into its place."""
         _, after = rank.steps[t].packs()
         if after:
-            self.simulation.at(rank.copied(now, after), self.simulation.finish, rank, t)
+            nbytes = after * self.simulation.costs.itemsize
+            self.simulation.at(rank.copied(now, nbytes), self.simulation.finish, rank, t)
         else:
             self.simulation.finish(now, rank, t)

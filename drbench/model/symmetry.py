@@ -79,16 +79,6 @@ def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
     )
 
 
-def moved_by_all(step) -> int:
-    """Elements that a group step moves, summed over the members of a group whose pieces are
-    alike."""
-    size = len(step.group)
-    if step.kind == "pipeline":
-        return (size - 1) * step.shard()
-    me = step.group.members[step.group.position]
-    return size * sum(elements for _, elements in step.moved(me))
-
-
 def packed_by_any(step) -> int:
     """Elements that the member who packs most copies before it takes part in a group step."""
     if step.kind != "pipeline":

@@ -13,7 +13,8 @@ from math import inf
 from pathlib import Path
 
 from drbench.errors import UsageError
-from drbench.model.machine import ARITHMETICS, Machine
+from drbench.model.machine import Machine
+from drbench.model.machine_file import ARITHMETICS
 
 from .machine_models import machine_names, write_table
 from .peaks import Peak, Peaks, arithmetic

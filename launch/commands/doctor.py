@@ -16,7 +16,6 @@ from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError, UsageError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
-from drbench.model.native.loop import VARIABLE, WAY_OUT, find_loop, wanted
 from launch.cases.machine_models import read_document
 from launch.cases.machine_peaks import measure_core_peaks
 from launch.cases.peak_files import write_peaks
@@ -70,7 +69,7 @@ def findings(ranks: int, save: str | None = None) -> list[Finding]:
     """Look at MPI, cores and their peak, which is kept in a machine file if one is named, BLAS,
     memory, the simulator's loop and GPUs."""
     here = [*_leftovers(), *_mpi(ranks), *_cores(ranks), *_blas()]
-    return [*here, *_peak(save), *_memory(), *_simulator(), *_gpus()]
+    return [*here, *_peak(save), *_memory(), *_gpus()]
 
 
 def show_findings(ranks: int, as_json: bool, save: str | None = None) -> int:
@@ -296,22 +295,6 @@ def _memory() -> Iterator[Finding]:
         f"{there}: the tiles of a node must fit",
         f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
     )
-
-
-def _simulator() -> Iterator[Finding]:
-    """Which event loop predictions run on."""
-    subject = "simulator"
-    try:
-        loop = find_loop()
-    except DrbenchError as error:
-        yield Finding(subject, "missing", str(error), f"unset {VARIABLE}")
-        return
-    if loop is not None:
-        yield Finding(subject, "ok", "compiled event loop")
-        return
-    slow = "event loop in Python: simulations take 30 times as long"
-    way_out = f"unset {VARIABLE}" if wanted() == "python" else f"{WAY_OUT}; or install drbench anew"
-    yield Finding(subject, "advice", slow, way_out)
 
 
 def _named(tool: str) -> str:

@@ -71,7 +71,8 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
         )
     with no_collection():
         programs = programs_of(case, model, ranks, everyone=True)
-        receive_bytes(programs.problem, programs.traces, programs.machine, programs.ahead)
+        if programs.most_bytes > programs.machine.memory_bytes:
+            receive_bytes(programs.problem, programs.traces, programs.machine, programs.ahead)
         found = simulate(programs.traces, programs.machine, prefetch=programs.ahead, timeline=True)
         told = _told(case, model, programs, found.timeline, machine is not None)
     if machine is None:

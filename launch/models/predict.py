@@ -214,7 +214,7 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
     """
     links = {machine.link(0, rank) for rank in range(ranks)} if machine.links else ()
     return bool(links) and all(
-        link.reads_in_place and (link.shared != "initiator" or link.free) for link in links
+        link.reads_in_place and (not link.own_timer or link.free) for link in links
     )
 
 
@@ -260,8 +260,8 @@ def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
 
 class Programs(NamedTuple):
     """What a case is on a machine: the machine as it sees it, its problem, settled options and
-    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, and what
-    simulates the traces."""
+    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, what
+    simulates the traces, and the bytes of the largest rank if no buffer shared its memory."""
 
     machine: Machine
     problem: Problem
@@ -270,6 +270,7 @@ class Programs(NamedTuple):
     folded: tuple
     traces: list
     simulator: Simulator
+    most_bytes: int
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
         """The same on a machine that differs in constants alone; None if the programs go by what
@@ -280,7 +281,7 @@ class Programs(NamedTuple):
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
         if not same and (goes_by_model(self.settled) or not in_place):
             return None
-        return self._replace(machine=seen, simulator=Simulator(self.traces, seen, self.folded))
+        return self._replace(machine=seen, simulator=Simulator(self.traces, seen))
 
 
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
@@ -299,8 +300,9 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     algorithm, problem, settled = settled_on(case, machine, ranks)
     ahead = case.ahead(settled)
     folded, traces = traces_of(algorithm, problem, settled, machine, everyone)
-    simulator = Simulator(traces, machine, folded)
-    return Programs(machine, problem, settled, ahead, folded, traces, simulator)
+    simulator = Simulator(traces, machine)
+    most_bytes = _most_bytes(problem, traces)
+    return Programs(machine, problem, settled, ahead, folded, traces, simulator, most_bytes)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -318,19 +320,21 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, settled, _, _, traces, simulator = made
+    machine, problem, settled, _, _, traces, simulator, most_bytes = made
     ahead = case.ahead(settled)
     keys.update(problem.texts)
     keys.update(settled_keys(case, settled))
     plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
-    pool_bytes = receive_bytes(problem, traces, machine, ahead)  # refused before it is simulated
+    might_not_fit, pool_bytes = most_bytes > machine.memory_bytes, None
+    if might_not_fit:  # refused before it is simulated
+        pool_bytes = receive_bytes(problem, traces, machine, ahead)
     algorithm = get_algorithm(case.algorithm)
     waits = algorithm.dispatches(problem, **settled) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
     found = simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
     time_s = host_s + found.time_s
-    if pool:
-        pool_bytes = receive_bytes(problem, traces, machine, ahead, pool)
+    if pool and not might_not_fit:
+        pool_bytes = receive_bytes(problem, traces, machine, ahead)
     local_s = min(_local_s(problem, machine, *shape) for shape in problem.local_shapes())
     record = Record(
         **keys,
@@ -419,20 +423,22 @@ def traces_of(
     return (), [trace(rank) for rank in range(problem.nprocs)]
 
 
-def receive_bytes(
-    problem: Problem, traces: list[Trace], machine: Machine, ahead: int | str, pool: bool = False
-) -> int | None:
-    """Receive memory of the largest rank; refuses what does not fit. Planned only if asked for, or
-    if it might not fit."""
-    item, most = problem.itemsize, 0
+def _most_bytes(problem: Problem, traces: list[Trace]) -> int:
+    """Tiles, buffers and inbox of the largest rank, if no buffer shared its memory with another."""
+    item = problem.itemsize
+    return max(
+        sum(problem.tile_bytes(trace.rank).values())
+        + item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
+        + plan_inbox(trace, [item] * len(trace.steps)).nbytes
+        for trace in traces
+    )
+
+
+def receive_bytes(problem: Problem, traces: list[Trace], machine: Machine, ahead: int | str) -> int:
+    """Receive memory of the largest rank, planned; refuses what does not fit."""
+    most = 0
     for trace in traces:
-        tiles = sum(problem.tile_bytes(trace.rank).values())
-        if not pool:
-            buffers = item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
-            inbox = plan_inbox(trace, [item] * len(trace.steps)).nbytes
-            if tiles + buffers + inbox <= machine.memory_bytes:
-                continue
-        arena = pool_bytes(trace, ahead)
+        tiles, arena = sum(problem.tile_bytes(trace.rank).values()), pool_bytes(trace, ahead)
         most = max(most, arena)
         if tiles + arena > machine.memory_bytes:
             copies = max(each.partition.replicas for each in problem.operands) > 1
@@ -442,4 +448,4 @@ def receive_bytes(
                 f"has {format_bytes(machine.memory_bytes)}. Use more ranks"
                 f"{', or a smaller replication factor' if copies else ''}."
             )
-    return most if pool else None
+    return most

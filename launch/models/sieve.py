@@ -91,7 +91,7 @@ def rates_of(machine: Machine, itemsize: int, ranks: int) -> Rates:
         machine.adds_on_core,
         tuple(seconds / machine.pull_efficiency for seconds in each),
         tuple(seconds / fastest for seconds in each),
-        tuple(float(link.shared != "initiator") for link in machine.links) or (1.0,),
+        tuple(float(not link.own_timer) for link in machine.links) or (1.0,),
     )
 
 

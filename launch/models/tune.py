@@ -21,6 +21,7 @@ effort is passed over. Equal layouts, and options that come to the same program,
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
@@ -32,9 +33,8 @@ from algorithms import get_algorithm
 from drbench.common import Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
-from drbench.model.bounds import Bound, bound_of, lower_bound
+from drbench.model.bounds import Bound, bound_of, lower_bound, moving_s
 from drbench.model.machine import Machine
-from drbench.model.moves import moving_s
 from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
 from drbench.plan.explain import Loads, busiest, loads
@@ -61,6 +61,7 @@ from .candidates import (
     ways,
 )
 from .counts import counted, share_of
+from .intervals import alternatives
 from .predict import (
     Programs,
     nodes_on,
@@ -265,8 +266,7 @@ class _ByModel:
         trace = self.trace(algorithm, problem, settled)
         with suppress(DrbenchError):
             if not any(step.signals for step in trace.steps):
-                groups = tuple({group.name for group in trace.groups})
-                return Simulator([trace], self.seen, groups).run(case.ahead(settled)).time_s
+                return Simulator([trace], self.seen).run(case.ahead(settled)).time_s
         return 0.0
 
     def charge(self, moved) -> float:
@@ -299,7 +299,13 @@ class _ByModel:
 
     def told(self, case: Case, record: Record) -> Record:
         """With the interval of its time."""
-        return with_interval(record, case, self.machine, self.request.ranks, self._programs(case))
+        ranks, made = self.request.ranks, self._programs(case)
+        return with_interval(record, case, self.machine, ranks, made, self.others)
+
+    @cached_property
+    def others(self) -> tuple:
+        """What the machine may be instead."""
+        return alternatives(self.machine)
 
     def judge(self, case: Case, tiles: int, moving: Moving, worst: tuple | None = None) -> tuple:
         """(key, memory, record, what tells it from others, steps); the key None if it is refused,
@@ -432,10 +438,14 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
     UnsupportedError
         If no candidate fits the fixed partitions, or the machine has no peak for the element type.
     """
+    with no_collection():  # the search is freed before Python's collector looks again
+        return _ranked(request, machine)
+
+
+def _ranked(request: TuneRequest, machine: Machine | None) -> Found:
     ruler = _ByBytes(request) if machine is None else _ByModel(request, machine)
-    with no_collection():
-        search = _Search(request, ruler)
-        ranking = search.run()
+    search = _Search(request, ruler)
+    ranking = search.run()
     found, why = search.found, search.why
     if not ranking.places:
         if found.too_large:
@@ -449,9 +459,8 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --only."
         )
-    with no_collection():
-        late = lambda program: search._spent(_TOLD, _VARIED * search._needed_s(program))
-        found.ranking = ranking.ranking(late)
+    late = lambda program: search._spent(_TOLD, _VARIED * search._needed_s(program))
+    found.ranking = ranking.ranking(late)
     return found
 
 
@@ -1022,7 +1031,6 @@ class _Ranking:
         self.places: list[_Placed] = []  # best first
         self.judged: list[_Program] = []  # that can be run
         self.refused: dict[int, bool] = {}  # programs that cannot: for their memory alone, or not
-        self.bounds: dict[int, Bound] = {}  # of the programs that had a place
 
     def beyond(self, key: tuple) -> bool:
         """Whether a key is worse than the last place, all being taken."""
@@ -1050,7 +1058,6 @@ class _Ranking:
             self.judged.append(program)
         program.best, program.ran = judged, case
         if not self.beyond(judged.key):
-            self.bounds[id(program)] = self.ruler.bound(case)
             self._sort()
         return judged
 
@@ -1106,9 +1113,7 @@ class _Ranking:
             if record is not None and not (places and late(program)):
                 record = self.ruler.told(program.ran, record)
             loads_ = None if judged.record else judged.more
-            if id(program) not in self.bounds:  # it moved up, since others came to the same
-                self.bounds[id(program)] = self.ruler.bound(program.ran)
-            bound = self.bounds[id(program)]
+            bound = self.ruler.bound(program.ran)
             about = program.ran, judged.memory, program.moving, record, loads_
             places.append(Place(*about, each.equals, bound))
         return places

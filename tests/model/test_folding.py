@@ -86,7 +86,7 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
             assert len(some) == (1 if "row" in folded else mesh[1])
             all_of_them, alone = (
                 simulate(everyone, machine, prefetch=depth),
-                simulate(some, machine, prefetch=depth, folded=folded),
+                simulate(some, machine, prefetch=depth),
             )
             assert alone.time_s == pytest.approx(all_of_them.time_s, rel=1e-12), (
                 name,

@@ -14,7 +14,8 @@ import tomlkit
 from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.gemm import Compute
-from drbench.model.machine import ARITHMETICS, Link, Machine
+from drbench.model.machine import Link, Machine
+from drbench.model.machine_file import ARITHMETICS
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, machine_names
 from launch.cases.sweep_values import shipped

@@ -15,7 +15,7 @@ from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
-from drbench.model.machine import Link, Machine
+from drbench.model.machine import Link, Machine, Rate
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
@@ -258,8 +258,7 @@ def test_a_throttled_transport_is_the_executors_throttle():
 @pytest.mark.parametrize("where, seconds", [("rows", 4.0), ("columns", 8.8), ("cut", 8.8)])
 def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, seconds):
     """64 elements, 256 bytes, to the other rank: in 8 rows."""
-    link = Link("rma", inf, core_add_bytes_per_s=64.0, core_add_apart_bytes_per_s=32.0,
-                core_add_row_s=0.1)  # fmt: skip
+    link = Link("rma", inf, add=Rate(64.0, 32.0, 0.1))
     problem = Problem(16, 16, 16, 2)
     target = {
         "rows": Block("C", 1, 0, (0, 0), 0, 4, 0, 16, 0, 16),
@@ -282,7 +281,7 @@ def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, 
 def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
     """Near and far memory; in every room that asks what an accumulate costs."""
     links = tuple(
-        Link(name, 8.0, within=within, core_add_bytes_per_s=rate)
+        Link(name, 8.0, within=within, add=Rate(rate))
         for name, within, rate in (("near", 2, 64.0), ("far", 0, 16.0))
     )
     machine = Machine("two rates", Compute(1e12), links, adds_on_core=True)

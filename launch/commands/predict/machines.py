@@ -5,7 +5,8 @@ import json
 import click
 
 from drbench.common import TransportChoice
-from drbench.model.machine import ARITHMETICS, Link, Machine
+from drbench.model.machine import Link, Machine
+from drbench.model.machine_file import ARITHMETICS
 from launch.cases.machine_models import about_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml
 from launch.host.show import console, table

@@ -29,8 +29,7 @@ from functools import cache
 from typing import NamedTuple
 
 from drbench.errors import UsageError
-from drbench.model.bounds import bound_of
-from drbench.model.headroom import headroom
+from drbench.model.bounds import headroom
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
@@ -173,15 +172,14 @@ class Bench:
 
     def headroom(self, product: str, ranks: int, shape: tuple, methods: Iterable[Method]):
         """The best that overlap can do, whichever of the methods comes nearest: its
-        :class:`~drbench.model.headroom.Headroom`, at the largest communication tile."""
+        :class:`~drbench.model.bounds.Headroom`, at the largest communication tile."""
         found, gemm_s = [], self.gemm_s(product, ranks, shape)
         for method in methods:
             options = method.options | ({"tile": shape[0]} if method.tuned else {})
             case = Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=options)
             seen = seen_by(case, self.machine)
             traces = programs(case, seen, ranks)
-            bound = bound_of(traces, seen)
-            found.append(headroom(gemm_s, bound, traces, seen, ITEMSIZES[DTYPE]))
+            found.append(headroom(gemm_s, traces, seen))
         return min(found)
 
     def experts_s(self, product: str, ranks: int, shape: tuple, mixture: Mixture) -> float:

@@ -25,11 +25,11 @@ def calibrated(drbench, path, ranks, environ):
 
 def sane(link) -> None:
     """A get of a mebibyte takes some time, and less than two seconds."""
-    per_byte = 1 / link.bandwidth_bytes_per_s + 1 / link.core_bytes_per_s
+    per_byte = 1 / link.bandwidth_bytes_per_s + 1 / link.get.bytes_per_s
     assert 0 < per_byte * (1 << 20) < 2 and 0 <= link.latency_s < 1
-    assert 0 < link.core_add_bytes_per_s < inf
-    assert 0 < link.core_apart_bytes_per_s <= link.core_bytes_per_s
-    assert 0 < link.core_add_apart_bytes_per_s <= link.core_add_bytes_per_s
+    assert 0 < link.add.bytes_per_s < inf
+    assert 0 < link.get.apart_bytes_per_s <= link.get.bytes_per_s
+    assert 0 < link.add.apart_bytes_per_s <= link.add.bytes_per_s
 
 
 @pytest.mark.mpi
@@ -89,7 +89,7 @@ def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, faul
     assert network.name == "network" and not network.reads_in_place
     sane(network)
     # TCP through the loopback is not as fast as memory
-    assert 1 / network.bandwidth_bytes_per_s + 1 / network.core_bytes_per_s > 1 / 50e9
+    assert 1 / network.bandwidth_bytes_per_s + 1 / network.get.bytes_per_s > 1 / 50e9
     assert {"allgather", "reducescatter", "shift"} == set(made.collectives)
 
 

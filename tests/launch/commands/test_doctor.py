@@ -3,7 +3,6 @@ change."""
 
 import json
 import os
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,6 @@ import launch.commands.run
 import launch.commands.sweep
 import launch.host.kernels
 from algorithms import algorithms
-from drbench.model.native import loop
 from launch.cases.machine_peaks import CorePeak, doubts
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peak
@@ -23,7 +21,6 @@ from launch.host.leftovers import Removed
 from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
-SUBJECTS |= {"simulator"}
 OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 PEAKS = {"peak float32", "peak float64"}
 QUIET = CorePeak(Peak("core", 80.0, "measured", 150.0), 2, 0.01, 1.0, 80.0)
@@ -382,23 +379,3 @@ def test_every_preset_that_is_listed_can_be_planned(say, name):
         "plan", "-p", 4, "-m", 16, "-n", 16, "-k", 16, "--preset", name, "--rank", "all", "--json"
     ).json()
     assert plan["flops"] == 2 * 16**3
-
-
-@pytest.mark.parametrize(
-    "choice, there, level, told",
-    [
-        ("auto", True, "ok", "compiled"),
-        ("auto", False, "advice", "python -m drbench.model.native makes it"),
-        ("python", True, "advice", "unset DRBENCH_SIMULATOR"),
-        ("compiled", False, "missing", "unset DRBENCH_SIMULATOR"),
-        ("quick", True, "missing", "auto, compiled, python"),
-    ],
-)
-def test_the_simulators_loop_is_told(tmp_path, monkeypatch, choice, there, level, told):
-    if there and not (shutil.which("cc") or shutil.which("gcc")):
-        pytest.skip("no C compiler: the compiled loop is not there")
-    path = tmp_path / "events.so"
-    monkeypatch.setattr(loop, "BUILT", loop.build(path) if there else path)
-    monkeypatch.setenv(loop.VARIABLE, choice)
-    (found,) = launch.commands.doctor._simulator()
-    assert found.level == level and told in found.text + found.way_out

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
-from drbench.model.machine import Link, Machine
+from drbench.model.machine import Link, Machine, Rate
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Get
 from launch.cases.case import Case, bound
@@ -40,7 +40,7 @@ MACHINES = {
     "cores": Machine(
         "toy",
         Compute(1e9, memory_bytes_per_s=1e8, pack_s=(1e-9, 1e-9, 1e-9)),
-        (replace(WIRE, core_bytes_per_s=1e8),),
+        (replace(WIRE, get=Rate(1e8)),),
         adds_on_core=True,
     ),
 }

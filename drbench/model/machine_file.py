@@ -1,0 +1,305 @@
+"""Machine models in TOML files: read, checked, and read again with other constants.
+
+A model is the section ``[model]`` of a file (``launch/data/machines``), in which every number has
+its unit in its name and its source beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, prod
+from typing import Any, Self
+
+from drbench.common import TransportChoice
+from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
+from drbench.program.problem import ITEMSIZES
+
+from .constants import check_table, read_table, refuse_unknown
+from .gemm import Compute
+from .network import Collective, Link, Rate
+
+#: What products are made of, each with a peak of its own: element types, and TF32, an arithmetic
+#: for float32.
+ARITHMETICS = (*(name for name in ITEMSIZES if ":" not in name), "tf32")
+#: Names in tables of a machine, by table.
+_KNOWN = {
+    "collectives": ("allgather", "reducescatter", "broadcast", "reduce", "shift"),
+    "transports": ("direct", "rma"),
+    "residuals": ("direct", "rma", "throttled", "any"),
+}
+#: How the constants of a link's rates begin in a file, by the field that holds them.
+_RATES = {"add": "core_add_", "get": "core_"}
+
+
+class MachineFile:
+    """What a machine model has of the file that it was read from."""
+
+    name: str
+    dtype: str
+    dtypes: dict[str, Compute]
+    sources: dict
+
+    @classmethod
+    def from_dict(cls, section: dict, name: str | None = None) -> Self:
+        """Make a machine of a ``[model]`` section.
+
+        Raises
+        ------
+        UsageError
+            If a key is missing or unknown, or a value makes no sense.
+        """
+        raw = copy.deepcopy(section)
+        check_table(raw, "model")
+        values = {"torus": None} | raw
+        for table in ("compute", "links", "collectives", "dtypes", "transports", "residuals"):
+            check_table(values.setdefault(table, {}), f"model.{table}")
+        values["name"] = name or values.get("name", "unnamed")
+        _check_names(values)
+        values["dtypes"] = {
+            name: read_table(Compute, _of_dtype(raw, name), f"model.dtypes.{name}")
+            for name in values["dtypes"]
+        }
+        values["compute"] = read_table(Compute, values["compute"], "model.compute")
+        links, _ = (
+            tuple(
+                _read_link(key, link, f"model.{table}.{key}")
+                for key, link in values.pop(table).items()
+            )
+            for table in ("links", "transports")
+        )
+        values["links"] = links
+        values["collectives"] = {
+            key: read_table(Collective, each, f"model.collectives.{key}")
+            for key, each in values["collectives"].items()
+        }
+        values["assumed"], factors = _assumed(values.get("assumed", ()))
+        if isinstance(values["torus"], str):
+            raise UsageError(
+                f"machine {values['name']} needs the shape of its torus. Name it "
+                f"{values['name']}-RxC, as {values['name']}-4x8."
+            )
+        if values["torus"] is not None:
+            values.pop("devices", None)
+        machine = read_table(cls, values, "model", sources=raw, factors=factors)
+        return replace(machine, devices=prod(machine.torus)) if machine.torus else machine
+
+    @classmethod
+    def load(cls, path, name: str | None = None, **changes) -> Self:
+        """Read the ``[model]`` section of a TOML file; ``changes`` replace constants of it.
+
+        Raises
+        ------
+        UsageError
+            If the file is not there, is no TOML, or holds no valid ``[model]``.
+        """
+        try:
+            with open(path, "rb") as file:
+                section = tomllib.load(file).get("model")
+        except OSError as error:
+            raise UsageError(
+                f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
+                f"--save {path}."
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
+        if section is None:
+            raise UsageError(
+                f"machine file {path} has no section [model]. Add one, or make one with drbench "
+                f"calibrate --save {path}."
+            )
+        check_table(section, "model")
+        machine = cls.from_dict(section | changes, name)
+        where = f"machine {machine.name} (model.assumed)"
+        for constant in machine.assumed:
+            (place, *_) = machine._tables(section, constant, True, where)
+            _number(place[constant.rpartition(".")[2]], constant, where)
+        return machine
+
+    def vary(self, path: str, factor: float) -> Self:
+        """The machine with one constant times a factor; ``path`` as in
+        ``links.xe.bandwidth_bytes_per_s``."""
+        return self.with_value(path, lambda value: _number(value, path, self.name) * factor)
+
+    def with_value(self, path: str, value) -> Self:
+        """The machine with one constant replaced (or put through a function): ``*`` in its path
+        stands for every table that has it.
+
+        Examples
+        --------
+        >>> from drbench.model.machine import Machine
+        >>> each = {"allgather": {"launch_s": 1.0}, "shift": {"launch_s": 0.5}, "reduce": {}}
+        >>> section = {"compute": {"peak_flops": 1e12}, "collectives": each}
+        >>> found = Machine.from_dict(section).vary("collectives.*.launch_s", 2).collectives
+        >>> {kind: collective.launch_s for kind, collective in found.items()}
+        {'allgather': 2.0, 'shift': 1.0, 'reduce': 0.0}
+        """
+        raw = copy.deepcopy(self.sources)
+        last = path.rpartition(".")[2]
+        for place in self._tables(raw, path, callable(value)):
+            place[last] = value(place[last]) if callable(value) else value
+        return self.from_dict(raw, self.name)
+
+    def constant(self, path: str) -> float:
+        """One constant as the file has it, of ``*`` the first."""
+        return self._tables(self.sources, path, True)[0][path.rpartition(".")[2]]
+
+    def _tables(self, raw: dict, path: str, known: bool, where: str = "") -> list[dict]:
+        """The tables of a section in which the constant of a path stands, where it must be
+        ``known``, or may."""
+        *folders, last = path.split(".")
+        places = [raw]
+        for name in folders:
+            found = [p.values() if name == "*" else [p.get(name)] for p in places]
+            places = [each for tables in found for each in tables if isinstance(each, dict)]
+        if known or "*" in folders:
+            places = [place for place in places if last in place]
+        if not places:
+            raise UsageError(
+                f"{where or self.name} has no constant {shown(path)}. Its tables are "
+                f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
+            )
+        return places
+
+    def for_transport(self, choice: TransportChoice) -> Self:
+        """The machine as seen through a transport: throttled is exact by definition; others from
+        ``[model.transports.NAME]``, which is the link of ranks near each other (all, or those
+        ``within`` a node). Links of the file join the others.
+
+        Raises
+        ------
+        UsageError
+            If the machine has no model of that transport.
+
+        Examples
+        --------
+        >>> from drbench.model.machine import Machine
+        >>> section = {
+        ...     "compute": {"peak_flops": 1e12},
+        ...     "transports": {"rma": {"within": 2, "bandwidth_bytes_per_s": 1e10}},
+        ...     "links": {"nic": {"bandwidth_bytes_per_s": 1e9}},
+        ... }
+        >>> seen = Machine.from_dict(section).for_transport(TransportChoice("rma"))
+        >>> [seen.link(0, other).name for other in (1, 2)]
+        ['rma', 'nic']
+        """
+        transports = self.sources.get("transports", {})
+        if (
+            choice.kind == "throttled"
+        ):  # adds are made in place, and then take as long as the link says
+            link = {
+                "bandwidth_bytes_per_s": choice.bandwidth_bytes_per_s,
+                "latency_s": choice.latency_s,
+                "shared": "initiator",
+                "reads_in_place": True,
+            }
+            direct = transports.get("direct", {})
+            link |= {name: direct[name] for name in direct if name.startswith("core_add_")}
+            seen = {"links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}
+            return self.from_dict(self.sources | seen, self.name)
+        if choice.kind == "auto" and not transports:
+            return self
+        kind = "direct" if choice.kind == "auto" else choice.kind
+        if kind not in transports:
+            raise UsageError(
+                f"machine {self.name} has no model of the transport {choice.kind}. It has "
+                f"{', '.join(('auto', 'throttled', *transports))}."
+            )
+        tiers = {kind: transports[kind]} | self.sources.get("links", {})
+        return self.from_dict(self.sources | {"links": tiers}, self.name)
+
+    def for_dtype(self, dtype: str) -> Self:
+        """The machine as products of an element type see it (``"tf32"``: of float32 in TF32).
+
+        Raises
+        ------
+        UnsupportedError
+            If it has no peak for that type: another type's would make products wrong, and
+            communication look too cheap or too dear.
+
+        Examples
+        --------
+        >>> from drbench.model.machine import Machine
+        >>> section = {"compute": {"peak_flops": 1e12}, "dtypes": {"float64": {"peak_flops": 5e11}}}
+        >>> Machine.from_dict(section).for_dtype("float64").compute.peak_flops
+        500000000000.0
+        >>> Machine.from_dict(section, "toy").for_dtype("bfloat16")
+        Traceback (most recent call last):
+        drbench.errors.UnsupportedError: machine toy has peaks for float32, float64, none for ...
+        """
+        if dtype == self.dtype:
+            return self
+        if dtype not in self.dtypes:
+            raise UnsupportedError(
+                f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for "
+                f"{', '.join(self.peaks)}, none for {dtype}. Add to its file "
+                f"[model.dtypes.{dtype}] and below it peak_flops = (FLOP/s of one device), or use "
+                f"--dtype {self.dtype}."
+            )
+        compute = _of_dtype(self.sources, dtype)
+        return self.from_dict(self.sources | {"compute": compute, "dtype": dtype}, self.name)
+
+
+def _read_link(name: str, values: Any, where: str) -> Link:
+    """A link of a table; the constants of its rates begin with :data:`_RATES`."""
+    check_table(values, where)
+    left, rates = dict(values), {}
+    for field, prefix in _RATES.items():
+        own = {each: left.pop(each) for each in values if each in left and each.startswith(prefix)}
+        rates[field] = read_table(Rate, own, where, prefix)
+    return read_table(Link, left, where, name=name, **rates)
+
+
+def _check_names(values: dict) -> None:
+    """Refuse an element type, an operation or a transport that there is none of: its constants
+    would never be used."""
+    for table, known in _KNOWN.items():
+        refuse_unknown(values[table], known, f"model.{table}")
+    names = {f"dtypes.{each}": each for each in values["dtypes"]}
+    for where, name in ({"dtype": values.get("dtype", "float32")} | names).items():
+        if name not in ARITHMETICS:
+            raise UsageError(
+                f"model.{where}: no element type {name!r}. Use {', '.join(ARITHMETICS)}."
+                f"{did_you_mean(str(name), ARITHMETICS)}"
+            )
+
+
+def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
+    """The paths of assumed constants, and the factors that some of them have.
+
+    Examples
+    --------
+    >>> _assumed(["fence_s", "links.xe.bandwidth_bytes_per_s by 1.33"])
+    (('fence_s', 'links.xe.bandwidth_bytes_per_s'), {'links.xe.bandwidth_bytes_per_s': 1.33})
+    """
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"model.assumed must be a list of texts, got {shown(texts)}.")
+    found = [text.partition(" by ")[::2] for text in texts]
+    try:
+        factors = {path: float(by) for path, by in found if by}
+    except ValueError:
+        factors = {"": 0.0}
+    if not all(1 <= by < inf for by in factors.values()):
+        raise UsageError(
+            "model.assumed must be paths of constants, and may have a factor of at least 1, got "
+            f"{shown(list(texts))}. Write it as fence_s by 1.5."
+        )
+    return tuple(path for path, _ in found), factors
+
+
+def _number(value, path: str, machine: str) -> float:
+    """The number that a constant is, to be varied."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{machine} has no number {shown(path)} to vary. Name one, as 'fence_s'.")
+    return value
+
+
+def _of_dtype(section: dict, dtype: str) -> dict:
+    """The table ``compute`` of a section as products of an element type need it: its own peak, and
+    what else differs."""
+    own, where = section["dtypes"][dtype], f"model.dtypes.{dtype}"
+    if not isinstance(own, dict) or "peak_flops" not in own:
+        raise UsageError(f"{where} needs peak_flops. Add it, with its source.")
+    return section.get("compute", {}) | own
