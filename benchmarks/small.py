@@ -79,7 +79,8 @@ def executor_of(here: Ground, stationary: str) -> Executor:
     algorithm = get_algorithm("universal")
     settled = algorithm.settle(here.problem, True, stationary=stationary)
     trace = algorithm.trace(here.problem, here.comm.rank, **settled)
-    executor = Executor(trace, here.matrices, blas=here.blas, yields=False)
+    executor = Executor(trace, here.matrices, blas=here.blas)
+    executor.yields = False
     here.time(executor)
     here._compare(Contender("universal", label=f"S-{stationary}"))
     return executor

@@ -16,9 +16,25 @@ from mpi4py import MPI
 from drbench.common import Clock
 from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.plan.edges import EDGES, edges
-from drbench.program.steps import Accumulate, Add, Combine, Fence, Gemm, Get, Put, Zero
+from drbench.program.group_steps import GROUP_STEPS
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Assemble,
+    Combine,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Panel,
+    Part,
+    Put,
+    ReplicaAdd,
+    ReplicaGet,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .address import at_address
@@ -29,7 +45,7 @@ from .signals import SignalSteps
 from .staging import HostTwins
 
 
-class DeviceExecutor(SignalSteps, Frame):
+class DeviceExecutor(SignalSteps, ExecutorBase):
     """One rank's trace on matrices in device memory; run as often as wanted (collective to make).
 
     Parameters
@@ -53,7 +69,7 @@ class DeviceExecutor(SignalSteps, Frame):
         row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
         GPU-aware, else through pinned host memory.
     arena : callable, optional
-        As of :class:`~drbench.host.frame.Frame`.
+        As of :class:`~drbench.host.executor_base.ExecutorBase`.
     lanes : dict, optional
         Streams by name, to be shared by executors that never run at the same time.
     agreed : dict, optional
@@ -174,7 +190,7 @@ class DeviceExecutor(SignalSteps, Frame):
         up of."""
         made = {}
         for t, picks in self.picks.items():
-            a = self.products[t][0][0]
+            a = self.gemms[t][0][0]
             terms = [
                 RowTerms(source, rows, range(above, above + len(rows)))
                 for source, rows, _, above in picks
@@ -411,8 +427,6 @@ class DeviceExecutor(SignalSteps, Frame):
             self._views[t] = matrix.view(block)
         return self._views[t]
 
-    _start_get = _start_put = _start_accumulate = _start_one_sided
-
     def _get_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
         """Read from a rank out of reach."""
         block = self.trace.steps[t].block
@@ -500,6 +514,14 @@ class DeviceExecutor(SignalSteps, Frame):
             self.device.copy(target, source, lane.stream)
         self._launched(t, lane)
 
+    _STARTERS = {
+        **SignalSteps._STARTERS,
+        **dict.fromkeys((Get, ReplicaGet, Assemble, Put, Accumulate, ReplicaAdd), _start_one_sided),
+        Fence: _start_fence,
+        **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
+        **dict.fromkeys(GROUP_STEPS, _start_group),
+    }
+
     # -- computes
     # ---------------------------------------------------------------------------------------------
 
@@ -509,8 +531,7 @@ class DeviceExecutor(SignalSteps, Frame):
         self._begin(lane, t)
         self._combine(t, lane)
         if type(step) is Gemm:
-            whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
-            for a, b, c, beta in self.products.get(t, (whole,)):
+            for a, b, c, beta in self.gemms[t]:
                 device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
         elif type(step) is not Combine:
             self._update(step, values[t], lane.stream)
@@ -541,7 +562,3 @@ class DeviceExecutor(SignalSteps, Frame):
         for memory in (self._memory, self._table_memory):
             if memory is not None:
                 memory.free()
-
-    def __exit__(self, *exc) -> None:
-        if exc[0] is None:
-            self.close()

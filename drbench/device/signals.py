@@ -15,7 +15,8 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator
 
-from drbench.program.signal_steps import Await, Push, Signal, Take
+from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
+from drbench.program.steps import Add, Combine
 from drbench.program.trace import Trace
 
 from .base import Lane, completed
@@ -164,8 +165,6 @@ class SignalSteps:
         else:
             self._hosted.append(self._tell_by_host(t, lane, self._reached(lane)))
 
-    _start_offer = _start_push  # what is offered lies in its place already
-
     def _tell(self, t: int, lane: Lane) -> None:
         if self.inbox.by_streams:
             self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
@@ -251,3 +250,9 @@ class SignalSteps:
             for term in step.terms:
                 self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
         self._launched(t, lane)
+
+    _STARTERS = {
+        **dict.fromkeys((Push, Offer), _start_push),  # what is offered lies in its place already
+        **dict.fromkeys((Await, Take), _start_await),
+        **dict.fromkeys((Add, Combine), _start_side),
+    }

@@ -13,7 +13,7 @@ from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import Mirror, Slab
 from drbench.device.placed import PlacedDeviceMatrix
 from drbench.errors import DrbenchError, OutOfMemory, UsageError, did_you_mean
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.host.placed import Place
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
@@ -165,7 +165,9 @@ class DeviceGround(Ground):
             heap.mirrors,
         )
 
-    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Frame:
+    def executor(
+        self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None
+    ) -> ExecutorBase:
         return DeviceExecutor(
             trace,
             matrices,

@@ -101,17 +101,17 @@ class HostBackend:
         throttle = None
         if self._choice.kind == "throttled":
             throttle = Throttle(self._choice.bandwidth_bytes_per_s, self._choice.latency_s)
-        return Executor(
+        found = Executor(
             trace,
             matrices,
-            clock=clock,
-            prefetch=prefetch,
             blas=self._blas,
+            prefetch=prefetch,
             get=self._case.get,
             throttle=throttle,
-            progress=self._case.progress,
-            yields=self._yields,
         )
+        found.clock, found.yields = clock or found.clock, self._yields
+        found.polls = self._case.progress == "poll"
+        return found
 
     def about(self, executor) -> dict:
         """Further columns of the record, once the executor is made: none."""

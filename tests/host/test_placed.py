@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from drbench.host.copies import Strided, copy_of, joined
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.host.mover import Mover
 from drbench.host.placed import Place, PlacedMatrix
 from drbench.program.problem import Operand
@@ -73,7 +73,7 @@ def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
         product = yield Gemm(b, a, into=product)
         yield Accumulate(product, C.operand.block((2, 4), (0, 4)))
 
-    frame = Frame(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
+    frame = ExecutorBase(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
     for t in (0, 2, 3):
         flags = frame.values[t].flags
         assert (flags.f_contiguous, flags.c_contiguous) == (turned, not turned)
