@@ -136,3 +136,31 @@ def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatc
         executor.run()
     expected = ["multiplies", "sends", "yields", "multiplies", "yields"]
     assert asked == [each for each in expected if yields or each != "yields"]
+
+
+@pytest.mark.parametrize("waits, pieces", [(True, 3), (False, 1)])
+def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
+    matrix, monkeypatch, waits, pieces
+):
+    """A throttled read is under way for longer than the GEMM takes."""
+    monkeypatch.setattr(drbench.host.executor, "_PIECE_S", 1e-12)
+    monkeypatch.setattr(drbench.host.executor, "cuts", lambda k, count: [1, 2, 4])
+    monkeypatch.setattr(matrix.window, "in_reach", matrix.window.in_reach * 2)
+    tile = matrix.operand.block((0, 4), (0, 4))
+    multiplied = []
+
+    class Noted:
+        def gemm(self, a, b, c, beta, alpha):
+            multiplied.append((a.shape[1], beta))
+
+    def program():
+        a = yield Get(tile)
+        if waits:
+            yield Get(replace(tile, owner=1))
+        yield Gemm(a, a)
+
+    link = Throttle(1e9, 0.05)
+    found = trace(program(), None, 0, fresh=False)
+    with Executor(found, {"C": matrix}, blas=Noted(), throttle=link, prefetch="all") as executor:
+        executor.run()
+    assert len(multiplied) == pieces
