@@ -8,7 +8,7 @@ Fence, and where MPI moves data that a device cannot reach.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -38,7 +38,7 @@ from drbench.program.steps import (
 from drbench.program.trace import Trace
 
 from .address import at_address
-from .base import Device, Event, Lane, completed, until
+from .base import Event, Lane, Resources, completed, until
 from .inbox import DeviceInbox
 from .row_table import RowTerms, row_table
 from .signals import SignalSteps
@@ -52,30 +52,19 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     ----------
     trace : Trace
     matrices : dict of str to DeviceMatrix
-    device : Device
     prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`, or ``"all"``; 0 puts everything on one stream.
     get : str
         ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products
         read them where they are.
-    max_gemms, max_accumulates : int
-        Streams for products and for accumulates: how many may run at the same time. Parts of a
-        kernel are products of their own here.
-    copy_streams : int
-        Streams for the copies of each direction that belong to signals; ranks are dealt to them in
-        turn.
+    resources : Resources, optional
+        Streams and memory, to be shared by executors that never run at the same time.
     collectives : callable, optional
         ``collectives(group)`` gives the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
         row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
         GPU-aware, else through pinned host memory.
-    arena : callable, optional
-        As of :class:`~drbench.host.executor_base.ExecutorBase`.
-    lanes : dict, optional
-        Streams by name, to be shared by executors that never run at the same time.
     agreed : dict, optional
         ``read_apart`` of an executor of the same trace, so that nothing is collective.
-    without : collection of str
-        Edges to leave out, for tests.
 
     Attributes
     ----------
@@ -84,41 +73,37 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         timeline tells.
     read_apart : dict of str to set of int
         Of each matrix how many Fences precede reads of it by a rank out of reach, over all ranks.
+    without : collection of str
+        Edges that a subclass, for tests, leaves out.
     """
 
     clock = None
+    without: Collection[str] = ()
 
     def __init__(
         self,
         trace: Trace,
         matrices: dict,
-        device: Device,
         *,
         prefetch: int | str = 1,
         get: str = "copy",
-        max_gemms: int = 1,
-        max_accumulates: int = 1,
-        copy_streams: int = 1,
+        resources: Resources | None = None,
         collectives=None,
-        arena: Callable[[int], np.ndarray] | None = None,
-        lanes: dict[str, Lane] | None = None,
         agreed: dict[str, set[int]] | None = None,
-        without=(),
     ):
-        if not set(without) <= set(EDGES):
-            raise UsageError(
-                f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
-            )
-        self.device, self._memory = device, None
-        super().__init__(trace, matrices, prefetch, get, arena=arena)
-        self._without = frozenset(without)
+        unknown = set(self.without) - set(EDGES)
+        if unknown:
+            raise UsageError(f"edges are {', '.join(EDGES)}, got {sorted(unknown)}.")
+        self.device, self._memory = matrices[trace.written].device, None
+        self._resources = resources or Resources()
+        self._lanes, device = self._resources.lanes, self.device
+        super().__init__(trace, matrices, prefetch, get, arena=self._resources.arena)
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
-        self._edges = edges(self.lookahead, self.plan, sizes, self._without)
+        self._edges = edges(self.lookahead, self.plan, sizes, self.without)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
-        self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
-        self._copy_streams = copy_streams
-        self._lanes: dict[str, Lane] = {} if lanes is None else lanes
+        self._single = prefetch == 0
+        self._max = {"gemm": self._resources.gemms, "out": self._resources.accumulates}
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._views: dict[int, np.ndarray | None] = {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
@@ -242,7 +227,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                 names.add("side")
             elif step.signals and (step.sends or not self._by_taker(step)):
                 way = "push" if step.sends else "in"
-                names |= {f"{way}{x}" for x in range(self._copy_streams)}
+                names |= {f"{way}{x}" for x in range(self._resources.copies)}
         for name in sorted(
             names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
         ):
@@ -386,7 +371,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _reached(self, lane: Lane) -> Iterator[None]:
         """The host waits until a lane has done all it was given before this call."""
-        return iter(()) if "begin" in self._without else until(self.device, lane.stream)
+        return iter(()) if "begin" in self.without else until(self.device, lane.stream)
 
     # -- communication steps
     # ----------------------------------------------------------------------------------------
@@ -452,7 +437,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _fence(self, t: int) -> Iterator[None]:
         began = Clock.now()
-        if "fence" not in self._without:
+        if "fence" not in self.without:
             for lane in list(self._lanes.values()):
                 yield from until(self.device, lane.stream)
         while (

@@ -133,11 +133,11 @@ class SignalSteps:
     def _peer_lane(self, way: str, peer: int) -> Lane:
         """The stream of copies to or from a rank: ranks are dealt to streams in turn."""
         place = (peer - self.rank - 1) % self.comm.size
-        return self._lane(f"{way}{place % self._copy_streams}")
+        return self._lane(f"{way}{place % self._resources.copies}")
 
     def _await_flag(self, lane: Lane, s: int) -> None:
         """Nothing given to a lane from now on starts before a value is there."""
-        if (lane.name, s) not in self._flagged and "signal" not in self._without:
+        if (lane.name, s) not in self._flagged and "signal" not in self.without:
             self.device.wait_flag(self.inbox.flag(s, False), self.inbox.number, lane.stream)
         self._flagged.add((lane.name, s))
 
@@ -154,11 +154,11 @@ class SignalSteps:
         if not near:
             self._send(t, lane, value)
             return
-        if "flag" in self._without:  # for tests: the flag before what it tells of
+        if "flag" in self.without:  # for tests: the flag before what it tells of
             self._tell(t, lane)
         if type(step) is Push:
             self.device.copy(self.inbox.slot(step, value), value, lane.stream)
-        if "flag" not in self._without:
+        if "flag" not in self.without:
             self._tell(t, lane)
         if self.inbox.by_streams:
             self._launched(t, lane)
@@ -202,7 +202,7 @@ class SignalSteps:
             self._schedule.finish(t)
 
     def _seen_by_host(self, t: int) -> Iterator[None]:
-        while t not in self._here and "signal" not in self._without:
+        while t not in self._here and "signal" not in self.without:
             self._here.update(self.inbox.come())
             if t not in self._here:
                 yield

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from drbench.common import TransportChoice
 from drbench.device.address import at_address
-from drbench.device.base import Device, Memory
+from drbench.device.base import Device, Memory, Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import Mirror, Slab
 from drbench.device.placed import PlacedDeviceMatrix
@@ -171,11 +171,9 @@ class DeviceGround(Ground):
         return DeviceExecutor(
             trace,
             matrices,
-            self.device,
             prefetch=prefetch,
             get=get,
-            arena=self.arena,
-            lanes=self._lanes,
+            resources=Resources(arena=self.arena, lanes=self._lanes),
             agreed=agreed,
         )
 

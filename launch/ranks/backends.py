@@ -227,17 +227,18 @@ class DeviceBackend:
         self.device.fill(tile, fill, matrix, row0, col0)
 
     def executor(self, trace, matrices, prefetch, clock):
+        from drbench.device.base import Resources
         from drbench.device.executor import DeviceExecutor
 
+        case = self._case
         return DeviceExecutor(
             trace,
             matrices,
-            self.device,
             prefetch=prefetch,
-            get=self._case.get,
-            max_gemms=self._case.max_gemms or 1,
-            max_accumulates=self._case.max_accumulates or 1,
-            copy_streams=self._case.copy_streams or 1,
+            get=case.get,
+            resources=Resources(
+                case.max_gemms or 1, case.max_accumulates or 1, case.copy_streams or 1
+            ),
             collectives=self._nccl_group if self._nccl else None,
         )
 
