@@ -40,7 +40,6 @@ world()  # MPI begins as it does for a case
 from algorithms import get_algorithm
 from benchmarks.core import PRESETS
 from benchmarks.signals import Contender, Ground, ratio, rounds, undisturbed_times
-from drbench.host.blas import prepared
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.topology import Topology
@@ -70,7 +69,7 @@ def products_of(executor: Executor) -> list:
         if type(step) is Gemm:
             a, b = (executor.values[value.index] for value in step.inputs[:2])
             arrays = map(private, (a, b, executor.values[step.index]))
-            found.append((prepared(executor.blas, *arrays), step.beta))
+            found.append((executor.blas.prepared(*arrays), step.beta))
     return found
 
 

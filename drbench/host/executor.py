@@ -35,7 +35,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .blas import Blas, cuts, load_blas, prepared
+from .blas import Blas, cuts, load_blas
 from .collectives import Call
 from .executor_base import ExecutorBase
 from .kernels.elementwise import apply, panels
@@ -131,7 +131,7 @@ class Executor(ExecutorBase):
         }
         self._calls = {
             t: [
-                _Gemm(a, b, c, beta, prepared(self.blas, a, b, c), 2 * a.size * b.shape[1])
+                _Gemm(a, b, c, beta, self.blas.prepared(a, b, c), 2 * a.size * b.shape[1])
                 for a, b, c, beta in arrays
             ]
             for t, arrays in self.gemms.items()
@@ -285,13 +285,20 @@ class Executor(ExecutorBase):
             self.timeline.append((t, self._began[t], self.clock.now()))
         self._schedule.finish(t)
 
+    def _finish_at(self, due: float, t: int) -> None:
+        """A step is done at this time of the clock, or now if that is over."""
+        if due <= self.clock.now():
+            self._finish(t)
+        else:
+            self._timers.append((due, t))
+
     def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
         """A transfer made by loads and stores is complete: at once, or when the throttled link
         would have it."""
         if self.throttle is None or not nbytes:
             self._finish(t)
         else:
-            self._timers.append((self.throttle.due(direction, nbytes, self.clock.now()), t))
+            self._finish_at(self.throttle.due(direction, nbytes, self.clock.now()), t)
 
     def _start_group(self, t: int) -> None:
         """Pack what leaves, and issue the shift or collective."""
@@ -324,11 +331,7 @@ class Executor(ExecutorBase):
             with self.clock.phase("pack"):
                 for target, source in call.after:
                     np.copyto(target, source)
-        due = self._due.pop(t, None)
-        if due is None or due <= self.clock.now():
-            self._finish(t)
-        else:
-            self._timers.append((due, t))
+        self._finish_at(self._due.pop(t, 0.0), t)
 
     def _start_get(self, t: int) -> None:
         step = self.trace.steps[t]
@@ -385,38 +388,29 @@ class Executor(ExecutorBase):
         return True
 
     def _start_push(self, t: int) -> None:
-        """Copy the value into its slot and set the slot's flag; or send it."""
-        step, way = self.trace.steps[t], self.inbox.ways[t]
-        value, message = self.values[step.inputs[0].index], self._sends.get(t)
-        self.bytes["put_bytes"] += value.nbytes
-        if message is not None:
+        """Set the flag of a value, once it is copied into its slot, or where it was computed if it
+        is offered; or send a message."""
+        step, way, message = self.trace.steps[t], self.inbox.ways[t], self._sends.get(t)
+        value, due = self.values[step.inputs[0].index], 0.0
+        if type(step) is Push:
+            self.bytes["put_bytes"] += value.nbytes
+            if message is None:
+                np.copyto(self._slot(step, way.place, value), value)
+                if self.throttle is not None:
+                    # the receiver waits for the link: this rank may be in a GEMM when it is done
+                    due = self.throttle.due("out", value.nbytes, self.clock.now())
+        if message is None:
+            self.inbox.signal(way, due)
+            self._finish_at(due, t)
+        else:
+            self.inbox.window.sync()
             message.Start()
             self._request(t, message)
-            return
-        np.copyto(self._slot(step, way.place, value), value)
-        if self.throttle is None:
-            self.inbox.signal(way)
-            self._finish(t)
-        else:  # the receiver waits for the link: this rank may be inside a product when it is done
-            due = self.throttle.due("out", value.nbytes, self.clock.now())
-            self.inbox.signal(way, due)
-            self._timers.append((due, t))
 
     def _slot(self, step: Push, place: np.ndarray, value: np.ndarray) -> np.ndarray:
         """A slot of another rank as an array for the value."""
         flat, turned = place.view(value.dtype), step.inputs[0].transposed
         return flat.reshape(value.shape[::-1]).T if turned else flat.reshape(value.shape)
-
-    def _start_offer(self, t: int) -> None:
-        """Say that the value is there, where it is."""
-        message = self._sends.get(t)
-        if message is None:
-            self.inbox.signal(self.inbox.ways[t])
-            self._finish(t)
-        else:
-            self.inbox.window.sync()
-            message.Start()
-            self._request(t, message)
 
     def _start_await(self, t: int) -> None:
         """Look out for a flag, or for a message."""
@@ -431,11 +425,7 @@ class Executor(ExecutorBase):
         if type(self.trace.steps[t]) is Take:
             self._read_offered(t)
             return
-        due = self.inbox.dues[self.inbox.ways[t].number]
-        if due <= self.clock.now():
-            self._finish(t)
-        else:
-            self._timers.append((due, t))
+        self._finish_at(self.inbox.dues[self.inbox.ways[t].number], t)
 
     def _read_offered(self, t: int) -> None:
         """What was offered is there: read it."""
@@ -478,7 +468,7 @@ class Executor(ExecutorBase):
         Fence: _start_fence,
         Push: _start_push,
         Await: _start_await,
-        Offer: _start_offer,
+        Offer: _start_push,
         Take: _start_await,
         Add: _start_side,
         Combine: _start_side,

@@ -165,15 +165,11 @@ class ExecutorBase:
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
         was not done."""
-        self._schedule = self._scheduler()
+        self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
         if self.inbox is not None:
             self.inbox.prepare()
         self._prepared = True
-
-    def _scheduler(self) -> Scheduler | None:
-        """What says which step may start; None if nobody is going to ask."""
-        return Scheduler(self.lookahead, self.resolved)
 
     def spoil(self) -> None:
         """Make this rank's part of the result NaN, so that nothing but what the next run computes
