@@ -142,7 +142,7 @@ def remote(size: int, repeats: str) -> Iterator[dict]:
     """Ratios with every rank remote (TCP), by progress engine; sums of Stationary B pushed too."""
     for layout, stationaries in REMOTE_CASES:
         for stationary in stationaries:
-            for progress in ("poll", "none", "thread"):
+            for progress in ("poll", "none"):
                 found = case(
                     (size,) * 3,
                     layout,
@@ -166,7 +166,7 @@ def progress(size: int, repeats: str) -> Iterator[dict]:
     for algorithm in ("collective", "summa", "meshslice", "wang"):
         words = f"--algorithm {algorithm} --dataflow OS --mesh 1x2 --threads 1 {repeats}"
         for where, env in (("node", None), ("tcp", REMOTE)):
-            for engine in ("poll", "thread", "none"):
+            for engine in ("poll", "none"):
                 sizes = ["-m", half, "-n", half, "-k", half, "--roof", "--progress", engine]
                 found = run(2, *words.split(), *sizes, env=env)
                 yield ratio(algorithm, None, found, where=where, progress=engine)

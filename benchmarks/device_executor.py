@@ -49,7 +49,7 @@ def microseconds(tile: int, n: int) -> tuple[int, float]:
         best, products = float("inf"), sum(step.computes for step in trace.steps)
         with (
             device_matrices(problem, topology, device) as matrices,
-            DeviceExecutor(trace, matrices, device) as executor,
+            DeviceExecutor(trace, matrices) as executor,
         ):
             for _ in range(20):
                 executor.prepare()

@@ -12,7 +12,6 @@ import numpy as np
 
 import drbench
 from drbench.common import Clock
-from drbench.host.blas import prepared
 
 ROUNDS, CALLS, CHURN = 9, 200, 10_000
 
@@ -39,7 +38,7 @@ def calls(ctx):
     p = ctx.plan(A, B, C, stationary="C")
     blas, parts = ctx.ground.blas, np.array_split(np.arange(n), ctx.size)
     operands = [(A.local[:, part], np.ones((len(part), n), "f4")) for part in parts]
-    products = [prepared(blas, a, b, C.local) for a, b in operands]
+    products = [blas.prepared(a, b, C.local) for a, b in operands]
 
     def alone():
         for number, product in enumerate(products):

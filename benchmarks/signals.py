@@ -127,7 +127,8 @@ class Ground:
         link = Throttle(FREE, 0.0) if throttled else None
         depth = "all" if found.signals else 1
         how = {"prefetch": depth, "throttle": link, "blas": self.blas}
-        executor = Executor(found, self.matrices, yields=False, **how)
+        executor = Executor(found, self.matrices, **how)
+        executor.yields = False
         self.time(executor)
         self._compare(contender)
         return executor

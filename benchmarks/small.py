@@ -40,7 +40,6 @@ world()  # MPI begins as it does for a case
 from algorithms import get_algorithm
 from benchmarks.core import PRESETS
 from benchmarks.signals import Contender, Ground, ratio, rounds, undisturbed_times
-from drbench.host.blas import prepared
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.topology import Topology
@@ -70,7 +69,7 @@ def products_of(executor: Executor) -> list:
         if type(step) is Gemm:
             a, b = (executor.values[value.index] for value in step.inputs[:2])
             arrays = map(private, (a, b, executor.values[step.index]))
-            found.append((prepared(executor.blas, *arrays), step.beta))
+            found.append((executor.blas.prepared(*arrays), step.beta))
     return found
 
 
@@ -79,7 +78,8 @@ def executor_of(here: Ground, stationary: str) -> Executor:
     algorithm = get_algorithm("universal")
     settled = algorithm.resolve(here.problem, True, stationary=stationary)
     trace = algorithm.trace(here.problem, here.comm.rank, **settled)
-    executor = Executor(trace, here.matrices, blas=here.blas, yields=False)
+    executor = Executor(trace, here.matrices, blas=here.blas)
+    executor.yields = False
     here.time(executor)
     here._compare(Contender("universal", label=f"S-{stationary}"))
     return executor

@@ -121,8 +121,9 @@ def executor_of(here: Ground, stationary: str) -> Executor:
     problem, options = by_messages(algorithm, here.problem, {"stationary": stationary}, *where)
     settled = algorithm.resolve(problem, False, **options)
     found = algorithm.trace(problem, here.comm.rank, **settled)
-    how = {"prefetch": algorithm.prefetch(**settled), "blas": here.blas, "yields": False}
-    executor = Executor(found, here.matrices, **how)
+    prefetch = algorithm.prefetch(**settled)
+    executor = Executor(found, here.matrices, prefetch=prefetch, blas=here.blas)
+    executor.yields = False
     here.time(executor)
     here._compare(Contender("universal", label=f"S-{stationary}"))
     return executor

@@ -1,8 +1,8 @@
-"""How many files a reader walks through from ``drbench run`` to the first product on one rank.
+"""Count the files and functions on the call path of one GEMM, from ``drbench run`` to BLAS.
 
 Counts the distinct files of the repository in which a function is entered on the rank, in the order
-in which they are met, until the first call of BLAS. Functions alone count: importing a module is
-not a step of the walk.
+in which they are met, until BLAS is called. Functions alone count: importing a module is not a step
+of the call path.
 
     python benchmarks/walk.py [--checkout DIR] [--functions]
 """
@@ -12,16 +12,34 @@ import os
 import sys
 from pathlib import Path
 
-COMMAND = "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 --no-roof".split()
+#: One rank, which is this process: it has all cores, so that ``drbench run`` starts no other.
+COMMAND = (
+    "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 --no-roof --threads".split()
+    + [str(len(os.sched_getaffinity(0)))]
+)
+#: What makes ``drbench run`` begin anew in a process that is not watched.
+PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+#: The functions of ``drbench/host/blas.py`` that call BLAS: that of a GEMM whose arrays were
+#: prepared, and NumPy's.
+CALLS = ("product", "_by_numpy")
 
 
 class Found(BaseException):
-    """The first product is about to run."""
+    """The first GEMM is about to run."""
 
 
 def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
-    """File below ``root`` -> the functions entered in it, both in the order of the walk."""
+    """Map each file below ``root`` to the functions entered in it, both in the order of the call
+    path.
+
+    Raises
+    ------
+    RuntimeError
+        If the command ends without a GEMM.
+    """
     sys.path.insert(0, str(root))
+    for name in PINS:
+        os.environ.pop(name, None)
     files: dict[str, list[str]] = {}
 
     def enter(frame, event, _):
@@ -36,12 +54,12 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
         if caller is not None and caller.f_globals.get("__name__") != "__main__":
             return  # a decorator or a table, while a module is imported
         path = Path(code.co_filename).relative_to(root).as_posix()
-        if path.startswith("benchmarks/"):
+        if path.startswith("benchmarks/") or "site-packages" in path:
             return
         names = files.setdefault(path, [])
         if code.co_name not in names:
             names.append(code.co_name)
-        if path.endswith("/blas.py") and code.co_name == "gemm":
+        if path.endswith("host/blas.py") and code.co_name in CALLS:
             sys.setprofile(None)
             raise Found
 
@@ -52,10 +70,10 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
     try:
         main()
     except Found:
-        pass
+        return files
     finally:
         sys.setprofile(None)
-    return files
+    raise RuntimeError(f"{' '.join(arguments)}: BLAS was never called")
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def settling(name: str, layout: Callable) -> Callable[..., dict]:
             "variant": variant,
             "swizzle": swizzle,
             "order": order,
-            "tile": tile_rows(problem.m, problem.nprocs, tile),
+            "tile": tile_rows(problem.m, problem.nprocs, tile, in_place),
             "part": part,
             "kernel": kernel,
         }

@@ -70,7 +70,7 @@ def settling(name: str, layout: Callable) -> Callable[..., dict]:
         return {
             "variant": variant,
             "swizzle": swizzle,
-            "tile": tile_rows(problem.m, problem.nprocs, tile),
+            "tile": tile_rows(problem.m, problem.nprocs, tile, in_place),
             "part": part,
             "kernel": kernel,
             **units_of(name, kernel, units),
@@ -260,7 +260,7 @@ def settle_ar(
         )
     return {
         "swizzle": swizzle,
-        "tile": tile_rows(problem.m, problem.nprocs, tile),
+        "tile": tile_rows(problem.m, problem.nprocs, tile, in_place),
         "part": part,
         "kernel": kernel,
         "replicate_result": True,

@@ -27,7 +27,7 @@ TILE = Option(
     least=1,
     unit="elements",
     help="rows of a communication tile.",
-    says="a quarter of a rank's rows, at least 128",
+    says="a quarter of a rank's rows, at least 128; all where they are read in place",
     tried=tuple(2**power for power in range(7, 14)),
 )
 PART = Option(
@@ -69,16 +69,20 @@ PER_NODE = Option(
 )
 
 
-def tile_rows(rows: int, nprocs: int, tile: int | None) -> int:
-    """Rows of a communication tile, where ``tile`` leaves it open.
+def tile_rows(rows: int, nprocs: int, tile: int | None, in_place: bool = False) -> int:
+    """Count the rows of a communication tile, where ``tile`` leaves it open: all rows of a rank if
+    tiles are read ``in_place``, since then there is no transfer to hide and parts of a GEMM take
+    longer than the whole.
 
     Examples
     --------
     >>> tile_rows(8192, 8, None), tile_rows(64, 8, None), tile_rows(64, 8, 4)
     (256, 8, 4)
+    >>> tile_rows(8192, 8, None, in_place=True)
+    1024
     """
     chunk = -(-rows // nprocs)
-    return min(chunk, tile or max(LEAST, -(-chunk // _TILES)))
+    return min(chunk, tile or (chunk if in_place else max(LEAST, -(-chunk // _TILES))))
 
 
 class Rows:

@@ -233,7 +233,7 @@ def _limits(found: DataFrame):
 def core_remote() -> str:
     """The ratios with every rank remote, by who drives MPI."""
     found = core("remote")
-    engines = ["poll", "none", "thread"]
+    engines = ["poll", "none"]
     return table(
         ["case", "poll (default)", *engines[1:], "bar", "met"],
         [
@@ -409,9 +409,7 @@ def core_pieces() -> str:
 def core_progress() -> str:
     """Percent of the roof of the 2-D algorithms, by who drives MPI."""
     found = core("progress")
-    places = [
-        (where_, engine) for where_ in ("node", "tcp") for engine in ("poll", "thread", "none")
-    ]
+    places = [(where_, engine) for where_ in ("node", "tcp") for engine in ("poll", "none")]
     words = {"node": "on the node: {}", "tcp": "remote, TCP: {}"}
     return table(
         ["percent of the roof", *(words[place].format(engine) for place, engine in places)],

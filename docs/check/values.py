@@ -116,16 +116,6 @@ def pieces_range(*axes: str) -> tuple[float, float]:
 
 
 @value
-def progress_thread_costs() -> tuple[float, float]:
-    """By how many points of the roof a thread is behind polling: the least and the most."""
-    found = core("progress").pivot(
-        index=["case", "where"], columns="progress", values="percent_of_roof"
-    )
-    costs = found.poll - found.thread
-    return costs.min(), costs.max()
-
-
-@value
 def one_d(algorithm: str, **keys) -> tuple[float, float, float]:
     """Percent of the roof of a 1-D algorithm on two ranks, and its range."""
     row = only(records(f"{HERE}/algorithms-p2"), algorithm=algorithm, **keys)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -286,6 +286,31 @@ class Lane:
         if other is not self and self.seen.get(other.name, 0) < count:
             self.stream.wait(event)
             self.seen[other.name] = count
+
+
+@dataclass
+class Resources:
+    """Streams and memory of a device that executors share which never run at the same time.
+
+    Attributes
+    ----------
+    gemms, accumulates : int
+        How many GEMMs, and accumulates, may run at the same time: streams for each. Parts of a
+        kernel are GEMMs of their own here.
+    copies : int
+        Streams for the copies of each direction that belong to signals; ranks are dealt to them in
+        turn.
+    arena : callable, optional
+        As of :class:`~drbench.host.executor_base.ExecutorBase`.
+    lanes : dict of str to Lane
+        The streams by name, as far as they were asked for.
+    """
+
+    gemms: int = 1
+    accumulates: int = 1
+    copies: int = 1
+    arena: Callable[[int], np.ndarray] | None = None
+    lanes: dict[str, Lane] = field(default_factory=dict)
 
 
 def until(device: Device, stream: Stream) -> Iterator[None]:

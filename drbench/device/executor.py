@@ -8,7 +8,7 @@ Fence, and where MPI moves data that a device cannot reach.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -16,50 +16,55 @@ from mpi4py import MPI
 from drbench.common import Clock
 from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.plan.edges import EDGES, edges
-from drbench.program.steps import Accumulate, Add, Combine, Fence, Gemm, Get, Put, Zero
+from drbench.program.group_steps import GROUP_STEPS
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Assemble,
+    Combine,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Panel,
+    Part,
+    Put,
+    ReplicaAdd,
+    ReplicaGet,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .address import at_address
-from .base import Device, Event, Lane, completed, until
+from .base import Event, Lane, Resources, completed, until
 from .inbox import DeviceInbox
 from .row_table import RowTerms, row_table
 from .signals import SignalSteps
 from .staging import HostTwins
 
 
-class DeviceExecutor(SignalSteps, Frame):
+class DeviceExecutor(SignalSteps, ExecutorBase):
     """One rank's trace on matrices in device memory; run as often as wanted (collective to make).
 
     Parameters
     ----------
     trace : Trace
     matrices : dict of str to DeviceMatrix
-    device : Device
     prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`, or ``"all"``; 0 puts everything on one stream.
     get : str
         ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products
         read them where they are.
-    max_gemms, max_accumulates : int
-        Streams for products and for accumulates: how many may run at the same time. Parts of a
-        kernel are products of their own here.
-    copy_streams : int
-        Streams for the copies of each direction that belong to signals; ranks are dealt to them in
-        turn.
+    resources : Resources, optional
+        Streams and memory, to be shared by executors that never run at the same time.
     collectives : callable, optional
         ``collectives(group)`` gives the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
         row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
         GPU-aware, else through pinned host memory.
-    arena : callable, optional
-        As of :class:`~drbench.host.frame.Frame`.
-    lanes : dict, optional
-        Streams by name, to be shared by executors that never run at the same time.
     agreed : dict, optional
         ``read_apart`` of an executor of the same trace, so that nothing is collective.
-    without : collection of str
-        Edges to leave out, for tests.
 
     Attributes
     ----------
@@ -68,41 +73,37 @@ class DeviceExecutor(SignalSteps, Frame):
         timeline tells.
     read_apart : dict of str to set of int
         Of each matrix how many Fences precede reads of it by a rank out of reach, over all ranks.
+    without : collection of str
+        Edges that a subclass, for tests, leaves out.
     """
 
     clock = None
+    without: Collection[str] = ()
 
     def __init__(
         self,
         trace: Trace,
         matrices: dict,
-        device: Device,
         *,
         prefetch: int | str = 1,
         get: str = "copy",
-        max_gemms: int = 1,
-        max_accumulates: int = 1,
-        copy_streams: int = 1,
+        resources: Resources | None = None,
         collectives=None,
-        arena: Callable[[int], np.ndarray] | None = None,
-        lanes: dict[str, Lane] | None = None,
         agreed: dict[str, set[int]] | None = None,
-        without=(),
     ):
-        if not set(without) <= set(EDGES):
-            raise UsageError(
-                f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
-            )
-        self.device, self._memory = device, None
-        super().__init__(trace, matrices, prefetch, get, arena=arena)
-        self._without = frozenset(without)
+        unknown = set(self.without) - set(EDGES)
+        if unknown:
+            raise UsageError(f"edges are {', '.join(EDGES)}, got {sorted(unknown)}.")
+        self.device, self._memory = matrices[trace.written].device, None
+        self._resources = resources or Resources()
+        self._lanes, device = self._resources.lanes, self.device
+        super().__init__(trace, matrices, prefetch, get, arena=self._resources.arena)
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
-        self._edges = edges(self.lookahead, self.plan, sizes, self._without)
+        self._edges = edges(self.lookahead, self.plan, sizes, self.without)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
-        self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
-        self._copy_streams = copy_streams
-        self._lanes: dict[str, Lane] = {} if lanes is None else lanes
+        self._single = prefetch == 0
+        self._max = {"gemm": self._resources.gemms, "out": self._resources.accumulates}
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._views: dict[int, np.ndarray | None] = {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
@@ -174,7 +175,7 @@ class DeviceExecutor(SignalSteps, Frame):
         up of."""
         made = {}
         for t, picks in self.picks.items():
-            a = self.products[t][0][0]
+            a = self.gemms[t][0][0]
             terms = [
                 RowTerms(source, rows, range(above, above + len(rows)))
                 for source, rows, _, above in picks
@@ -226,7 +227,7 @@ class DeviceExecutor(SignalSteps, Frame):
                 names.add("side")
             elif step.signals and (step.sends or not self._by_taker(step)):
                 way = "push" if step.sends else "in"
-                names |= {f"{way}{x}" for x in range(self._copy_streams)}
+                names |= {f"{way}{x}" for x in range(self._resources.copies)}
         for name in sorted(
             names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
         ):
@@ -370,7 +371,7 @@ class DeviceExecutor(SignalSteps, Frame):
 
     def _reached(self, lane: Lane) -> Iterator[None]:
         """The host waits until a lane has done all it was given before this call."""
-        return iter(()) if "begin" in self._without else until(self.device, lane.stream)
+        return iter(()) if "begin" in self.without else until(self.device, lane.stream)
 
     # -- communication steps
     # ----------------------------------------------------------------------------------------
@@ -411,8 +412,6 @@ class DeviceExecutor(SignalSteps, Frame):
             self._views[t] = matrix.view(block)
         return self._views[t]
 
-    _start_get = _start_put = _start_accumulate = _start_one_sided
-
     def _get_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
         """Read from a rank out of reach."""
         block = self.trace.steps[t].block
@@ -438,7 +437,7 @@ class DeviceExecutor(SignalSteps, Frame):
 
     def _fence(self, t: int) -> Iterator[None]:
         began = Clock.now()
-        if "fence" not in self._without:
+        if "fence" not in self.without:
             for lane in list(self._lanes.values()):
                 yield from until(self.device, lane.stream)
         while (
@@ -500,6 +499,14 @@ class DeviceExecutor(SignalSteps, Frame):
             self.device.copy(target, source, lane.stream)
         self._launched(t, lane)
 
+    _STARTERS = {
+        **SignalSteps._STARTERS,
+        **dict.fromkeys((Get, ReplicaGet, Assemble, Put, Accumulate, ReplicaAdd), _start_one_sided),
+        Fence: _start_fence,
+        **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
+        **dict.fromkeys(GROUP_STEPS, _start_group),
+    }
+
     # -- computes
     # ---------------------------------------------------------------------------------------------
 
@@ -509,8 +516,7 @@ class DeviceExecutor(SignalSteps, Frame):
         self._begin(lane, t)
         self._combine(t, lane)
         if type(step) is Gemm:
-            whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
-            for a, b, c, beta in self.products.get(t, (whole,)):
+            for a, b, c, beta in self.gemms[t]:
                 device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
         elif type(step) is not Combine:
             self._update(step, values[t], lane.stream)
@@ -541,7 +547,3 @@ class DeviceExecutor(SignalSteps, Frame):
         for memory in (self._memory, self._table_memory):
             if memory is not None:
                 memory.free()
-
-    def __exit__(self, *exc) -> None:
-        if exc[0] is None:
-            self.close()

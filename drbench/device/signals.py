@@ -15,7 +15,8 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator
 
-from drbench.program.signal_steps import Await, Push, Signal, Take
+from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
+from drbench.program.steps import Add, Combine
 from drbench.program.trace import Trace
 
 from .base import Lane, completed
@@ -132,11 +133,11 @@ class SignalSteps:
     def _peer_lane(self, way: str, peer: int) -> Lane:
         """The stream of copies to or from a rank: ranks are dealt to streams in turn."""
         place = (peer - self.rank - 1) % self.comm.size
-        return self._lane(f"{way}{place % self._copy_streams}")
+        return self._lane(f"{way}{place % self._resources.copies}")
 
     def _await_flag(self, lane: Lane, s: int) -> None:
         """Nothing given to a lane from now on starts before a value is there."""
-        if (lane.name, s) not in self._flagged and "signal" not in self._without:
+        if (lane.name, s) not in self._flagged and "signal" not in self.without:
             self.device.wait_flag(self.inbox.flag(s, False), self.inbox.number, lane.stream)
         self._flagged.add((lane.name, s))
 
@@ -153,18 +154,16 @@ class SignalSteps:
         if not near:
             self._send(t, lane, value)
             return
-        if "flag" in self._without:  # for tests: the flag before what it tells of
+        if "flag" in self.without:  # for tests: the flag before what it tells of
             self._tell(t, lane)
         if type(step) is Push:
             self.device.copy(self.inbox.slot(step, value), value, lane.stream)
-        if "flag" not in self._without:
+        if "flag" not in self.without:
             self._tell(t, lane)
         if self.inbox.by_streams:
             self._launched(t, lane)
         else:
             self._hosted.append(self._tell_by_host(t, lane, self._reached(lane)))
-
-    _start_offer = _start_push  # what is offered lies in its place already
 
     def _tell(self, t: int, lane: Lane) -> None:
         if self.inbox.by_streams:
@@ -203,7 +202,7 @@ class SignalSteps:
             self._schedule.finish(t)
 
     def _seen_by_host(self, t: int) -> Iterator[None]:
-        while t not in self._here and "signal" not in self._without:
+        while t not in self._here and "signal" not in self.without:
             self._here.update(self.inbox.come())
             if t not in self._here:
                 yield
@@ -251,3 +250,9 @@ class SignalSteps:
             for term in step.terms:
                 self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
         self._launched(t, lane)
+
+    _STARTERS = {
+        **dict.fromkeys((Push, Offer), _start_push),  # what is offered lies in its place already
+        **dict.fromkeys((Await, Take), _start_await),
+        **dict.fromkeys((Add, Combine), _start_side),
+    }

@@ -102,13 +102,6 @@ class Blas:
         return product
 
 
-def prepared(blas, a, b, c) -> Callable[[float, float], None]:
-    """``product(beta, alpha)`` of three arrays that stay where they are, by any object with a
-    ``gemm``."""
-    ready = getattr(blas, "prepared", None)
-    return functools.partial(blas.gemm, a, b, c) if ready is None else ready(a, b, c)
-
-
 def cuts(k: int, pieces: int) -> list[int]:
     """Where a product is cut along k into about so many pieces: the ends of the pieces, k the last.
 

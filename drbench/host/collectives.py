@@ -6,12 +6,12 @@ the same order.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from drbench.plan.refinement import Strips
+from drbench.plan.strips import Strips
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
 
 from .topology import mpi_type
@@ -52,26 +52,44 @@ class Call:
     received: np.ndarray | None = None
 
 
-def prepare(
-    step, source, memory, flat: np.ndarray | None, value, view_of, comm_of, itemsize: int
-) -> Call:
+class Arrays(NamedTuple):
+    """The arrays of one group step; None where it has none.
+
+    Attributes
+    ----------
+    source : ndarray or Strips
+        Value of its first input.
+    memory : ndarray
+        The buffer that the source lies in.
+    buffer : ndarray
+        Its own buffer, flat.
+    value : ndarray or Strips
+        Its own value.
+    """
+
+    source: Any
+    memory: np.ndarray | None
+    buffer: np.ndarray | None
+    value: Any
+
+
+def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, itemsize: int) -> Call:
     """Make the call of one group step.
 
     Parameters
     ----------
     step : Shift, Broadcast, AllGather, Reduce or ReduceScatter
-    source : ndarray or Strips or None
-        Value of its first input.
-    memory : ndarray or None
-        The buffer that value lies in, if any.
-    flat, value :
-        Its own buffer, and what its token stands for, if any.
-    view_of, comm_of : callable
-        View of an own block; communicator of a group.
+    arrays : Arrays
+    view_of : callable
+        ``view_of(block)``: the view of an own block.
+    comm : MPI.Comm or None
+        That of its group; None for a group of one.
+    itemsize : int
+        Bytes of an element.
     """
     ring, kind = step.ring(), type(step)
+    source, memory, flat, value = arrays
     call = Call(ring.way, ring.hops, ring.elements * itemsize)
-    comm = comm_of(step.group) if len(step.group) > 1 else None
     if kind is Shift:
         if comm is None or not ring.hops:
             call.before, comm = [(value, source)], None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -31,9 +32,18 @@ class _Write(NamedTuple):
     source: Block | None
 
 
+class _Plan(NamedTuple):
+    """The writes that may be done at once: those whose source is in reach, and by owner, in
+    batches, those that are read into C by a message, or received by one and added."""
+
+    local: list[_Write]
+    straight: list[tuple[int, list[_Write]]]
+    added: list[tuple[int, list[_Write]]]
+
+
 class _Stage(NamedTuple):
-    """What may be done at once: copies and sums in place, (owner, moves) of messages that are read
-    into C, and (owner, moves, sums) of those that are received and added."""
+    """A plan on arrays: copies and sums in place, (owner, moves) of messages that are read into C,
+    and (owner, moves, sums) of those that are received and added."""
 
     calls: list
     straight: list
@@ -63,32 +73,33 @@ class Mover:
     read_apart = None
 
     def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
-        self.trace, self._arena = trace, arena
+        self.trace = trace
         self._old: PlacedMatrix = matrices["A"]
-        self._new: PlacedMatrix = matrices["C"]
-        self._item = self._new.dtype.itemsize
-        writes = [*self._writes()]
-        stages = [writes]
-        if any(map(self._is_apart, writes)):
-            term = lambda each: each.term
-            stages = [[*stage] for _, stage in groupby(sorted(writes, key=term), term)]
-        received = [
-            batch for stage in stages[1:] for _, batch in self._messages(stage, _MOST_ADDED)
-        ]
+        self._plans = [*self._planned()]
+        received = [batch for plan in self._plans for _, batch in plan.added]
         most = max((sum(each.into.size for each in batch) for batch in received), default=0)
-        self.arena = arena(2 * most * self._item)
+        self.arena = arena(2 * most * self._old.dtype.itemsize)
+        self._bind(matrices)
+
+    def _bind(self, matrices: dict) -> None:
+        """Find the arrays of what is planned."""
+        self._old, self._new = matrices["A"], matrices["C"]
+        self._item = self._new.dtype.itemsize
         self._stages = [
             _Stage(
-                [*self._calls(stage)],
-                [] if number else [*self._straight(stage)],
-                [*self._added(stage)] if number else [],
+                [*self._calls(plan.local)],
+                [*self._straight(plan.straight)],
+                [*self._added(plan.added)],
             )
-            for number, stage in enumerate(stages)
+            for plan in self._plans
         ]
 
     def bound(self, matrices: dict) -> Mover:
-        """This one on other matrices, laid out alike and in reach of the same ranks."""
-        return Mover(self.trace, matrices, self._arena)
+        """This one on other matrices, laid out alike and in reach of the same ranks: nothing is
+        planned anew, and the arena is this one's, so that the two never run at the same time."""
+        again = copy(self)
+        again._bind(matrices)
+        return again
 
     def run(self, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Move everything; C is overwritten."""
@@ -108,6 +119,19 @@ class Mover:
 
     # -- the layout
 
+    def _planned(self) -> Iterator[_Plan]:
+        """What may be done at once, one after the other: of a pending sum, of which some terms are
+        out of reach, one term each."""
+        writes = [*self._writes()]
+        stages = [writes]
+        if any(map(self._is_apart, writes)):
+            term = lambda each: each.term
+            stages = [[*stage] for _, stage in groupby(sorted(writes, key=term), term)]
+        for number, stage in enumerate(stages):
+            local = [each for each in stage if not self._is_apart(each)]
+            messages = [*self._messages(stage, _MOST_ADDED if number else _MOST)]
+            yield _Plan(local, [], messages) if number else _Plan(local, messages, [])
+
     def _writes(self) -> Iterator[_Write]:
         """What the trace writes."""
         terms: dict[tuple, int] = {}
@@ -121,13 +145,11 @@ class Mover:
         source = each.source
         return source is not None and self._old.window.in_reach[source.owner] is None
 
-    def _calls(self, stage: list[_Write]) -> Iterator[Callable[[], object]]:
+    def _calls(self, local: list[_Write]) -> Iterator[Callable[[], object]]:
         """What is made in place: copies that follow one another as few strided ones, and a copy
         that is added to as a sum of two."""
         view, found = self._new.view, []
-        for each in stage:
-            if self._is_apart(each):
-                continue
+        for each in local:
             if each.source is None:
                 found.append(partial(view(each.into).fill, 0))
             elif not each.term:
@@ -146,16 +168,16 @@ class Mover:
             for move in in_panels(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
-    def _straight(self, stage: list[_Write]) -> Iterator[tuple]:
+    def _straight(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
         """Messages that are read into C."""
-        for owner, batch in self._messages(stage, _MOST):
+        for owner, batch in messages:
             moves = [(self._here(each.into), self._there(each.source)) for each in batch]
             yield owner, self._along(moves)
 
-    def _added(self, stage: list[_Write]) -> Iterator[tuple]:
+    def _added(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
         """Messages that are received and added, by two buffers in turn."""
         item = self._item
-        for number, (owner, batch) in enumerate(self._messages(stage, _MOST_ADDED)):
+        for number, (owner, batch) in enumerate(messages):
             moves, sums, at = [], [], number % 2 * (self.arena.size // 2)
             for each in batch:
                 rows, cols = each.into.shape

@@ -112,14 +112,9 @@ class Ground:
         what it can reach; cores read in place. ``agreed`` is ``read_apart`` of an earlier one."""
         if trace.problem is None:
             return Mover(trace, matrices, self.arena)
-        return Executor(
-            trace,
-            matrices,
-            blas=self.blas,
-            prefetch=prefetch,
-            yields=self.yields,
-            arena=self.arena,
-        )
+        found = Executor(trace, matrices, blas=self.blas, prefetch=prefetch, arena=self.arena)
+        found.yields = self.yields
+        return found
 
     def arena(self, nbytes: int) -> np.ndarray:
         """Receive and scratch memory, shared by all that runs here, one after the other."""

@@ -274,7 +274,8 @@ class Matrix:
             steps = program(self.placed.operand, ground.rank, origin)
             name = self.placed.operand.name
             found = trace(steps, None, ground.rank, fresh=False, written=name)
-            with Executor(found, {name: self.placed}, yields=ground.yields) as executor:
+            with Executor(found, {name: self.placed}) as executor:
+                executor.yields = ground.yields
                 executor.run()
 
     def _block(self, idx, replica: int | None) -> tuple[PlacedMatrix, Block]:

@@ -8,12 +8,12 @@ from mpi4py import MPI
 
 from drbench.common import TransportChoice
 from drbench.device.address import at_address
-from drbench.device.base import Device, Memory
+from drbench.device.base import Device, Memory, Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import Mirror, Slab
 from drbench.device.placed import PlacedDeviceMatrix
 from drbench.errors import DrbenchError, OutOfMemory, UsageError, did_you_mean
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.host.placed import Place
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
@@ -165,15 +165,15 @@ class DeviceGround(Ground):
             heap.mirrors,
         )
 
-    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Frame:
+    def executor(
+        self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None
+    ) -> ExecutorBase:
         return DeviceExecutor(
             trace,
             matrices,
-            self.device,
             prefetch=prefetch,
             get=get,
-            arena=self.arena,
-            lanes=self._lanes,
+            resources=Resources(arena=self.arena, lanes=self._lanes),
             agreed=agreed,
         )
 

@@ -14,7 +14,7 @@ from algorithms.universal.choice import busiest_rank, fewest_moved
 from algorithms.universal.packing import cores
 from algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.host.placed import Place
 from drbench.host.topology import mpi_adds
 from drbench.plan.explain import traffic
@@ -58,8 +58,8 @@ class Plan:
         self.ground, self.what, self.specs, self._prefetch = ground, what, specs, prefetch
         ground.plans.add(self)
         self._exchange = Exchange(ground.comm, what)
-        self._first: Frame | None = None
-        self._bound: OrderedDict[bytes, Frame] = OrderedDict()
+        self._first: ExecutorBase | None = None
+        self._bound: OrderedDict[bytes, ExecutorBase] = OrderedDict()
         self._agreed: dict | None = None
         self.misses = 0
 
@@ -102,7 +102,7 @@ class Plan:
         ground.comm.Barrier()  # nobody reads any more, and C is complete
         ground.sync()
 
-    def _bind(self, key: bytes, private: np.ndarray | None) -> Frame:
+    def _bind(self, key: bytes, private: np.ndarray | None) -> ExecutorBase:
         """An executor for the places that were heard."""
         ground = self.ground
         self.misses += 1
@@ -125,7 +125,7 @@ class Plan:
                 self._bound.popitem(last=False)
         return executor
 
-    def _laid_out(self, matrices: dict) -> Frame:
+    def _laid_out(self, matrices: dict) -> ExecutorBase:
         ground = self.ground
         made = ground.executor(
             self.trace(ground.rank), matrices, self._prefetch, self.get, self._agreed

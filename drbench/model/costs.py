@@ -33,7 +33,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from drbench.errors import UsageError
-from drbench.plan.refinement import product_shapes
+from drbench.plan.strips import product_shapes
 from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push

@@ -283,20 +283,15 @@ class Scheduler:
                 out.append(queue.popleft())
         return out
 
-    def next_compute(self, beyond: int = 0) -> int | None:
-        """The next compute if it may start now, else None; or the one so many beyond it, if it may
-        start together with all up to it, none of which it takes."""
-        if self._at + beyond >= len(self._computes):
+    def next_compute(self) -> int | None:
+        """The next compute if it may start now, else None."""
+        if self._at >= len(self._computes):
             return None
-        t = self._computes[self._at + beyond]
+        t = self._computes[self._at]
         needed = self.lookahead.before[t]
         if not self.lowered:
             needed += -self.depth if self.depth else 1
         return t if self._clear >= needed and self._ready(t) else None
-
-    def fenced(self, t: int) -> bool:
-        """Whether all Fences before a step are finished, so that it may touch the result."""
-        return self._fence_open >= self.lookahead.fences[t]
 
     def finish(self, t: int) -> None:
         """A step handed out has completed."""
@@ -384,7 +379,6 @@ def plan_arena(
     itemsize: int,
     views: Callable[[Any], bool] = all_copied,
     widths: list | None = None,
-    elsewhere: Collection[int] = (),
 ) -> ArenaPlan:
     """Give every buffer of a trace a place; buffers that can be alive together never overlap.
 
@@ -399,8 +393,6 @@ def plan_arena(
     widths : list of int, optional
         Bytes of an element of each step's value, where they differ; then ``itemsize`` is 1 and the
         plan is in bytes.
-    elsewhere : collection of int
-        Steps whose values are made in memory that is there already.
 
     Returns
     -------
@@ -414,8 +406,8 @@ def plan_arena(
     taken: what was announced for a transport that copies everything always holds.
     """
     roots = memory_of(lookahead.trace.steps)
-    plan = _first_fit(lookahead, roots, itemsize, views, widths, elsewhere)
-    if not plan.size or (views is all_copied and not elsewhere):
+    plan = _first_fit(lookahead, roots, itemsize, views, widths)
+    if not plan.size or views is all_copied:
         return plan
     whole = _first_fit(lookahead, roots, itemsize, all_copied, widths)
     if whole.size >= plan.size:
@@ -439,14 +431,13 @@ def _first_fit(
     itemsize: int,
     views: Callable[[Any], bool],
     widths: list | None,
-    elsewhere: Collection[int] = (),
 ) -> ArenaPlan:
-    """The plan of :func:`plan_arena` for the buffers that ``views`` and ``elsewhere`` leave."""
+    """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
     rank, steps = lookahead.trace.rank, lookahead.trace.steps
     births, deaths = lookahead.births(), lookahead.deaths()
     death: dict[int, float] = {}
     born: list[tuple[float, int]] = []
-    kept = offered(steps) | {*elsewhere}  # in memory that others reach
+    kept = offered(steps)  # in memory that others reach
     need: dict[int, int] = {}
     for t, step in enumerate(steps):
         if step.alias:

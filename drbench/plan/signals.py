@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from drbench.errors import CaseFailed
-from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
+from drbench.program.signal_steps import Await, Offer, Signal
 from drbench.program.steps import Step
 from drbench.program.trace import Trace
 
@@ -90,79 +90,6 @@ def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
     kept = (step.inputs[0].lies_in()[0] for step in steps if isinstance(step, Offer))
     return {root.index for root in kept if not root.anytime}  # what came lies in its slot already
-
-
-def handed_whole(steps: Iterable[Step], kind: type[Step] = Push) -> dict[int, int]:
-    """Products that one step of a kind takes whole and nobody else: product -> that step. Where
-    what they go to is in reach they can be made there: in the slot of a Push, which has nothing
-    left to copy, or onto the elements that an Accumulate adds them to.
-
-    Examples
-    --------
-    >>> from drbench.program.steps import Gemm, Scratch
-    >>> from drbench.program.trace import trace
-    >>> def program():
-    ...     a = yield Scratch((4, 4))
-    ...     once, twice = (yield Gemm(a, a)), (yield Gemm(a, a))
-    ...     yield Push(once, 1, "x")
-    ...     yield Push(twice, 1, "y")
-    ...     yield Push(twice, 2, "y")
-    >>> handed_whole(trace(program(), None, 0, fresh=False).steps)
-    {1: 3}
-    """
-    takers: dict[Step, list[Step]] = {}
-    for step in steps:
-        for value in step.inputs:
-            if value is not step.onto:  # else it is the same memory
-                takers.setdefault(value.lies_in()[0], []).append(step)
-    return {
-        made.index: found[0].index
-        for made, found in takers.items()
-        if made.computes and made.block is None and made.onto is None
-        if made.elements() == made.shape[0] * made.shape[1]  # its memory holds nothing else
-        if len(found) == 1 and isinstance(found[0], kind)
-        if found[0].inputs[0].shape == made.shape
-    }
-
-
-def relays(steps: Iterable[Step]) -> set[int]:
-    """Steps that let the rank go on communicating once they are done: what is taken, what comes and
-    is handed on, also as a part of a sum, and a Fence before what is added elsewhere. Whoever
-    computes long looks out for them meanwhile.
-
-    Examples
-    --------
-    >>> from drbench.program.trace import trace
-    >>> def program():
-    ...     handed_on = yield Await(0, "x", (4, 4))
-    ...     yield Await(0, "y", (4, 4))
-    ...     yield Push(handed_on, 2, "x")
-    ...     yield Take(2, "z", (4, 4))
-    >>> sorted(relays(trace(program(), None, 1, fresh=False).steps))
-    [0, 3]
-    """
-    found: set[int] = set()
-    fences: list[int] = []
-    for step in steps:
-        if isinstance(step, Take):
-            found.add(step.index)
-        elif step.group == "world":
-            fences.append(step.index)
-        elif (isinstance(step, Signal) and step.sends) or _writes_elsewhere(step):
-            found.update(fences if step.block is not None else ())
-            left = [*step.inputs]
-            while left:
-                value = left.pop()
-                if value.anytime:
-                    found.add(value.index)
-                elif value.alias or value.side:
-                    left += value.inputs
-    return found
-
-
-def _writes_elsewhere(step: Step) -> bool:
-    """Whether it is a one-sided write, which another rank's tile may be the target of."""
-    return bool(step.writes()) and step.group is None and not (step.computes or step.side)
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:

@@ -401,3 +401,7 @@ class ReduceScatter(_Sum):
     ):
         super().__init__((token,) if after is None else (token, after), pieces, group)
         self.axis = axis
+
+
+#: Every kind of group step.
+GROUP_STEPS = (Shift, Broadcast, AllGather, Reduce, ReduceScatter)

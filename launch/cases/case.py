@@ -254,13 +254,12 @@ class Case:
         says="1; all for programs with signals",
     )
     progress: str = _is(
-        ("poll", "thread", "none"),
+        ("poll", "none"),
         "poll",
         _MOVES,
         on=BACKENDS[:1],
         ours=True,
-        help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, "
-        "or nobody.",
+        help="Who drives RMA while a rank computes: polls between pieces of a GEMM, or nobody.",
     )
     threads: int | None = _is(
         int,

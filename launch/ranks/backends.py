@@ -101,17 +101,17 @@ class HostBackend:
         throttle = None
         if self._choice.kind == "throttled":
             throttle = Throttle(self._choice.bandwidth_bytes_per_s, self._choice.latency_s)
-        return Executor(
+        found = Executor(
             trace,
             matrices,
-            clock=clock,
-            prefetch=prefetch,
             blas=self._blas,
+            prefetch=prefetch,
             get=self._case.get,
             throttle=throttle,
-            progress=self._case.progress,
-            yields=self._yields,
         )
+        found.clock, found.yields = clock or found.clock, self._yields
+        found.polls = self._case.progress == "poll"
+        return found
 
     def about(self, executor) -> dict:
         """Further columns of the record, once the executor is made: none."""
@@ -227,17 +227,18 @@ class DeviceBackend:
         self.device.fill(tile, fill, matrix, row0, col0)
 
     def executor(self, trace, matrices, prefetch, clock):
+        from drbench.device.base import Resources
         from drbench.device.executor import DeviceExecutor
 
+        case = self._case
         return DeviceExecutor(
             trace,
             matrices,
-            self.device,
             prefetch=prefetch,
-            get=self._case.get,
-            max_gemms=self._case.max_gemms or 1,
-            max_accumulates=self._case.max_accumulates or 1,
-            copy_streams=self._case.copy_streams or 1,
+            get=case.get,
+            resources=Resources(
+                case.max_gemms or 1, case.max_accumulates or 1, case.copy_streams or 1
+            ),
             collectives=self._nccl_group if self._nccl else None,
         )
 

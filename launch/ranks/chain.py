@@ -86,9 +86,8 @@ def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topolog
             made(block, tile)
     written = bound.written
     yields = topology.oversubscribed(1)
-    with Executor(
-        found, matrices, blas=load_blas(), clock=clock, prefetch=order.prefetch, yields=yields
-    ) as executor:
+    with Executor(found, matrices, blas=load_blas(), prefetch=order.prefetch) as executor:
+        executor.clock, executor.yields = clock, yields
         repeats, spent = [], 0.0
         began = Clock.now()
 

@@ -5,11 +5,9 @@ make progress of themselves between processes that share memory: so the calls ar
 other MPIs and machines rely on.
 """
 
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from mpi4py import MPI
 
@@ -50,7 +48,9 @@ def ran(matrix, program, monkeypatch, **words) -> list[str]:
             matrix.window, name, noted(name, getattr(matrix.window, name)), raising=False
         )
     found = trace(program(), None, 0, fresh=False)
+    yields = words.pop("yields", True)
     with Executor(found, {"C": matrix}, **words) as executor:
+        executor.yields = yields
         comm = executor.comm
         executor.comm = SimpleNamespace(
             Ibarrier=noted("Ibarrier", comm.Ibarrier), Iprobe=noted("Iprobe", comm.Iprobe)
@@ -122,8 +122,8 @@ def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatc
     monkeypatch.setattr(matrix.window, "rput", sent, raising=False)
 
     class Noted:
-        def gemm(self, *arrays_and_factors):
-            asked.append("multiplies")
+        def prepared(self, *arrays):
+            return lambda beta, alpha: asked.append("multiplies")
 
     def program():
         a = yield Get(source)
@@ -131,51 +131,39 @@ def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatc
         yield Gemm(a, a)
 
     found = trace(program(), None, 0, fresh=False)
-    with Executor(found, {"C": matrix}, blas=Noted(), yields=yields) as executor:
-        executor.polls = True
+    with Executor(found, {"C": matrix}, blas=Noted()) as executor:
+        executor.yields = yields
         executor.run()
     expected = ["multiplies", "sends", "yields", "multiplies", "yields"]
     assert asked == [each for each in expected if yields or each != "yields"]
 
 
-def test_a_product_of_nothing_that_takes_long_is_no_measure_of_speed(matrix, monkeypatch):
-    """A core that others use: the next product was cut by a speed of 0."""
-    a = np.ones((2, 0)), np.ones((0, 2)), np.ones((2, 2)), 0.0
-    b = np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2)), 0.0
-    monkeypatch.setattr(drbench.host.executor, "_TIMED_S", -1.0)
+@pytest.mark.parametrize("waits, pieces", [(True, 3), (False, 1)])
+def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
+    matrix, monkeypatch, waits, pieces
+):
+    """A throttled read is under way for longer than the GEMM takes."""
+    monkeypatch.setattr(drbench.host.executor, "_PIECE_S", 1e-12)
+    monkeypatch.setattr(drbench.host.executor, "cuts", lambda k, count: [1, 2, 4])
+    monkeypatch.setattr(matrix.window, "in_reach", matrix.window.in_reach * 2)
+    tile = matrix.operand.block((0, 4), (0, 4))
+    multiplied = []
 
-    def program():
-        yield Fence()
-
-    with Executor(trace(program(), None, 0, fresh=False), {"C": matrix}) as executor:
-        for arrays in (a, b):
-            executor._gemm_in_chunks(*arrays)
-    assert (a[2] == 0).all() and (b[2] == 2).all()
-
-
-def test_what_the_progress_thread_meets_while_all_is_only_computed_is_raised(matrix, monkeypatch):
-    """Nothing is waited for: the loop that looks for failures is never entered."""
-    served, operand = threading.Event(), matrix.operand
-    first, second = (operand.block((row, row + 4), (0, 4)) for row in (0, 4))
-
-    class Slow:
+    class Noted:
         def gemm(self, a, b, c, beta, alpha):
-            assert served.wait(60)
+            multiplied.append(a.shape[1])
 
-    def fails():
-        served.set()
-        raise RuntimeError("struck by the test")
+        def prepared(self, *arrays):
+            return lambda *factors: self.gemm(*arrays, *factors)
 
     def program():
-        a = yield Get(first)
-        b = yield Get(second)
-        yield Gemm(a, b)
+        a = yield Get(tile)
+        if waits:
+            yield Get(replace(tile, owner=1))
+        yield Gemm(a, a)
 
+    link = Throttle(1e9, 0.05)
     found = trace(program(), None, 0, fresh=False)
-    with Executor(found, {"C": matrix}, blas=Slow()) as executor:
-        assert executor._alone
-        executor.threaded = True
-        executor.prepare()
-        monkeypatch.setattr(executor, "_serve", fails)
-        with pytest.raises(RuntimeError, match="struck by the test"):
-            executor.run()
+    with Executor(found, {"C": matrix}, blas=Noted(), throttle=link, prefetch="all") as executor:
+        executor.run()
+    assert len(multiplied) == pieces and sum(multiplied) == 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from drbench.host.copies import Strided, copy_of, joined
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.host.mover import Mover
 from drbench.host.placed import Place, PlacedMatrix
 from drbench.program.problem import Operand
@@ -73,7 +73,7 @@ def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
         product = yield Gemm(b, a, into=product)
         yield Accumulate(product, C.operand.block((2, 4), (0, 4)))
 
-    frame = Frame(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
+    frame = ExecutorBase(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
     for t in (0, 2, 3):
         flags = frame.values[t].flags
         assert (flags.f_contiguous, flags.c_contiguous) == (turned, not turned)
@@ -129,6 +129,25 @@ def test_two_terms_are_added_on_their_way():
     assert len(calls) == 1 and sum(step.computes for step in steps.steps) == 2
     mover.run()
     assert np.array_equal(made, sum(terms)[:3])
+
+
+def test_a_bound_mover_moves_other_arrays_by_the_same_plan(monkeypatch):
+    """Each new place of a redistribution was planned anew."""
+    whole = np.arange(144.0).reshape(12, 12)
+    parts = [dealt(partition(text, whole.shape, 2), whole) for text in ("row", "tiles:2x2@1x2")]
+    matrices = []
+    for factor in (1, 3):
+        A, _ = placed("A", "row", whole.shape, [factor * each for each in parts[0]])
+        C, made = placed("C", "tiles:2x2@1x2", whole.shape, list(map(np.zeros_like, parts[1])))
+        matrices.append(({"A": A, "C": C}, made[0]))
+    operands = [matrix.operand for matrix in matrices[0][0].values()]
+    steps = trace(redistribute(*operands, 0), None, 0, fresh=False)
+    mover = Mover(steps, matrices[0][0], arena)
+    monkeypatch.setattr(Mover, "_planned", None)
+    again = mover.bound(matrices[1][0])
+    for each, factor, (_, made) in zip((mover, again), (1, 3), matrices):
+        each.run()
+        assert np.array_equal(made, factor * parts[1][0])
 
 
 LAYOUTS = ["row", "column", "block", "tiles:2x3@1x3", "tiles:3x2@3x1", "tiles:1x2@1x3", "S(1)"]

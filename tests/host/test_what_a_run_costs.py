@@ -11,11 +11,11 @@ from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.host.executor import Executor
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
-from drbench.program.steps import Accumulate, Block, Copy, Gemm, Get, ReplicaGet, Scratch
+from drbench.program.steps import Accumulate, Block, Gemm, Get, ReplicaGet, Scratch
 from drbench.program.trace import trace
 from partitions import partition
 
@@ -52,7 +52,8 @@ def test_waiting_for_a_lock_is_counted_once(matrix, monkeypatch):
 
     monkeypatch.setattr(matrix.topology, "locks", Held())
     clock = Clock()
-    with Executor(traced(program()), {"C": matrix}, clock=clock) as executor:
+    with Executor(traced(program()), {"C": matrix}) as executor:
+        executor.clock = clock
         start = time.perf_counter()
         until = start + HELD_S
         executor.run()
@@ -79,39 +80,6 @@ def test_products_are_prepared_before_the_first_run(matrix):
         for _ in range(2):
             executor.run()
     assert happened == ["prepared", "multiplied", "multiplied"]
-
-
-def test_products_that_wait_for_nobody_take_one_look_at_the_clock(matrix):
-    """Of tens of milliseconds hundreds of looks would be a good part."""
-    (block,) = matrix.operand.own_tiles(0)
-    done = []
-
-    class Noting:
-        def prepared(self, a, b, c):
-            return lambda beta, alpha: done.append("product")
-
-    class Counting(Clock):
-        def phase(self, name):
-            done.append(name)
-            return super().phase(name)
-
-    def program():
-        a = yield Get(block)
-        first, second = (yield Scratch(block.shape)), (yield Scratch(block.shape))
-        for _ in range(3):
-            yield Gemm(a, a, into=first)
-        yield Copy(first, into=block)
-        for _ in range(2):
-            yield Gemm(a, a, into=second)
-
-    with Executor(
-        traced(program()), {"C": matrix}, clock=Counting(), blas=Noting(), progress="none"
-    ) as executor:
-        done.clear()
-        executor.run()
-    products = ["gemm", *["product"] * 3], ["gemm", *["product"] * 2]
-    assert done == [*products[0], *done[4:-3], *products[1]]
-    assert len(done[4:-3]) == 1  # the copy between
 
 
 def test_the_arena_has_its_pages_before_the_clock_runs(matrix):
@@ -144,6 +112,6 @@ def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
         )
         for name in "AC"
     }
-    frame = Frame(traced(program()), matrices, prefetch=1, get="view")
+    frame = ExecutorBase(traced(program()), matrices, prefetch=1, get="view")
     copied = {name for t, name in enumerate("AC") if t in frame.buffers}
     assert copied == {apart}

@@ -12,7 +12,6 @@ RAISES = [
     *((place, "remote") for place in ("gemm", "fence")),
     ("get", "rma"),
     ("gemm", "mixed"),
-    ("thread", "rma"),
 ]
 
 

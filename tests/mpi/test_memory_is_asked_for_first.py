@@ -62,7 +62,7 @@ def test_a_pool_is_enough_exactly_from_what_the_plan_announced(mpirun):
 def test_too_small_a_pool_is_refused_in_every_situation(mpirun, situation):
     for out in mpirun.cases(
         3,
-        [CASE | {"pool": 100, "progress": progress} for progress in ("poll", "thread")],
+        [CASE | {"pool": 100, "progress": progress} for progress in ("poll", "none")],
         situation=situation,
     ):
         refused(out)

@@ -42,7 +42,7 @@ def sample(p):
                 "warmup": 1,
                 "prefetch": chance.choice((None, "all", 0, 1, 2)),
                 "get": chance.choice(("view", "copy")),
-                "progress": chance.choice(("poll", "thread", "none")),
+                "progress": chance.choice(("poll", "none")),
                 "dtype": chance.choice(("float32", "float64")),
                 "transpose": chance.choice((None, "a", "b", "ab")),
                 "alpha": -2.0 if scaled else None,

@@ -41,7 +41,7 @@ def sample(p):
                 "warmup": 1,
                 "prefetch": chance.choice((None, "all", 0, 1, 2)),
                 "get": chance.choice(("view", "copy")),
-                "progress": chance.choice(("poll", "thread", "none")),
+                "progress": chance.choice(("poll", "none")),
                 "dtype": chance.choice(("float32", "float64")),
                 "transpose": chance.choice(("", "a", "b", "ab")),
                 "seed": seed,
@@ -129,32 +129,6 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
     assert unnoticed(run, cases) == []
 
 
-#: All ranks add to the rows of the same rank at the same time.
-REDUCED = {
-    "algorithm": "gemm_rs",
-    "shape": [1024, 512, 512],
-    "options": {"variant": "reduce", "tile": 64, "part": 1, "swizzle": "naive"},
-    "flops_per_s": 1e10,
-}
-
-
-def test_products_are_made_where_they_are_added_to_one_rank_at_a_time(mpirun):
-    """Of 2 x 16 parts; not with a limited look-ahead, nor where MPI adds."""
-    own = REDUCED | {"options": REDUCED["options"] | {"swizzle": "ranks"}}
-    slow, limited = own | {"throttle": [1e9, 0.0]}, own | {"prefetch": 1}
-    for situation, cases in {"direct": [own, slow, REDUCED, limited], "remote": [own]}.items():
-        for case, out in zip(cases, mpirun(2, "signals.py", cases, situation=situation)):
-            assert not any(out["wrong"]), (situation, case)
-            made = case is not limited and situation == "direct"
-            assert bool(out["added"]) == made and out["added"] <= 2 * 16, (situation, case)
-
-
-@pytest.mark.parametrize("mutant", ["no_lock", "no_fence"])
-def test_products_that_are_added_without_waiting_give_wrong_results(mpirun, mutant):
-    run = lambda cases: mpirun(2, "signals.py", cases, "--mutant", mutant)
-    assert unnoticed(run, [REDUCED]) == []
-
-
 # -- time
 
 
@@ -178,36 +152,6 @@ def test_a_throttled_push_takes_its_time_and_its_receiver_waits_for_it(mpirun):
         assert out["wrong"] == [0] * 4
         least = 64 * 256 * 4 / 1e7
         assert least <= out["seconds"] and within(out["seconds"], 10 * least), case
-
-
-def test_parts_are_joined_unless_they_leave_early_to_hide_their_way(mpirun):
-    """Each of two ranks has 2 x 8 parts of 4 rows; the second half of a reduction's are its own."""
-    slow = [case | {"throttle": [1e9, 0.0]} for case in PUSHED]
-    joined = [out["joined"] for out in mpirun(2, "signals.py", PUSHED + slow)]
-    assert joined == [2 * 16] * 5 + [2 * 16] * 2 + [2 * 8] * 3
-    apart = [out["joined"] for out in mpirun(2, "signals.py", PUSHED, situation="remote")]
-    assert apart == [2 * 16] * 2 + [2 * 8] * 3
-
-
-@pytest.mark.parametrize("p", [2, 3])
-def test_on_one_node_a_rank_multiplies_once_for_each_rank(mpirun, p):
-    """Where no link is to be hidden, and all that a product needs is there at once; less often
-    where the memories of neighbours happen to touch."""
-    pulled = PUSHED[0] | {"options": PUSHED[0]["options"] | {"variant": "pull"}}
-    cases = [case | {"flops_per_s": 1e15} for case in (pulled, *PUSHED[2:4])]
-    gather, write, pull = (out["products"] for out in mpirun(p, "signals.py", cases))
-    assert gather <= write == pull == p
-
-
-@pytest.mark.parametrize("prefetch", [1, 2])
-def test_products_with_a_place_in_the_arena_are_not_joined_where_it_may_be_an_operands(
-    mpirun, prefetch
-):
-    """A limited look-ahead lets a product lie where an operand of the one before lay."""
-    reduced = PUSHED[2] | {"options": PUSHED[2]["options"] | {"variant": "reduce"}}
-    cases = [reduced, reduced | {"prefetch": prefetch}]
-    joined = [out["joined"] for out in mpirun(2, "signals.py", cases)]
-    assert joined[0] > 0 == joined[1]
 
 
 def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):

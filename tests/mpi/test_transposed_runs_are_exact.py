@@ -41,7 +41,7 @@ def universal(p, situation):
                     "chunk": chance.choice([None, 5, 33]) or "none",
                     "prefetch": chance.choice([0, 1, 2]),
                     "get": chance.choice(["view", "copy"]),
-                    "progress": chance.choice(["poll", "thread", "none"]),
+                    "progress": chance.choice(["poll", "none"]),
                     "dtype": chance.choice(["float32", "float64"]),
                     "fill": chance.choice(["integer", "integer", "uniform"]),
                     "replicate_result": chance.random() < 0.3,

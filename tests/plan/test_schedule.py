@@ -6,8 +6,6 @@ from virtual_time import CASES, MODES, RandomDelays, check_rule, drive, programs
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Zero
-from drbench.program.trace import trace
 
 DEPTHS = range(5)
 cases = pytest.mark.parametrize("case", CASES)
@@ -116,21 +114,3 @@ def test_computes_on_own_data_do_not_use_up_the_look_ahead():
                 value.block.owner != 0 for value in step.inputs
             )
     assert 0 < lookahead.count < sum(step.computes for step in program.steps)
-
-
-def test_what_touches_c_is_open_once_every_fence_before_it_is_finished():
-    def program():
-        yield Fence()
-        yield Zero(tile)
-        yield Fence()
-        a = yield Get(tile)
-        yield Accumulate((yield Gemm(a, a)), tile)
-
-    tile = Block("C", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
-    schedule = Scheduler(Lookahead(trace(program(), None, 0, fresh=False), 1))
-    opened = []
-    for done in range(3):
-        opened.append([schedule.fenced(t) for t in (1, 5)])
-        schedule.finish(done)
-    assert opened == [[False, False], [True, False], [True, False]]
-    assert schedule.fenced(5)

@@ -87,7 +87,7 @@ LINES = {
     2: {
         "ranks are given too": ["-p", 2, *QUICK],
         "copied": [*QUICK, *COPIED, "--get", "copy"],
-        "rma": [*QUICK, *MOVED_BY_RMA, "--transport", "rma", "--progress", "thread"],
+        "rma": [*QUICK, *MOVED_BY_RMA, "--transport", "rma", "--progress", "none"],
         "roof": [*SIZES, *ROOF, "--budget", 0],
         "roof and budget": [*SIZES, *ROOF, "--budget", 60],
         "uniform": [*QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7],
@@ -272,7 +272,7 @@ def test_rma_moves_the_same_bytes_and_says_so(ended, say):
         "ok",
         0,
         "rma",
-        "thread",
+        "none",
     )
     assert {name: record[name] for name in COUNTERS} == {name: plan[name] for name in COUNTERS}
 

@@ -12,7 +12,7 @@ from faults import few_transfers
 from harness import answer, ranks
 
 from drbench.errors import DrbenchError
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from launch.cases.case import Case
 from launch.ranks import bandwidth
 from launch.ranks.transfers import PROGRAMS
@@ -21,7 +21,7 @@ from launch.ranks.transfers import PROGRAMS
 def main() -> None:
     found: dict = {}
     few_transfers()
-    run, rows_of = Frame.run, bandwidth.HostElements.rows_of
+    run, rows_of = ExecutorBase.run, bandwidth.HostElements.rows_of
     for way in ("right", "element", "old"):
         found[way] = {}
         for name in PROGRAMS:
@@ -51,7 +51,7 @@ def main() -> None:
             verify = bandwidth._verify
             with (
                 mock.patch.object(bandwidth.HostElements, "rows_of", staticmethod(arrived)),
-                mock.patch.object(Frame, "run", run_or_not),
+                mock.patch.object(ExecutorBase, "run", run_or_not),
                 mock.patch("launch.ranks.backends.HostBackend.fill", lambda self, *a: filled(*a)),
                 ranks() as comm,
             ):

@@ -4,8 +4,6 @@ and :data:`STEPS`."""
 import os
 import signal
 import sys
-import threading
-import time
 
 from harness import TRANSPORT, ranks, wrap_starters
 
@@ -13,7 +11,6 @@ import drbench.host.matrix
 import launch.ranks.case
 from drbench.common import until_heard
 from drbench.host.blas import Blas
-from drbench.host.executor import Executor
 from drbench.host.fill import Fill
 from drbench.host.topology import RangeLocks
 from drbench.program.steps import Accumulate, Fence, Get
@@ -26,15 +23,6 @@ def strike():
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def only_in_the_thread():
-    if threading.current_thread() is not threading.main_thread():
-        strike()
-
-
-def nap():
-    time.sleep(0.002)
 
 
 def holding_a_lock(function):
@@ -74,7 +62,6 @@ PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
     "gemm": (Blas, "prepared", before_products(strike)),
-    "thread": (Executor, "_pump", before(only_in_the_thread)),
     "verify": (launch.ranks.case, "verify", before(strike)),
     "memory": (launch.ranks.case, "check_memory", before(lambda: [0] * (1 << 60))),
     "killed": (Blas, "prepared", before_products(kill)),
@@ -102,7 +89,6 @@ def main() -> None:
         options={"stationary": "B", "chunk": 8},
         prefetch=2,
         budget=0,
-        progress="thread" if where == "thread" else "poll",
         threads=1,
     )
     with ranks() as comm:
@@ -112,8 +98,6 @@ def main() -> None:
             else:
                 place, name, around = PLACES[where]
                 setattr(place, name, around(getattr(place, name)))
-            if where == "thread":  # time for the thread to do something
-                Blas.prepared = before_products(nap)(Blas.prepared)
         run_case(case, comm)
     print("nothing happened", file=sys.stderr)
 

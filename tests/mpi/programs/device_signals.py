@@ -23,6 +23,7 @@ from oracles import expected
 from algorithms import get_algorithm
 from drbench.common import parse_transport
 from drbench.device import executor as executor_of_devices
+from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.inbox import DeviceInbox
 from drbench.device.matrix import device_matrices
@@ -145,15 +146,13 @@ def run(case, topology, late_s):
     with device_matrices(
         problem, topology, device, transport, case.get("direct", False)
     ) as matrices:
-        with DeviceExecutor(
+        kind = type("Mutant", (DeviceExecutor,), {"without": case.get("without", ())})
+        with kind(
             found,
             matrices,
-            device,
             prefetch=case.get("prefetch", algorithm.prefetch()),
             get=case.get("get", "copy"),
-            max_gemms=case.get("gemms", 1),
-            copy_streams=case.get("streams", 1),
-            without=case.get("without", ()),
+            resources=Resources(case.get("gemms", 1), copies=case.get("streams", 1)),
         ) as executor:
             for number in range(RUNS):
                 a, b = (

@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from algorithms import get_algorithm
 from drbench.common import parse_transport
+from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
 from drbench.device.threads import HostDevice
@@ -49,15 +50,15 @@ def run(comm, topology, case):
             for _, tile in matrices["C"].own_blocks():
                 tile.view(np.ndarray).fill(np.nan)
             comm.Barrier()
-            with DeviceExecutor(
+            for matrix in matrices.values():
+                matrix.device = device
+            kind = type("Mutant", (DeviceExecutor,), {"without": case.get("without", ())})
+            with kind(
                 found,
                 matrices,
-                device,
                 prefetch=case.get("prefetch", 1),
                 get=case.get("get", "copy"),
-                max_gemms=case.get("gemms", 1),
-                max_accumulates=case.get("accumulates", 1),
-                without=case.get("without", ()),
+                resources=Resources(case.get("gemms", 1), case.get("accumulates", 1)),
             ) as executor:
                 executor.run()
                 comm.Barrier()

@@ -12,7 +12,7 @@ from harness import TRANSPORT, answer, ranks
 
 from drbench.device.threads import HostDevice
 from drbench.host.blas import Blas
-from drbench.host.frame import Frame
+from drbench.host.executor_base import ExecutorBase
 from launch.ranks.case import Case, run_case
 
 LAYOUTS = [
@@ -27,7 +27,7 @@ def main() -> None:
     backend, ways = sys.argv[1], sys.argv[2:]
     on_device = backend == "numpy-async"
     multiplier, name = (HostDevice, "gemm") if on_device else (Blas, "prepared")
-    real_run, real = Frame.run, getattr(multiplier, name)
+    real_run, real = ExecutorBase.run, getattr(multiplier, name)
 
     def statuses(comm, way):
         for layout in LAYOUTS:
@@ -59,7 +59,7 @@ def main() -> None:
                 **layout,
             )
             idle = mock.patch.object(multiplier, name, multiply)
-            with mock.patch.object(Frame, "run", run), idle:
+            with mock.patch.object(ExecutorBase, "run", run), idle:
                 yield run_case(case, comm).status
 
     with ranks() as comm:

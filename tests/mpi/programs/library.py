@@ -158,7 +158,7 @@ def parts(comm, layouts, seed, count):
 
 def repeated(comm):
     """A planned product plans, lays out and allocates once."""
-    import drbench.host.frame
+    import drbench.host.executor_base
     import drbench.library.plan
 
     ctx = opened(comm)
@@ -175,9 +175,9 @@ def repeated(comm):
         return wrapped
 
     for name, module, attribute in (
-        ("plans", drbench.host.frame, "plan_arena"),
+        ("plans", drbench.host.executor_base, "plan_arena"),
         ("traces", drbench.library.plan.Multiplication, "trace"),
-        ("bindings", drbench.host.frame.Frame, "_bind"),
+        ("bindings", drbench.host.executor_base.ExecutorBase, "_bind"),
     ):
         setattr(module, attribute, counted(name, getattr(module, attribute)))
     counts, taken = [], []

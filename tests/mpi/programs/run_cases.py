@@ -31,7 +31,7 @@ from launch.ranks.case import Case, run_case
 
 #: What the options change.
 CHANGED = [
-    (drbench.host.executor, "_CHUNK_S"),
+    (drbench.host.executor, "_PIECE_S"),
     *((drbench.host.blas, name) for name in ("_BLOCK_K", "_UNROLLED")),
     *((Executor, name) for name in ("_compute", "_arrived", "_STARTERS")),
     (RangeLocks, "release"),
@@ -158,7 +158,7 @@ def main() -> None:
         cases = json.load(file)
     with ranks() as comm, Topology(comm) as topology, restored(*CHANGED):
         if options.small_pieces:
-            drbench.host.executor._CHUNK_S = 1e-7
+            drbench.host.executor._PIECE_S = 1e-7
             drbench.host.blas._BLOCK_K, drbench.host.blas._UNROLLED = 3, 1
         naps = Counter() if options.delays is None else delay_everything(options.delays, comm.rank)
         answers = [run(case, comm, topology if x % 8 else None) for x, case in enumerate(cases)]

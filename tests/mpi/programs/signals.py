@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 import time
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from harness import TRANSPORT, answer, ranks, restored, shared_slots
@@ -24,10 +24,9 @@ from benchmarks.signals import cost
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.inbox import Inbox
-from drbench.host.matrix import DistributedMatrix, distributed
+from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
-from drbench.plan.schedule import Scheduler
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Offer, Take
 from drbench.program.steps import Add, Copy, Gemm, Get, Part
@@ -58,24 +57,7 @@ def no_epoch():
     Inbox.begin = always_the_first
 
 
-def no_lock():
-    """Ranks make products onto the same elements at the same time."""
-
-    @contextmanager
-    def tried(self, first, last):
-        yield True
-
-    DistributedMatrix.tried = tried
-
-
-def no_fence():
-    """Products are made onto elements that others have not made ready."""
-    Scheduler.fenced = lambda self, t: True
-
-
-MUTANTS = {
-    each.__name__: each for each in (no_flag_check, no_epoch, shared_slots, no_lock, no_fence)
-}
+MUTANTS = {each.__name__: each for each in (no_flag_check, no_epoch, shared_slots)}
 
 
 def numbers(shape, run):
@@ -99,11 +81,13 @@ class SlowBlas:
     and written when they end."""
 
     def __init__(self, flops_per_s):
-        self.flops_per_s, self.blas, self.products = flops_per_s, load_blas(), 0
+        self.flops_per_s, self.blas = flops_per_s, load_blas()
+
+    def prepared(self, *arrays):
+        return partial(self.gemm, *arrays)
 
     def gemm(self, a, b, c, beta, alpha=1.0):
         start = time.perf_counter()
-        self.products += 1
         found = c.copy()
         self.blas.gemm(a, b, found, beta, alpha)
         until = start + 2 * a.size * b.shape[1] / self.flops_per_s
@@ -158,16 +142,12 @@ def run(case, topology, late_s):
                     for block, tile in matrices["C"].own_blocks()
                 )
                 wrong.append(comm.allreduce(bad))
-            apart, joined = executor.inbox.apart, len(executor._joined)
-            added = len(executor._added)
+            apart = executor.inbox.apart
     return {
         "wrong": wrong,
         "seconds": min(map(max, seconds)),
         "seconds_of": [min(times) for times in zip(*seconds)],
         "apart": comm.allreduce(int(apart)),
-        "joined": comm.allreduce(joined),
-        "added": comm.allreduce(added),
-        "products": None if blas is None else blas.products / RUNS,
     }
 
 

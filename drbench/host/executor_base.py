@@ -1,9 +1,8 @@
-"""The frame of an executor: where the value of every step lies, what is counted, and how a run
-begins and ends.
+"""What executors on cores and on devices have in common: where the value of every step lies, what
+is counted, and how a run begins and ends.
 
-The same for host and device, whose loops differ: arrays may be
-:class:`~drbench.device.address.DeviceArray`, which have addresses and no elements. All is laid out
-before any clock runs.
+Their loops differ. Arrays may be :class:`~drbench.device.address.DeviceArray`, which have addresses
+and no elements. All is laid out before any clock runs.
 """
 
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from functools import partial
 import numpy as np
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.plan.refinement import (
-    Strips,
+from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
+from drbench.plan.strips import (
     copies,
     in_strips,
     picked,
@@ -22,63 +21,19 @@ from drbench.plan.refinement import (
     strip_widths,
     value_of,
 )
-from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
-from drbench.program.group_steps import (
-    AllGather,
-    Broadcast,
-    Reduce,
-    ReduceScatter,
-    Shift,
-)
-from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import (
-    COUNTERS,
-    Accumulate,
-    Add,
-    Assemble,
-    Combine,
-    Copy,
-    Fence,
-    Gemm,
-    Get,
-    Join,
-    Panel,
-    Part,
-    Put,
-    ReplicaAdd,
-    ReplicaGet,
-    Scratch,
-)
+from drbench.program.signal_steps import Take
+from drbench.program.steps import COUNTERS, Accumulate, Copy, Gemm, Get, Put, Scratch
 from drbench.program.trace import Trace
 
-from .collectives import Call, prepare
+from .collectives import Arrays, Call, prepare
 from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox
 
-#: What starts each communication step, by the name of the executor's method.
-_STARTS = {
-    Get: "_start_get",
-    ReplicaGet: "_start_get",
-    Assemble: "_start_get",
-    Put: "_start_put",
-    Accumulate: "_start_accumulate",
-    ReplicaAdd: "_start_accumulate",
-    Fence: "_start_fence",
-    Push: "_start_push",
-    Await: "_start_await",
-    Offer: "_start_offer",
-    Take: "_start_await",
-    Add: "_start_side",
-    Combine: "_start_side",
-    Panel: "_start_alias",
-    Part: "_start_alias",
-    Join: "_start_alias",
-    **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), "_start_group"),
-}
 
-
-class Frame:
+class ExecutorBase:
     """One rank's trace laid out on one set of matrices (collective to make).
+
+    A subclass has ``_STARTERS``: type of a communication step -> the function that starts it.
 
     Parameters
     ----------
@@ -103,8 +58,6 @@ class Frame:
         Receive and scratch memory, the inbox included, fixed at construction.
     inbox : Inbox or None
         Of a program whose ranks signal each other.
-    slots : dict of int to int
-        Products that are made in another rank's inbox, and their Pushes.
     timeline : list or None
         If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
     values : list
@@ -113,9 +66,9 @@ class Frame:
         C = alpha·op(A)·op(B) + beta·C; 1 and 0 until they are set. May differ from run to run.
     restore : callable or None
         Brings back the values that C has before a run, where they count.
-    products : dict
-        Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays, beta
-        being None where it is the run's.
+    gemms : dict of int to list
+        Of each Gemm its GEMMs on plain arrays, several where an operand lies in strips: (a, b, c,
+        beta), beta being None where it is the run's.
     picks : dict of int to list
         Gemms of some rows of A: (array, rows of it, where they are copied to, how many rows are
         above there) of each array.
@@ -161,8 +114,7 @@ class Frame:
             return matrices[source.matrix].window.in_reach[source.owner] is not None
 
         widths = [dtype.itemsize for dtype in self.types]
-        self.slots = self._slots_within_reach()
-        self.plan = plan_arena(self.lookahead, 1, views, widths, self.slots)
+        self.plan = plan_arena(self.lookahead, 1, views, widths)
         self.arena = (arena or self._allocate)(self.plan.size)
         self.arena_bytes = self.plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
         self.groups = [group for group in trace.groups if len(group) > 1]
@@ -182,16 +134,12 @@ class Frame:
         reach = [memory is not None for memory in written.window.in_reach]
         return Inbox(self.trace, written.topology, self.types, reach)
 
-    def _slots_within_reach(self) -> dict[int, int]:
-        """Products that are made where they are pushed to; none, unless the executor says so."""
-        return {}
-
     def _bind(self, matrices: dict) -> None:
         """Give every value its array."""
-        self.matrices, steps = matrices, self.trace.steps
-        self.values: list = [None] * len(steps)
+        self.matrices = matrices
+        self.values: list = [None] * len(self.trace.steps)
         self.calls: dict[int, Call] = {}
-        self.products: dict[int, list] = {}
+        self.gemms: dict[int, list] = {}
         self.picks: dict[int, list] = {}
         self.copies: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
@@ -199,7 +147,7 @@ class Frame:
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
         self._views: dict[int, np.ndarray] = {}
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
-        self._lay_out(steps, self._throttled)
+        self._lay_out()
         self.bytes = dict(self._resolved_bytes)
         self.timeline: list[tuple[int, float, float]] | None = None
         self._prepared = False
@@ -212,25 +160,16 @@ class Frame:
         again._bind(matrices)
         return again
 
-    def __init_subclass__(cls):
-        cls._STARTERS = {
-            kind: getattr(cls, name) for kind, name in _STARTS.items() if hasattr(cls, name)
-        }
-
     # -- a run
 
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
         was not done."""
-        self._schedule = self._scheduler()
+        self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
         if self.inbox is not None:
             self.inbox.prepare()
         self._prepared = True
-
-    def _scheduler(self) -> Scheduler | None:
-        """What says which step may start; None if nobody is going to ask."""
-        return Scheduler(self.lookahead, self.resolved)
 
     def spoil(self) -> None:
         """Make this rank's part of the result NaN, so that nothing but what the next run computes
@@ -273,7 +212,7 @@ class Frame:
             self.inbox = None
 
     def _let_go(self) -> None:
-        self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
+        self.values, self.calls, self.gemms, self.buffers, self._views = [], {}, {}, {}, {}
         self.picks, self.copies = {}, {}
         self.arena = self._schedule = None
 
@@ -307,72 +246,71 @@ class Frame:
         arena.fill(0)
         return arena
 
-    def _buffer(self, step) -> np.ndarray | None:
+    def _memory_of(self, step) -> np.ndarray | None:
         """The memory of a step's own, flat; None if it has none."""
-        if self.inbox is not None:
-            rows, cols = step.shape or (0, 0)
-            nbytes = rows * cols * self.types[step.index].itemsize
-            push = self.slots.get(step.index)
-            memory = self.inbox.memory(step.index) if push is None else self.inbox.ways[push].place
-            if memory is not None:
-                return memory[:nbytes].view(self.types[step.index])
-        offset, dtype, elements = self.plan.offsets.get(step.index), self.types[step.index], 0
+        dtype, shape = self.types[step.index], step.shape
+        memory = None if self.inbox is None else self.inbox.memory(step.index)
+        if memory is not None:
+            rows, cols = shape
+            return memory[: rows * cols * dtype.itemsize].view(dtype)
+        offset, elements = self.plan.offsets.get(step.index), 0
         if offset is not None:
-            elements = buffer_elements(step, self.rank) or step.shape[0] * step.shape[1]
-        elif step.block is not None or step.shape is None or 0 not in step.shape:
+            elements = buffer_elements(step, self.rank) or shape[0] * shape[1]
+        elif step.block is not None or shape is None or 0 not in shape:
             return None
         offset = offset or 0
         return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
-    def _lay_out(self, steps, throttled: bool) -> None:
-        values, memory, turned = self.values, {}, self._turned(steps)
-        widths = strip_widths(steps) if self.groups else {}
-        group = self.matrices[self.trace.written].topology.group
+    def _lay_out(self) -> None:
+        """Give every step its value, and what else it needs."""
+        steps, values = self.trace.steps, self.values
+        memory: dict[int, np.ndarray | None] = {}  # step -> that in which its value lies
+        turned, widths = self._turned(steps), strip_widths(steps) if self.groups else {}
         for step in steps:
-            t, flat = step.index, self._buffer(step)
-            if isinstance(step, Get) and flat is None and step.onto is None:
-                values[t] = self._read_only(step.block)
-                self._read_in_place(step, throttled)
+            t, own = step.index, self._memory_of(step)
+            if own is None and self._read_in_place(step):
                 continue
-            if isinstance(step, Take) and flat is None:
-                values[t] = self.inbox.there(t, step.shape, step.transposed, self.types[t])
-                values[t].flags.writeable = False
-                continue
-            if flat is not None and flat.size and step.onto is None:
-                self.buffers[t] = flat
+            if own is not None and own.size and step.onto is None:
+                self.buffers[t] = own
             values[t] = step.lands(values, self._own_view)
             if values[t] is None:
-                own = partial(_own, flat, turned.get(t))
-                values[t] = value_of(step, values, widths, own, self._own_view)
-            memory[t] = flat if step.onto is None else memory.get(step.onto.index)
+                in_memory = partial(_own, own, turned.get(t))
+                values[t] = value_of(step, values, widths, in_memory, self._own_view)
+            memory[t] = own if step.onto is None else memory.get(step.onto.index)
             if type(step) is Scratch:
                 self.resolved.append(t)
             elif type(step) is Gemm:
-                a, b = (values[value.index] for value in step.inputs[:2])
-                if step.rows is not None:
-                    m, _, k = step.extents
-                    a, source = flat.reshape(m, k), a
-                    self.picks[t] = [
-                        (array, np.array(rows), a[start:stop], start)
-                        for array, rows, start, stop in picked(source, step.rows)
-                    ]
-                    self.products[t] = [(a, b, values[t], step.beta)]
-                elif Strips in (type(a), type(b), type(values[t])):
-                    self.products[t] = products(a, b, values[t], step.beta)
+                self.gemms[t] = self._gemms_of(step, own)
             elif type(step) is Copy:
                 self.copies[t] = copies(values[t], values[step.inputs[0].index])
             elif step.grouped:
-                source = step.inputs[0].index if step.inputs else None
-                self.calls[t] = prepare(
-                    step,
-                    None if source is None else values[source],
-                    memory.get(source),
-                    flat,
-                    values[t],
-                    self._own_view,
-                    group,
-                    self.types[t].itemsize,
-                )
+                self.calls[t] = self._call_of(step, own, memory)
+
+    def _gemms_of(self, step: Gemm, own: np.ndarray | None) -> list[tuple]:
+        """The GEMMs on plain arrays that a Gemm consists of."""
+        a, b = (self.values[value.index] for value in step.inputs[:2])
+        if step.rows is not None:
+            m, _, k = step.extents
+            a, source = own.reshape(m, k), a
+            self.picks[step.index] = [
+                (array, np.array(rows), a[start:stop], start)
+                for array, rows, start, stop in picked(source, step.rows)
+            ]
+            return [(a, b, self.values[step.index], step.beta)]
+        return products(a, b, self.values[step.index], step.beta)
+
+    def _call_of(self, step, own: np.ndarray | None, memory: dict) -> Call:
+        """The shift or collective of a group step."""
+        source = step.inputs[0].index if step.inputs else None
+        arrays = Arrays(
+            None if source is None else self.values[source],
+            memory.get(source),
+            own,
+            self.values[step.index],
+        )
+        topology = self.matrices[self.trace.written].topology
+        comm = topology.group(step.group) if len(step.group) > 1 else None
+        return prepare(step, arrays, self._own_view, comm, self.types[step.index].itemsize)
 
     def _turned(self, steps) -> dict[int, bool]:
         """Of values with memory of their own that are read from a matrix, or go into one by one
@@ -389,14 +327,23 @@ class Frame:
                     found[value.index] = self.matrices[step.block.matrix].turned(step.block)
         return found
 
-    def _read_in_place(self, step: Get, throttled: bool) -> None:
-        """A Get without a buffer: what takes no time is counted at once, unless it waits for a
-        Fence."""
-        if self.lookahead.held(step.index):
-            return
-        if step.block.owner == self.rank or not throttled:
-            self.resolved.append(step.index)
+    def _read_in_place(self, step) -> bool:
+        """Let the value of a step without memory of its own be what it reads, where that lies;
+        False if it is no such step. A Get that takes no time, since it waits neither for a Fence
+        nor for a throttled link, is counted at once."""
+        t = step.index
+        if isinstance(step, Take):
+            self.values[t] = self.inbox.there(t, step.shape, step.transposed, self.types[t])
+            self.values[t].flags.writeable = False
+            return True
+        if not isinstance(step, Get) or step.onto is not None:
+            return False
+        self.values[t] = self._read_only(step.block)
+        free = step.block.owner == self.rank or not self._throttled
+        if free and not self.lookahead.held(t):
+            self.resolved.append(t)
             self._resolved_bytes[step.counted(True)] += self._nbytes(step.block)
+        return True
 
     def _own_view(self, block) -> np.ndarray:
         return self.matrices[block.matrix].view(block)
@@ -411,7 +358,7 @@ class Frame:
 
 
 def _own(flat, turned: bool | None, shape, transposed: bool, widths):
-    """A step's own memory as its value (:func:`drbench.plan.refinement.in_strips`), which lies as
+    """A step's own memory as its value (:func:`drbench.plan.strips.in_strips`), which lies as
     the step says unless the matrix knows better."""
     transposed = transposed if turned is None else turned
     return in_strips(partial(_within, flat), shape, transposed, widths)

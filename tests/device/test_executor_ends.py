@@ -1,0 +1,32 @@
+"""What an executor on a device gives back when its block ends."""
+
+import pytest
+from mpi4py import MPI
+
+from algorithms import get_algorithm
+from drbench.device.executor import DeviceExecutor
+from drbench.device.matrix import device_matrices
+from drbench.device.threads import HostDevice
+from drbench.errors import UsageError
+from drbench.host.topology import Topology
+
+
+@pytest.mark.parametrize("error, freed", [(None, True), (UsageError, True), (KeyError, False)])
+def test_the_arena_is_freed_unless_one_rank_alone_broke(error, freed):
+    """What all ranks have found ends all of them here; of any other error the device may still be
+    at work for another rank. The arena stayed after both."""
+    algorithm, device = get_algorithm("universal"), HostDevice(0, 0)
+    problem = algorithm.problem(8, 8, 8, 1)
+    found = algorithm.trace(problem, 0, **algorithm.settle(problem, stationary="C"))
+    with Topology(MPI.COMM_SELF) as topology, device_matrices(problem, topology, device) as here:
+        try:
+            with DeviceExecutor(found, here) as executor:
+                arena, given = executor._memory, []
+                arena.free = lambda free=arena.free: given.append(free())
+                executor.run()
+                if error is not None:
+                    raise error("struck by the test")
+        except (UsageError, KeyError):
+            pass
+    device.close()
+    assert bool(given) == freed
