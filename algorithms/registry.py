@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +20,6 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 from partitions import partition
-from partitions.mixture import Mixture, shapes
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.
@@ -238,6 +237,10 @@ def _never(problem: Problem, **settled) -> int:
     return 0
 
 
+def _plain(*given, **options) -> Problem:
+    return Problem(*given)
+
+
 def goes_by_model(settled: dict) -> bool:
     """Whether a program of ours decides by what a machine takes for its steps: a schedule by cost,
     the order of pushed partial sums, what is packed.
@@ -284,10 +287,9 @@ class Algorithm:
     why : callable
         ``why(problem, in_place, **options)`` -> lines on what was decided, and why, that ``drbench
         plan`` shows; the options as they are asked for.
-    combines : callable, optional
-        Of an algorithm for products of experts (:mod:`partitions.mixture`):
-        ``combines(**options)`` -> whether rows of C are sums over a token's choices, or rows of A
-        are gathered for them. Its ``layout`` is given ``mixture``. None for products of one B.
+    bind : callable
+        ``bind(m, n, k, nprocs, a, b, c, dtype, transpose, updates, **options)`` -> the problem;
+        another than C = A·B has its shapes and products.
     one_sided : bool
         Its programs have no steps of process rows and columns, which want tiles without gaps.
     dispatches : callable
@@ -305,7 +307,7 @@ class Algorithm:
     congruent: Callable[..., tuple[str, ...]] = _unknown
     signals: bool | Callable[..., bool] = False
     why: Callable[..., list[str]] = _nothing
-    combines: Callable[..., bool] | None = None
+    bind: Callable[..., Problem] = _plain
     one_sided: bool = False
     dispatches: Callable[..., int] = _never
 
@@ -390,12 +392,9 @@ class Algorithm:
         dtype: str = "float32",
         transpose: str = "",
         updates: bool = False,
-        mixture: Mixture | None = None,
         **options,
     ) -> Problem:
         """The problem, on the algorithm's own layout where a partition is None.
-
-        ``mixture`` says of what experts; whether rows are gathered or combined, the algorithm.
 
         Partitions that are given are those of the matrices as they are stored. An algorithm's own
         are of op(A), op(B) and C, so that it moves the same whatever is stored transposed.
@@ -407,40 +406,14 @@ class Algorithm:
         >>> get_algorithm("fsdp").problem(64, 64, 64, 4, transpose="b").texts
         {'a': 'row', 'b': 'column', 'c': 'row'}
         """
-        mixture = self._of_mixture(mixture, options)
-        more = {} if mixture is None else {"mixture": mixture}
-        own, stored = self.layout(m, n, k, nprocs, **options, **more), []
-        sizes = shapes(m, n, k, mixture)
+        own, stored = self.layout(m, n, k, nprocs, **options), []
+        shapes = self.bind(m, n, k, nprocs, *own, dtype, **options).shapes() if transpose else {}
         for name, given, text in zip("ABC", (a, b, c), own):
-            shape = sizes[name]
-            if given is None and name.lower() in transpose and min(shape) > 0:
-                stored.append(partition(text, shape, nprocs, role=name).transposed())
+            if given is None and name.lower() in transpose:
+                stored.append(partition(text, shapes[name], nprocs, role=name).transposed())
             else:
                 stored.append(given or text)
-        return Problem(m, n, k, nprocs, *stored, dtype, transpose, updates, mixture)
-
-    def _of_mixture(self, mixture: Mixture | None, options: dict) -> Mixture | None:
-        """The mixture as the algorithm takes it.
-
-        Raises
-        ------
-        UsageError
-            If the algorithm is of one B and there are experts, or the other way round.
-        """
-        if self.combines is None and mixture is None:
-            return None
-        if self.combines is None:
-            fit = algorithms(mixture=True)
-            raise UsageError(
-                f"{self.name} multiplies by one B and takes no --experts. Leave it out, or use "
-                f"--algorithm {' or '.join(fit)}."
-            )
-        if mixture is None:
-            raise UsageError(
-                f"{self.name} multiplies each row by the matrices of its experts, got none. Give "
-                "--experts 8 --topk 2, or use --algorithm universal."
-            )
-        return replace(mixture, combines=self.combines(**options))
+        return self.bind(m, n, k, nprocs, *stored, dtype, transpose, updates, **options)
 
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
@@ -482,13 +455,12 @@ def algorithm(
     return register
 
 
-def algorithms(*, mixture: bool | None = None) -> dict[str, Algorithm]:
-    """All algorithms by name, in alphabetical order; or those for products of experts, or those for
-    products of one B.
+def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
+    """All algorithms by name, in alphabetical order; or those of C = A·B, or of other problems.
 
     Examples
     --------
-    >>> list(algorithms(mixture=True))
+    >>> list(algorithms(plain=False))
     ['ag2_moe', 'ag_moe', 'moe_collective', 'moe_rs', 'moe_rs2']
     """
     package = importlib.import_module(__package__)
@@ -497,7 +469,7 @@ def algorithms(*, mixture: bool | None = None) -> dict[str, Algorithm]:
     return {
         name: found
         for name, found in sorted(_REGISTRY.items())
-        if mixture in (None, found.combines is not None)
+        if plain in (None, found.bind is _plain)
     }
 
 

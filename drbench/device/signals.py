@@ -247,7 +247,6 @@ class SignalSteps:
         """A reduction beside the products."""
         step, lane = self.trace.steps[t], self._lane("side")
         self._begin(lane, t)
-        if not self._combine(t, lane, beside=True):
-            for term in step.terms:
-                self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
+        for term in step.terms:
+            self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
         self._launched(t, lane)

@@ -17,13 +17,11 @@ from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.plan.signals import handed_whole, relays
-from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push, Signal, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Combine,
     Copy,
     Fence,
     Gemm,
@@ -36,7 +34,6 @@ from drbench.program.trace import Trace
 from .blas import Blas, cuts, load_blas, prepared
 from .collectives import Call
 from .frame import Frame
-from .kernels.elementwise import apply, panels
 from .matrix import Window
 from .throttle import Throttle
 
@@ -214,12 +211,6 @@ class Executor(Frame):
     def _bind(self, matrices: dict) -> None:
         super()._bind(matrices)
         self._computes = [step.index for step in self.trace.steps if step.computes]
-        #: What functions between products write on the way.
-        self._held = {
-            step.index: panels(step.function, self.values[step.index])
-            for step in self.trace.steps
-            if type(step) is Map
-        }
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
         goes = self._handed_over()
@@ -243,7 +234,6 @@ class Executor(Frame):
         #: What there is to do in order, of a program that waits for nobody.
         self._batches: list[list | tuple] = []
         self._ready: dict[int, list] | None = None  # step -> its (product, beta) pairs
-        self._terms: dict[int, list] = {}  # of a Combine: (value, rows, weights), once it was made
 
     def _slots_within_reach(self) -> dict[int, int]:
         """Products that are made where they are pushed to: all whose receiver is near by."""
@@ -319,7 +309,7 @@ class Executor(Frame):
             if len(run) > 1:
                 arrays = _rows(self._joined, run)
                 pairs = [(prepared(self.blas, *arrays), self.trace.steps[first].beta)]
-            elif first in self._ready and first not in self.picks:
+            elif first in self._ready:
                 pairs = self._ready[first]
             else:
                 batches.append(tuple(run))
@@ -748,19 +738,11 @@ class Executor(Frame):
         if kind is Gemm:
             self._gemm(t, step)
             return
-        if kind is Map:
-            with self.clock.phase("pack"):
-                taken = [self.values[value.index] for value in step.inputs]
-                apply(step.function, self.values[t], taken, self._held[t])
-            return
         with self.clock.phase("accumulate"):
             target, beta = self.values[t], self._beta(step.beta)
             if kind is Add:
                 for term in step.terms:
                     np.add(target, self.values[term.index], out=target)
-                return
-            if kind is Combine:
-                self._combine(t, step, target)
                 return
             if beta not in (0.0, 1.0):  # of a tile, which is one array
                 np.multiply(target, beta, out=target)
@@ -777,26 +759,7 @@ class Executor(Frame):
         """Whether products are cut, so that something else can be seen to in between."""
         return self.polls or bool(self._relaying and not self.threaded)
 
-    def _combine(self, t: int, step: Combine, target: np.ndarray) -> None:
-        """Weighted sums of rows."""
-        terms = self._terms.get(t)
-        if terms is None:
-            terms = self._terms[t] = [
-                (
-                    self.values[token.index],
-                    np.array(places),
-                    np.array(weights, target.dtype)[:, None],
-                )
-                for token, places, weights in zip(step.inputs, step.places, step.weights)
-            ]
-        target.fill(0)
-        for value, places, weights in terms:
-            target[places] += weights * value
-
     def _gemm(self, t: int, step: Gemm) -> None:
-        for source, rows, there, _ in self.picks.get(t, ()):
-            with self.clock.phase("pack"):
-                np.take(source, rows, axis=0, out=there, mode="clip")  # in place, not by a buffer
         if t in self._adding and self._add_product([t]):
             return
         if self._looks_out():

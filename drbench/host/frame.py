@@ -17,7 +17,6 @@ from drbench.plan.refinement import (
     Strips,
     copies,
     in_strips,
-    picked,
     products,
     strip_widths,
     value_of,
@@ -36,7 +35,6 @@ from drbench.program.steps import (
     Accumulate,
     Add,
     Assemble,
-    Combine,
     Copy,
     Fence,
     Gemm,
@@ -69,7 +67,6 @@ _STARTS = {
     Offer: "_start_offer",
     Take: "_start_await",
     Add: "_start_side",
-    Combine: "_start_side",
     Panel: "_start_alias",
     Part: "_start_alias",
     Join: "_start_alias",
@@ -116,9 +113,6 @@ class Frame:
     products : dict
         Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays, beta
         being None where it is the run's.
-    picks : dict of int to list
-        Gemms of some rows of A: (array, rows of it, where they are copied to, how many rows are
-        above there) of each array.
     copies : dict of int to list
         Copies: (to, from) of each plain array.
     calls : dict of int to Call
@@ -192,7 +186,6 @@ class Frame:
         self.values: list = [None] * len(steps)
         self.calls: dict[int, Call] = {}
         self.products: dict[int, list] = {}
-        self.picks: dict[int, list] = {}
         self.copies: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
@@ -274,7 +267,7 @@ class Frame:
 
     def _let_go(self) -> None:
         self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
-        self.picks, self.copies = {}, {}
+        self.copies = {}
         self.arena = self._schedule = None
 
     def __enter__(self):
@@ -349,15 +342,7 @@ class Frame:
                 self.resolved.append(t)
             elif type(step) is Gemm:
                 a, b = (values[value.index] for value in step.inputs[:2])
-                if step.rows is not None:
-                    m, _, k = step.extents
-                    a, source = flat.reshape(m, k), a
-                    self.picks[t] = [
-                        (array, np.array(rows), a[start:stop], start)
-                        for array, rows, start, stop in picked(source, step.rows)
-                    ]
-                    self.products[t] = [(a, b, values[t], step.beta)]
-                elif Strips in (type(a), type(b), type(values[t])):
+                if Strips in (type(a), type(b), type(values[t])):
                     self.products[t] = products(a, b, values[t], step.beta)
             elif type(step) is Copy:
                 self.copies[t] = copies(values[t], values[step.inputs[0].index])

@@ -34,12 +34,10 @@ from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.plan.refinement import product_shapes
-from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Combine,
     Copy,
     Gemm,
     Get,
@@ -232,13 +230,6 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""
     compute = machine.compute
-    if type(step) is Map:
-        of, shape = step.function, step.block.shape
-        products_s = sum(compute.gemm_s(*each, itemsize) for each in of.products(*shape))
-        an_element_s = compute.functions.get(of.name)
-        if an_element_s is None:
-            return products_s + compute.memory_s(_touched(step) * itemsize)
-        return products_s + compute.launch_s + an_element_s * of.elements(*shape)
     if type(step) is not Gemm:
         return compute.memory_s(_touched(step) * itemsize)
     one_s = lambda m, n, k: (
@@ -246,17 +237,11 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     )
     if parts is not None:
         return sum(one_s(*part) for part in parts)
-    m, n, k = step.extents
-    copied_s = 0.0 if step.rows is None else compute.memory_s(2 * m * k * itemsize)
-    return copied_s + one_s(m, n, k)
+    return one_s(*step.extents)
 
 
 def _touched(step: Step) -> int:
     """Elements that a compute other than a product reads and writes."""
-    if type(step) is Map:
-        return step.block.size + sum(prod(token.shape) for token in step.inputs)
-    if type(step) is Combine:
-        return step.taken + step.shape[0] * step.shape[1]
     if step.block is None:
         rows, cols = step.shape if step.onto is None else step.onto.shape
     else:

@@ -226,7 +226,6 @@ class Peer:
         dtype="float32",
         transpose="",
         updates=False,
-        mixture=None,
         **options,
     ) -> Problem:
         """The problem on the peer's own layout where a partition is None.
@@ -235,14 +234,7 @@ class Peer:
         ------
         UnsupportedError
             If operands are stored transposed, and the peer's library does not take them so.
-        UsageError
-            If there are experts: no peer has a product of experts.
         """
-        if mixture is not None:
-            raise UsageError(
-                f"{self.name} multiplies by one B and takes no --experts. Leave it out, or use "
-                "--algorithm ag_moe."
-            )
         if transpose and not self.transposes:
             raise UnsupportedError(
                 f"{self.name} does not multiply operands stored transposed where they lie (its "

@@ -133,8 +133,6 @@ class Tables:
             if kind is Gemm:
                 known, block = everywhere, step.block
                 key = (step.extents, step.turned, block is None, block and block.matrix in ordered)
-                if step.rows is not None:
-                    key += (True,)
                 if step.index in parts or step.index in kernels:
                     known, key = here, (*key, *parts.get(step.index, ()), id(step.kernel))
             elif kind in _OF_BLOCK:
