@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("mpi4py")
 import numpy as np
 
+from algorithms.overlap.experts import ExpertProblem
 from drbench.measure import roof
 from drbench.measure.noise import Timed
 from drbench.measure.roof import Roof, fastest

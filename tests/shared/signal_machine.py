@@ -21,6 +21,7 @@ from drbench.program.steps import (
     Gemm,
     Get,
     Join,
+    Panel,
     Part,
     Zero,
 )
@@ -97,6 +98,8 @@ class SignalMachine:
             )
         if isinstance(step, Join):
             return np.concatenate([self.value(rank, token) for token in step.inputs], step.axis)
+        if isinstance(step, Panel):
+            return self.value(rank, step.inputs[0])
         if step.onto is not None:
             return self.value(rank, step.onto)
         t, (rows, cols) = step.index, step.shape
