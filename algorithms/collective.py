@@ -37,8 +37,8 @@ def baseline_of(problem: Problem) -> tuple[str, dict] | None:
     >>> baseline_of(Problem(8, 8, 8, 6, a="row", b="column", c="block:2x3"))
     """
     p = problem.nprocs
-    if problem.mixture:  # their programs have one layout
-        return "moe_collective", {"dataflow": "RS" if problem.mixture.combines else "AG"}
+    if not problem.plain:
+        return problem.baseline
     for dataflow in DATAFLOWS:
         for rows in divisors(p):
             try:

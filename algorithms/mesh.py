@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import replace
 
 from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
@@ -271,9 +272,8 @@ def check_layout(problem: Problem, who: str, layout: Callable, **settled) -> Non
     """Refuse partitions that are not those of an algorithm's layout; other words for the same tiles
     and owners are fine, but not another grid, on which owners of nothing have other places."""
     sizes = problem.m, problem.n, problem.k, problem.nprocs
-    mixture = problem.mixture
-    more = {} if mixture is None else {"mixture": mixture}
-    needed = Problem(*sizes, *layout(*sizes, **settled, **more), mixture=mixture)
+    texts = dict(zip("abc", layout(*sizes, **settled)))
+    needed = replace(problem, transpose="", **texts)
     for operand, other in zip(problem.operands, needed.operands):
         placed = operand.partition
         if placed != other.partition or placed.places != other.partition.places:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -16,7 +16,6 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 from partitions import partition
-from partitions.mixture import Mixture, shapes
 
 
 def blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
@@ -71,10 +70,9 @@ class Algorithm:
         (``row``, ``column``) all of whose members run congruent programs
         (:mod:`drbench.model.symmetry`) if all tiles are alike, so that one member can stand for all
         in a simulation.
-    combines : callable, optional
-        Of an algorithm for products of experts (:mod:`partitions.mixture`):
-        ``combines(**options)`` -> whether rows of C are sums over a token's choices, or rows of A
-        are gathered for them. Its ``layout`` is given ``mixture``. None for products of one B.
+    bind : callable, optional
+        Of an algorithm for another problem than C = A·B: ``bind(m, n, k, nprocs, a, b, c,
+        transpose=, **options)`` -> that problem, which has its shapes and products.
     dispatches : callable, optional
         Of a program that stands for a library which Python dispatches: ``dispatches(problem,
         **resolved)`` -> how often the device waits for its host, ``dispatch_s`` of the machine
@@ -93,7 +91,7 @@ class Algorithm:
     layout: Callable[..., tuple[str, str, str]] = blocks
     signals: bool | Callable[..., bool] = False
     congruent: Callable[..., tuple[str, ...]] | None = None
-    combines: Callable[..., bool] | None = None
+    bind: Callable[..., Problem] | None = None
     dispatches: Callable[..., int] | None = None
 
     @property
@@ -154,15 +152,13 @@ class Algorithm:
         nprocs: int,
         *given: str | None,
         transpose: str = "",
-        mixture: Mixture | None = None,
         **options,
     ) -> Problem:
         """The problem in float32, on the algorithm's own layout where no partition is given.
 
         Partitions that are ``given``, of A, B and C in this order, are those of the matrices as
         they are stored. An algorithm's own are of op(A), op(B) and C, so that it moves the same
-        whatever is stored transposed. ``mixture`` says of what experts; whether rows are gathered
-        or combined, the algorithm.
+        whatever is stored transposed.
 
         Examples
         --------
@@ -172,40 +168,15 @@ class Algorithm:
         {'a': 'row', 'b': 'column', 'c': 'row'}
         """
         options = self.pick(options)
-        mixture = self._of_mixture(mixture, options)
-        more = {} if mixture is None else {"mixture": mixture}
-        own, stored = self.layout(m, n, k, nprocs, **options, **more), []
-        sizes = shapes(m, n, k, mixture)
+        bind = self.bind or (lambda *known, transpose="", **_: Problem(*known, transpose=transpose))
+        own, stored = self.layout(m, n, k, nprocs, **options), []
+        shapes = bind(m, n, k, nprocs, *own, **options).shapes() if transpose else {}
         for name, text, own_text in zip_longest("ABC", given, own):
-            shape = sizes[name]
-            if text is None and name.lower() in transpose and min(shape) > 0:
-                stored.append(partition(own_text, shape, nprocs, role=name).transposed())
+            if text is None and name.lower() in transpose:
+                stored.append(partition(own_text, shapes[name], nprocs, role=name).transposed())
             else:
                 stored.append(text or own_text)
-        return Problem(m, n, k, nprocs, *stored, transpose=transpose, mixture=mixture)
-
-    def _of_mixture(self, mixture: Mixture | None, options: dict) -> Mixture | None:
-        """The mixture as the algorithm takes it.
-
-        Raises
-        ------
-        UsageError
-            If the algorithm is of one B and there are experts, or the other way round.
-        """
-        if self.combines is None and mixture is None:
-            return None
-        if self.combines is None:
-            fit = algorithms(mixture=True)
-            raise UsageError(
-                f"{self.name} multiplies by one B and takes no --experts. Leave it out, or use "
-                f"--algorithm {' or '.join(fit)}."
-            )
-        if mixture is None:
-            raise UsageError(
-                f"{self.name} multiplies each row by the matrices of its experts, got none. Give "
-                "--experts 8 --topk 2, or use --algorithm universal."
-            )
-        return replace(mixture, combines=self.combines(**options))
+        return bind(m, n, k, nprocs, *stored, transpose=transpose, **options)
 
     def trace(
         self, problem: Problem, rank: int, machine: Machine | None = None, **options
@@ -248,13 +219,12 @@ def algorithm(
     return register
 
 
-def algorithms(*, mixture: bool | None = None) -> dict[str, Algorithm]:
-    """All algorithms by name, in alphabetical order; or those for products of experts, or those for
-    products of one B.
+def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
+    """All algorithms by name, in alphabetical order; or those of C = A·B, or of other problems.
 
     Examples
     --------
-    >>> list(algorithms(mixture=True))
+    >>> list(algorithms(plain=False))
     ['ag2_moe', 'ag_moe', 'moe_collective', 'moe_rs', 'moe_rs2']
     """
     package = importlib.import_module(__package__)
@@ -263,7 +233,7 @@ def algorithms(*, mixture: bool | None = None) -> dict[str, Algorithm]:
     return {
         name: found
         for name, found in sorted(_REGISTRY.items())
-        if mixture in (None, found.combines is not None)
+        if plain in (None, found.bind is None)
     }
 
 

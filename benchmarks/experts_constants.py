@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from launch.cases.machine_models import find_machine
-from launch.studies.overlap.study import Bench, experts_of, published, td_experts, tiles
+from launch.studies.overlap.study import Bench, experts_of, published, td_experts
 
 #: Path -> values as shares of what the machine's file has, or the values themselves.
 CHANGES = {
@@ -37,10 +37,8 @@ def over_papers(bench: Bench, ranks: int) -> list[tuple[float, float, float]]:
         ratios = []
         for row in published(table):
             if row.method == "td" and row.ranks == ranks:
-                mixture = experts_of(row.variant)
-                of = {"experts": mixture.experts, "topk": mixture.topk}
-                methods, rows = td_experts(row.product, ranks, of), tiles(row.m, ranks)[:1]
-                ours = bench.fastest(ranks, (row.m, row.n, row.k), methods, rows)
+                methods = td_experts(row.product, ranks, experts_of(row.variant))
+                ours = bench.fastest(ranks, (row.m, row.n, row.k), methods)
                 ratios.append(ours.seconds / row.seconds)
         found.append((geometric_mean(ratios), min(ratios), max(ratios)))
     return found

@@ -134,7 +134,7 @@ class Bound:
     ways: dict[str, Way]
     dtype: str = "float32"
     updates = False
-    mixture = None
+    plain = True
 
     @cached_property
     def problems(self) -> dict[tuple, Problem]:

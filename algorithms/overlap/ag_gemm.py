@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from algorithms.mesh import check_layout
 from algorithms.registry import algorithm
 from drbench.options import Option
 from drbench.program.problem import Problem
@@ -24,9 +23,9 @@ from .rows import (
     kernel_of,
     own_tile,
     owners,
+    resolving,
     ring,
     span,
-    tile_rows,
 )
 
 VARIANT = Option(
@@ -59,37 +58,19 @@ def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, st
     return "row", "column", "column"
 
 
-def settling(name: str, layout: Callable) -> Callable[..., dict]:
-    """Check the layout of a program that gathers in tiles; decide the tile."""
-
-    def settle(
-        problem: Problem,
-        in_place: bool = True,
-        *,
-        variant: str = "pull",
-        swizzle: str = "ranks",
-        order: str = "ranks",
-        tile: int | None = None,
-        part: int = LEAST,
-        kernel: str = "fused",
-    ) -> dict:
-        check_layout(problem, name, layout)
-        return {
-            "variant": variant,
-            "swizzle": swizzle,
-            "order": order,
-            "tile": tile_rows(problem.m, problem.nprocs, tile, in_place),
-            "part": part,
-            "kernel": kernel,
-        }
-
-    return settle
-
-
 @algorithm(
     "ag_gemm",
     options=(VARIANT, SWIZZLE, ORDERS, TILE, PART, KERNEL),
-    settle=settling("ag_gemm", layout),
+    settle=resolving(
+        "ag_gemm",
+        layout,
+        variant="pull",
+        swizzle="ranks",
+        order="ranks",
+        tile=None,
+        part=LEAST,
+        kernel="fused",
+    ),
     layout=layout,
     signals=True,
 )
@@ -97,16 +78,14 @@ def program(
     problem: Problem,
     rank: int,
     *,
-    variant: str = "pull",
-    swizzle: str = "ranks",
-    order: str = "ranks",
     tile: int,
     part: int = LEAST,
     kernel: str = "fused",
+    **fetching: str,
 ) -> Iterator[Step]:
     """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
     rows = Rows.of(problem.a, tile)
-    gathered = yield from fetched(problem, rank, rows, variant, swizzle, order)
+    gathered = yield from fetched(problem, rank, rows, **fetching)
     yield from multiplied(problem, rank, rows, gathered, part, kernel)
 
 
@@ -154,7 +133,12 @@ def awaited(problem: Problem, gathered: Gathered, tiles: list[Tile]) -> Iterator
 
 
 def fetched(
-    problem: Problem, rank: int, rows: Rows, variant: str, swizzle: str, order: str
+    problem: Problem,
+    rank: int,
+    rows: Rows,
+    variant: str = "pull",
+    swizzle: str = "ranks",
+    order: str = "ranks",
 ) -> Iterator[Step]:
     """Send a rank's tiles of A on their way, and ask for those of others."""
     p = problem.nprocs

@@ -5,13 +5,13 @@
 
 from collections.abc import Iterator
 
-from algorithms.mesh import check_layout
 from algorithms.registry import algorithm
 from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.steps import Fence, Step
 
 from . import ag_gemm, gemm_rs
+from .rows import Rows, resolving
 
 DATAFLOW = Option(
     "dataflow",
@@ -29,37 +29,43 @@ def layout(
     return (gemm_rs if dataflow == "RS" else ag_gemm).layout(m, n, k, nprocs)
 
 
-def _settle(name: str):
-    def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None) -> dict:
-        settled = {"dataflow": dataflow or "AG"}
-        check_layout(problem, f"{name} {settled['dataflow']}", layout, **settled)
-        return settled
-
-    return settle
-
-
 @algorithm(
-    "te_chunks", options=(DATAFLOW,), settle=_settle("te_chunks"), layout=layout, signals=True
+    "te_chunks",
+    options=(DATAFLOW,),
+    settle=resolving("te_chunks", layout, dataflow="AG"),
+    layout=layout,
+    signals=True,
 )
 def te_chunks(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
     """Chunks as in Transformer Engine: a ring of them (AG), or products written to their owners and
     added at the end (RS)."""
-    m = problem.m
-    if dataflow == "AG":
-        yield from ag_gemm.program(problem, rank, variant="ring", tile=m, part=1, kernel="parts")
-        return
-    chunks = {"tile": m, "part": 1, "kernel": "parts", "side": False}
-    yield from gemm_rs.program(problem, rank, variant="write", **chunks)
+    yield from _chunks(problem, rank, dataflow, "ring" if dataflow == "AG" else "write")
 
 
-@algorithm("async_tp", options=(DATAFLOW,), settle=_settle("async_tp"), layout=layout, signals=True)
+@algorithm(
+    "async_tp",
+    options=(DATAFLOW,),
+    settle=resolving("async_tp", layout, dataflow="AG"),
+    layout=layout,
+    signals=True,
+)
 def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
     """Chunks as in PyTorch's asynchronous tensor parallelism: pulled after a barrier, the own one
     multiplied first (AG); products kept for their owners, who pull them (RS)."""
-    m = problem.m
     if dataflow == "AG":
         yield Fence()  # copied in: everybody's chunk may be read
-        yield from ag_gemm.program(problem, rank, variant="pull", tile=m, part=1, kernel="parts")
+    yield from _chunks(problem, rank, dataflow, "pull")
+
+
+def _chunks(problem: Problem, rank: int, dataflow: str, variant: str) -> Iterator[Step]:
+    """All rows of each rank as one tile, and a GEMM of each; no sum beside a GEMM."""
+    whole = problem.m
+    if dataflow == "AG":
+        yield from ag_gemm.program(
+            problem, rank, variant=variant, tile=whole, part=1, kernel="parts"
+        )
         return
-    chunks = {"tile": m, "part": 1, "kernel": "parts", "side": False}
-    yield from gemm_rs.program(problem, rank, variant="pull", **chunks)
+    rows = Rows.of(problem.c, whole)
+    parts = gemm_rs.ordered(rows, gemm_rs.own_last(rank, problem.nprocs), 1, across=True)
+    products = gemm_rs.Products(problem, rank, parts, rows.tiles[rank], kernel="parts")
+    yield from gemm_rs.scattered(problem, rank, rows, products, variant, side=False)

@@ -1,185 +1,308 @@
-"""Products of experts: what an expert multiplies of some communication tiles is a range of rows of
-pairs (:mod:`partitions.mixture`), so a part is one of its tiles, or as many as make it high enough;
-all parts are of one kernel."""
+"""A layer of experts: each token is multiplied by the matrices of ``topk`` of its experts.
 
-from collections.abc import Callable, Iterator, Sequence
+A token and one of its experts are a *pair*; m tokens make m·topk pairs. B holds the experts'
+matrices one below the other.
+
+==============  =================  ============  =================  ==============================
+layer           A                  B             C                  row of C
+==============  =================  ============  =================  ==============================
+first           m×k, tokens        (E·k)×n       (m·topk)×n, pairs  A[token] · B[expert]
+second          (m·topk)×k, pairs  (E·k)×n       m×n, tokens        Σ A[pair] · B[expert]
+==============  =================  ============  =================  ==============================
+
+(Zheng et al., Triton-distributed, 2025, §4.1.) Weights of experts are in the pairs of the second
+layer already. Pairs lie in order of experts, those of one expert in order of ranks.
+
+How many tokens of a rank go to each expert is drawn. Which tokens these are is not: the pairs of a
+rank, in order of experts, take its tokens in turn, round and round. So an expert has one range of a
+rank's tokens, or the last and the first of them, and its GEMM reads and writes blocks; each round
+has every token once, and adding up the rounds adds up the experts of each token. GEMMs and bytes
+are those of any other tokens in these numbers.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, repeat
+from random import Random
 from typing import NamedTuple
 
+from algorithms.registry import Option
+from drbench.errors import UsageError
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Combine, Gemm, Get, Part, Step
+from drbench.program.steps import Add, Block, Gemm, Get, Kernel, Panel, Part, Scratch, Step
+from partitions import part as share
 
 from .ag_gemm import Gathered, awaited
-from .rows import Rows, Tile, kernel_of, own_tile
+from .rows import Rows, Tile, joined, own_tile
+
+#: How tokens choose experts: all alike, or the more popular the more often (Zipf).
+ROUTINGS = ("uniform", "skewed")
 
 
-class ExpertPart(NamedTuple):
-    """One product: an expert's pairs of some tiles.
+def _routing(text: str) -> str:
+    """A routing's text, checked: ``skewed:7`` is of the seed 7, without a seed it is 0.
+
+    Examples
+    --------
+    >>> _routing("Skewed:7"), _routing("uniform:0")
+    ('skewed:7', 'uniform')
+    """
+    found = re.fullmatch(rf"({'|'.join(ROUTINGS)})(?::0*(\d{{0,9}}))?", text.strip().lower())
+    if not found:
+        raise UsageError(
+            f"must be {' or '.join(ROUTINGS)}, with a seed as skewed:7 if need be, got {text!r}."
+        )
+    return ":".join(filter(None, found.groups()))
+
+
+EXPERTS = Option(
+    "experts",
+    int,
+    least=1,
+    help="matrices of B, one an expert; m counts tokens, each of which goes to some experts.",
+    says="8",
+)
+TOPK = Option("topk", int, least=1, help="experts of a token.", says="2, or all experts if fewer")
+ROUTING = Option(
+    "routing",
+    metavar="uniform|skewed[:SEED]",
+    check=_routing,
+    help="how often experts are chosen: all alike, or some the more often (Zipf).",
+    says="uniform",
+)
+#: Options of every program of this kind.
+OF_EXPERTS = (EXPERTS, TOPK, ROUTING)
+
+
+class Batch(NamedTuple):
+    """The tokens of a rank, or of all ranks, that go to one expert: the rows of one GEMM.
 
     Attributes
     ----------
-    turn : tuple
-        When it comes.
     expert : int
-    tiles : list of (int, int)
-        Tiles of tokens, each of which has pairs.
-    rows : (int, int)
-        The rows of the pairs.
+    pairs : (int, int)
+        Rows [start, stop) among all pairs.
+    tokens : list of (int, int, int)
+        (round, start, stop): tokens [start, stop), in the order of their pairs.
     """
 
-    turn: tuple
     expert: int
-    tiles: list[Tile]
-    rows: tuple[int, int]
+    pairs: tuple[int, int]
+    tokens: list[tuple[int, int, int]]
 
 
-def expert_parts(
-    problem: Problem, tiles: list[Tile], least: int, turn: Callable[[list[Tile]], tuple]
-) -> list[ExpertPart]:
-    """The products of all experts in the order of their turns: of tiles of tokens, joined to at
-    least so many pairs; ``turn(tiles)`` says when one comes.
-
-    Examples
-    --------
-    >>> from partitions.mixture import Mixture
-    >>> problem = Problem(8, 4, 4, 2, "row", "column", "column", mixture=Mixture(3, 2))
-    >>> for part in expert_parts(problem, [(0, 4), (4, 8)], 3, max):
-    ...     print(part.expert, part.tiles, part.rows)
-    1 [(0, 4)] (3, 7)
-    2 [(0, 4)] (10, 13)
-    0 [(0, 4), (4, 8)] (0, 3)
-    1 [(4, 8)] (7, 10)
-    2 [(4, 8)] (13, 16)
-    """
-    routes, found = problem.routes, []
-    for expert in range(problem.mixture.experts):
-        parts: list[list[tuple[Tile, int]]] = []
-        for tile in sorted(tiles):
-            first, last = routes.rows(expert, *tile)
-            if first == last:
-                continue
-            if not parts or sum(rows for _, rows in parts[-1]) >= least:
-                parts.append([])
-            parts[-1].append((tile, last - first))
-        if len(parts) > 1 and sum(rows for _, rows in parts[-1]) < least:
-            rest = parts.pop()
-            parts[-1] += rest
-        for part in parts:
-            inside = [tile for tile, _ in part]
-            rows = routes.rows(expert, inside[0][0], inside[-1][1])
-            found.append(ExpertPart(turn(inside), expert, inside, rows))
-    return sorted(found)
+@lru_cache(maxsize=8)
+def _batches(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[list[Batch]]:
+    """For each expert its batch of each rank's tokens, empty ones included."""
+    counts, given = _counts(m, nprocs, experts, topk, routing), [0] * nprocs
+    found, row = [], 0
+    for expert in range(experts):
+        found.append([])
+        for rank in range(nprocs):
+            (start, stop), tokens, first = share(m, rank, nprocs), [], row
+            end = given[rank] + counts[rank][expert]
+            while given[rank] < end:
+                turn, at = divmod(given[rank], stop - start)
+                count = min(end - given[rank], stop - start - at)
+                tokens.append((turn, start + at, start + at + count))
+                given[rank] += count
+                row += count
+            found[-1].append(Batch(expert, (first, row), tokens))
+    return found
 
 
-def matrix_of(problem: Problem, expert: int, k: Tile, n: Tile) -> Block:
-    """Rows and columns of an expert's matrix."""
-    top = expert * problem.k
-    return problem.b.block((top + k[0], top + k[1]), n)
+def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[list[int]]:
+    """How many of each rank's tokens go to each expert, drawn from the seed of the routing: the
+    same on every rank."""
+    kind, _, seed = routing.partition(":")
+    chance, popularity = Random(int(seed or 0)), [1.0] * experts
+    if kind == "skewed":
+        for place, expert in enumerate(sorted(range(experts), key=lambda _: chance.random())):
+            popularity[expert] = 1 / (1 + place)
+    below, found = list(accumulate(popularity)), []
+    for rank in range(nprocs):
+        found.append([0] * experts)
+        for _ in range(*share(m, rank, nprocs)):
+            chosen: set[int] = set()
+            while len(chosen) < topk:
+                expert = min(bisect_right(below, chance.random() * below[-1]), experts - 1)
+                if expert not in chosen:
+                    chance.random()  # was a weight: the committed records have been drawn with it
+                    chosen.add(expert)
+                    found[-1][expert] += 1
+    return found
 
 
-def multiplied(
-    problem: Problem, rank: int, rows: Rows, gathered: Gathered, part: int, kernel: str
-) -> Iterator[Step]:
-    """The experts' products of gathered tokens, part by part, as tiles come."""
-    own = own_tile(problem.c, rank)
-    if own is None:
-        return
-    cols, tiles = (own.col0, own.col1), [t for each in rows.tiles for t in each]
-    launch = kernel_of(kernel, problem.rows, own.shape[1], problem.k)
-    weights: dict[int, Step] = {}
-    last = lambda inside: max(map(gathered.turn, inside))
-    for _, expert, inside, pairs in expert_parts(problem, tiles, part, last):
-        a = yield from awaited(problem, gathered, inside)
-        if expert not in weights:
-            weights[expert] = yield Get(matrix_of(problem, expert, (0, problem.k), cols))
-        # C[pairs, :] = A[their tokens, :] · B[expert]
-        yield Gemm(
-            a,
-            weights[expert],
-            into=problem.c.block(pairs, cols),
-            kernel=launch,
-            rows=tokens_of(problem, expert, inside),
-        )
-
-
-def tokens_of(problem: Problem, expert: int, tiles: list[Tile]) -> list[int] | None:
-    """Which rows of tiles one below the other go to an expert; None if all do.
-
-    Examples
-    --------
-    >>> from partitions.mixture import Mixture
-    >>> problem = Problem(8, 4, 4, 2, "row", "column", "column", mixture=Mixture(3, 2))
-    >>> problem.routes.tokens[0], tokens_of(problem, 0, [(0, 4), (6, 8)])
-    ([3, 4, 7], [3, 5])
-    """
-    routes, found, above = problem.routes, [], 0
-    first = routes.first[expert]
-    for start, stop in tiles:
-        low, high = routes.rows(expert, start, stop)
-        tokens = routes.tokens[expert][low - first : high - first]
-        found += [above + token - start for token in tokens]
-        above += stop - start
-    return found if len(found) < above else None
-
-
-class Sums:
-    """What a rank's share of k makes of each tile of tokens: products of the experts, each made
-    when the first of its tiles is asked for, weighted and summed up.
+@dataclass(frozen=True)
+class ExpertProblem(Problem):
+    """The products of a layer of experts.
 
     Parameters
     ----------
-    problem : Problem
+    experts, topk, routing
+        As of the options.
+    second : bool
+        The second layer, in which the products of a token are added up.
+
+    Examples
+    --------
+    Four tokens of each rank, two experts of each token; the second expert has the last token of
+    rank 0 first, then the next round's:
+
+    >>> problem = ExpertProblem(8, 3, 5, 2, "row", "column", "column", experts=3)
+    >>> problem.shapes()
+    {'A': (8, 5), 'B': (15, 3), 'C': (16, 3)}
+    >>> for batch in problem.batches(0):
+    ...     print(*batch)
+    """
+
+    experts: int = 8
+    topk: int = 2
+    routing: str = "uniform"
+    second: bool = False
+    plain = False
+
+    @property
+    def baseline(self) -> tuple[str, dict]:
+        return "moe_collective", {"dataflow": "RS" if self.second else "AG"}
+
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        pairs = self.m * self.topk
+        rows = (pairs, self.m) if self.second else (self.m, pairs)
+        return {
+            "A": (rows[0], self.k),
+            "B": (self.experts * self.k, self.n),
+            "C": (rows[1], self.n),
+        }
+
+    def batches(self, rank: int | None = None) -> list[Batch]:
+        """The batches of a rank's tokens, or of all tokens, that are not empty, an expert each."""
+        every = _batches(self.m, self.nprocs, self.experts, self.topk, self.routing)
+        whole = lambda of: Batch(
+            of[0].expert,
+            (of[0].pairs[0], of[-1].pairs[1]),
+            [span for batch in of for span in batch.tokens],
+        )
+        found = [whole(of) if rank is None else of[rank] for of in every]
+        return [batch for batch in found if batch.tokens]
+
+    def products(self) -> list[tuple[Tile, Tile, int]]:
+        found = []
+        for expert, (row, _), tokens in self.batches():
+            for _, start, stop in tokens:
+                rows = (row, row + stop - start), (start, stop)
+                found.append((*(rows[::-1] if self.second else rows), expert))
+                row += stop - start
+        return found
+
+    def matrix(self, expert: int, k: Tile, cols: Tile) -> Block:
+        """Rows and columns of an expert's matrix."""
+        top = expert * self.k
+        return self.b.block((top + k[0], top + k[1]), cols)
+
+
+def bound(second: bool) -> Callable[..., Problem]:
+    """How the sizes and options of a first or second layer become its problem.
+
+    Raises
+    ------
+    UsageError
+        If a token is to choose more experts than there are.
+    """
+
+    def bind(
+        *given, experts: int = 8, topk: int | None = None, routing: str = "uniform", **options
+    ) -> Problem:
+        most = min(2, experts) if topk is None else topk
+        if most > experts:
+            raise UsageError(
+                f"--topk must be 1 to {experts}, the number of experts, got {most}: a token "
+                "chooses an expert once."
+            )
+        return ExpertProblem(*given, experts=experts, topk=most, routing=routing, second=second)
+
+    return bind
+
+
+def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered) -> Iterator[Step]:
+    """GEMMs of gathered tokens with the experts' matrices, a rank's tokens after another's."""
+    own = own_tile(problem.c, rank)
+    if own is None:
+        return
+    cols, kernel = (own.col0, own.col1), Kernel(problem.rows, own.shape[1], problem.k)
+    weights: dict[int, Step] = {}
+    for tile in sorted((t for each in rows.tiles for t in each), key=gathered.turn):
+        tokens = yield from awaited(problem, gathered, [tile])
+        for expert, pairs, spans in problem.batches(rows.owner(tile)):
+            a = yield from cut(repeat(tokens), tile[0], spans)
+            if expert not in weights:
+                weights[expert] = yield Get(problem.matrix(expert, (0, problem.k), cols))
+            yield Gemm(a, weights[expert], into=problem.c.block(pairs, cols), kernel=kernel)
+
+
+def cut(values: Iterable[Step], top: int, spans: list[tuple[int, int, int]]) -> Iterator[Step]:
+    """The rows of a batch: of each value, which begins at token ``top``, those of one span."""
+    found = []
+    for value, (_, start, stop) in zip(values, spans):
+        found.append((yield Part(value, 0, start - top, stop - top)))
+    return (yield from joined(found))
+
+
+class Sums:
+    """A rank's partial sums of a second layer: the GEMMs of its share of k, and for each token the
+    sum of its experts' rows.
+
+    Parameters
+    ----------
+    problem : ExpertProblem
     rank : int
-    tiles : sequence of (int, int)
-        In the order in which they are asked for.
-    part : int
-        Least pairs of a product.
-    kernel : str
-        ``fused`` or ``parts``.
+    tiles : dict of (int, int) to int
+        Whose tokens they are (None: everybody's), in the order in which their sums are asked for.
+    fused : bool
+        Whether the GEMMs are parts of one kernel.
+    side : bool
+        Whether sums are made beside the GEMMs.
 
     Attributes
     ----------
-    tiles : list of (int, int)
+    tiles : sequence of (int, int)
         The same; none if the rank has no share of k.
     """
 
-    def __init__(self, problem: Problem, rank: int, tiles: Sequence[Tile], part: int, kernel: str):
-        self._problem, own = problem, own_tile(problem.a, rank)
-        self.tiles = list(tiles) if own is not None else []
-        if own is not None:
-            self._k = own.col0, own.col1
-            self._launch = kernel_of(kernel, problem.rows, problem.n, own.shape[1])
-        self._turn = {t: x for x, t in enumerate(self.tiles)}
-        first = lambda inside: (min(self._turn[t] for t in inside),)
-        self._left = iter(expert_parts(problem, self.tiles, part, first))
-        self._next = next(self._left, None)
+    def __init__(
+        self,
+        problem: ExpertProblem,
+        rank: int,
+        tiles: dict[Tile, int | None],
+        fused: bool = True,
+        side: bool = True,
+    ):
+        self._problem, self._own, self._side = problem, own_tile(problem.a, rank), side
+        self.tiles = tiles if self._own else {}
         self._weights: dict[int, Step] = {}
-        #: Of each tile: (rows of an expert's product, expert).
-        self._pieces: dict[Tile, list[tuple[Step, int]]] = {t: [] for t in self.tiles}
+        depth = self._own.shape[1] if self._own else 0
+        self._kernel = Kernel(problem.rows, problem.n, depth) if fused else None
 
-    def of(self, tile: Tile, side: bool = True) -> Iterator[Step]:
-        """The sums of a tile."""
-        while self._next is not None and self._next.turn <= (self._turn[tile],):
-            yield from self._multiply(self._next)
-            self._next = next(self._left, None)
-        routes, (start, stop) = self._problem.routes, tile
-        places, weights = [], []
-        for _, expert in self._pieces[tile]:
-            first = routes.first[expert]
-            low, high = (row - first for row in routes.rows(expert, start, stop))
-            places.append([token - start for token in routes.tokens[expert][low:high]])
-            weights.append(routes.weights[expert][low:high])
-        tokens = [token for token, _ in self._pieces.pop(tile)]
-        return (yield Combine(tokens, places, weights, stop - start, self._problem.n, side))
-
-    def _multiply(self, part: ExpertPart) -> Iterator[Step]:
-        """An expert's rows of some tiles, times its matrix."""
-        problem, expert, (first, last) = self._problem, part.expert, part.rows
-        if expert not in self._weights:
-            block = matrix_of(problem, expert, self._k, (0, problem.n))
-            self._weights[expert] = yield Get(block)
-        a = yield Get(problem.a.block((first, last), self._k))
-        c = yield Gemm(a, self._weights[expert], kernel=self._launch)
-        for tile in part.tiles:
-            low, high = problem.routes.rows(expert, *tile)
-            piece = c if (low, high) == part.rows else (yield Part(c, 0, low - first, high - first))
-            self._pieces[tile].append((piece, expert))
+    def of(self, tile: Tile) -> Iterator[Step]:
+        """The partial sums of the tokens of a tile: each round of pairs in memory of its own, then
+        the rounds added up."""
+        problem, (top, stop), k = self._problem, tile, (self._own.col0, self._own.col1)
+        rooms, filled = [], [[] for _ in range(problem.topk)]
+        for _ in filled:
+            rooms.append((yield Scratch((stop - top, problem.n))))
+        for expert, pairs, spans in problem.batches(self.tiles[tile]):
+            if expert not in self._weights:
+                self._weights[expert] = yield Get(problem.matrix(expert, k, (0, problem.n)))
+            a = yield Get(problem.a.block(pairs, k))
+            into = yield from cut([rooms[x] for x, *_ in spans], top, spans)
+            c = yield Gemm(a, self._weights[expert], into=into, kernel=self._kernel)
+            for x, *_ in spans:
+                filled[x].append(c)
+        rounds = []
+        for room, gemms in zip(rooms, filled):
+            rounds.append((yield Panel(room, gemms)))
+        sums, *others = rounds
+        return (yield Add(others, into=sums, side=self._side)) if others else sums

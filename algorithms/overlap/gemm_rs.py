@@ -2,9 +2,8 @@
 product leaves for the owner of its rows as soon as it is done, and is added up beside the rest; and
 GEMM + AllReduce, which gives the sums to all."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from algorithms.mesh import check_layout
 from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError
 from drbench.options import Option
@@ -26,10 +25,9 @@ from .rows import (
     kernel_of,
     own_tile,
     owners,
+    resolving,
     ring,
     span,
-    tile_rows,
-    units_of,
 )
 
 VARIANT = Option(
@@ -47,42 +45,28 @@ def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, st
     return "column", "row", "row"
 
 
-def settling(name: str, layout: Callable) -> Callable[..., dict]:
-    """Check the layout of a program that sums up in tiles; decide the tile."""
-
-    def settle(
-        problem: Problem,
-        in_place: bool = True,
-        *,
-        variant: str = "write",
-        swizzle: str = "ranks",
-        tile: int | None = None,
-        part: int = LEAST,
-        kernel: str = "fused",
-        units: int | None = None,
-    ) -> dict:
-        check_layout(problem, name, layout)
-        if variant == "ring" and not all(owners(problem, "A")):
-            raise UnsupportedError(
-                f"{name} --variant ring needs a share of k on every rank (algorithm requirement); "
-                f"k = {problem.k} on {problem.nprocs} ranks. Use --variant write."
-            )
-        return {
-            "variant": variant,
-            "swizzle": swizzle,
-            "tile": tile_rows(problem.m, problem.nprocs, tile, in_place),
-            "part": part,
-            "kernel": kernel,
-            **units_of(name, kernel, units),
-        }
-
-    return settle
+def check_ring(name: str, problem: Problem, found: dict) -> None:
+    """Refuse a ring of ranks some of which have no share of k."""
+    if found["variant"] == "ring" and not all(owners(problem, "A")):
+        raise UnsupportedError(
+            f"{name} --variant ring needs a share of k on every rank (algorithm requirement); "
+            f"k = {problem.k} on {problem.nprocs} ranks. Use --variant write."
+        )
 
 
 @algorithm(
     "gemm_rs",
     options=(VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS),
-    settle=settling("gemm_rs", layout),
+    settle=resolving(
+        "gemm_rs",
+        layout,
+        check_ring,
+        variant="write",
+        swizzle="ranks",
+        tile=None,
+        part=LEAST,
+        kernel="fused",
+    ),
     layout=layout,
     signals=True,
 )
@@ -94,36 +78,41 @@ def program(
     swizzle: str = "ranks",
     tile: int,
     part: int = LEAST,
-    kernel: str = "fused",
-    units: int | None = None,
-    side: bool = True,
+    **launch,
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
     Triton-distributed)."""
-    rows, order = Rows.of(problem.c, tile), own_last(rank, problem.nprocs, swizzle)
-    # sums of a ring meet the products of each rank in one order: its parts are of one rank
-    how = {"across": variant != "ring", "in_place": variant != "reduce"}
-    products = Products(problem, rank, rows, order, part, kernel, units, **how)
-    yield from scattered(problem, rank, rows, products, variant, side)
+    rows = Rows.of(problem.c, tile)
+    # sums of a ring meet the GEMMs of each rank in one order: its parts are of one rank
+    parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
+    own = () if variant == "reduce" else rows.tiles[rank]
+    products = Products(problem, rank, parts, own, **launch)
+    yield from scattered(problem, rank, rows, products, variant)
+
+
+def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
+    """Parts of at least ``part`` rows in the order in which the tiles of ranks are asked for;
+    ``across`` says whether one may have tiles of several ranks."""
+    turn = rows.turn(order)
+    shares = [None] if across else [[rank] for rank in order]
+    found = [each for ranks in shares for each in rows.parts(part, ranks)]
+    return sorted(found, key=lambda each: min(map(turn, each)))
 
 
 class Products:
-    """What a rank's share of k makes of each tile of rows: parts of one product, each made when the
-    first of its tiles is asked for.
+    """A rank's partial sums of each tile of rows: parts of one GEMM over its share of k, each made
+    when the first of its tiles is asked for.
 
     Parameters
     ----------
-    rows : Rows
-    order : sequence of int
-        In which the tiles of ranks are asked for.
-    part : int
-        Least rows of a part.
+    problem : Problem
+    rank : int
+    parts : list of list of (int, int)
+        The tiles of each part, in order.
+    own : sequence of (int, int)
+        Tiles that are made in C, in parts of nothing else.
     kernel, units
         As of :func:`~algorithms.overlap.rows.kernel_of`.
-    across : bool
-        Whether a part may have tiles of several ranks.
-    in_place : bool
-        Whether parts of own rows alone are made in C.
 
     Attributes
     ----------
@@ -135,39 +124,34 @@ class Products:
         self,
         problem: Problem,
         rank: int,
-        rows: Rows,
-        order: Sequence[int],
-        part: int,
-        kernel: str,
+        parts: list[list[Tile]],
+        own: Sequence[Tile],
+        kernel: str = "fused",
         units: int | None = None,
-        across: bool = True,
-        in_place: bool = True,
     ):
         self._problem, self._b, self._k = problem, None, own_tile(problem.a, rank)
-        self._b_tile, groups, turn = own_tile(problem.b, rank), [], rows.turn(order)
-        if self._k is not None and self._b_tile is not None:
-            self._launch = kernel_of(kernel, problem.m, problem.n, self._k.shape[1], units)
-            shares = [None] if across else [[r] for r in order]
-            groups = [group for ranks in shares for group in rows.parts(part, ranks)]
-        groups.sort(key=lambda group: min(map(turn, group)))
-        self.tiles = [t for group in groups for t in group]
-        self._group = {t: group for group in groups for t in group}
-        own = lambda group: in_place and {rows.owner(t) for t in group} == {rank}
-        self._own = {group[0] for group in groups if own(group)}
+        self._b_tile = own_tile(problem.b, rank)
+        if self._k is None or self._b_tile is None:
+            parts = []
+        else:
+            self._kernel = kernel_of(kernel, problem.m, problem.n, self._k.shape[1], units)
+        self.tiles = [t for part in parts for t in part]
+        self._part = {t: part for part in parts for t in part}
+        self._own = {part[0] for part in parts if set(part) <= set(own)}
         self._made: dict[Tile, Step] = {}
 
     def of(self, tile: Tile) -> Iterator[Step]:
-        """A tile's rows of the product; None if they are in C already."""
-        problem, group = self._problem, self._group[tile]
-        if group[0] not in self._made:
+        """A tile's rows of the partial sum; None if they are in C already."""
+        problem, part = self._problem, self._part[tile]
+        if part[0] not in self._made:
             self._b = self._b or (yield Get(self._b_tile))
-            a = yield Get(problem.a.block(span(group), (self._k.col0, self._k.col1)))
-            own = group[0] in self._own
-            into = problem.c.block(span(group), (0, problem.n)) if own else None
-            self._made[group[0]] = yield Gemm(a, self._b, into=into, kernel=self._launch)
-        if group[0] in self._own:
+            a = yield Get(problem.a.block(span(part), (self._k.col0, self._k.col1)))
+            own = part[0] in self._own
+            into = problem.c.block(span(part), (0, problem.n)) if own else None
+            self._made[part[0]] = yield Gemm(a, self._b, into=into, kernel=self._kernel)
+        if part[0] in self._own:
             return None
-        return (yield from cut(self._made[group[0]], group, tile))
+        return (yield from cut(self._made[part[0]], part, tile))
 
 
 def scattered(
@@ -231,7 +215,7 @@ def delivered(
         yield Push(piece, before, t)
 
 
-def own_last(rank: int, nprocs: int, swizzle: str) -> list[int]:
+def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
     """Whose rows are multiplied when: the own last, or as they lie."""
     return ring(rank, nprocs, 1) if swizzle == "ranks" else list(range(nprocs))
 
@@ -241,37 +225,28 @@ def layout_ar(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str,
     return "column", "row", "R"
 
 
-def settle_ar(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    swizzle: str = "ranks",
-    tile: int | None = None,
-    part: int = LEAST,
-    kernel: str = "fused",
-    units: int | None = None,
-) -> dict:
-    """Check the layout; decide the tile."""
-    check_layout(problem, "gemm_ar", layout_ar)
+def check_no_update(name: str, problem: Problem, found: dict) -> None:
+    """Refuse a C that counts."""
     if problem.updates:
         raise UnsupportedError(
-            "gemm_ar makes C anew (our implementation); got beta other than 0. Use gemm_rs, or "
+            f"{name} makes C anew (our implementation); got beta other than 0. Use gemm_rs, or "
             "--algorithm universal."
         )
-    return {
-        "swizzle": swizzle,
-        "tile": tile_rows(problem.m, problem.nprocs, tile, in_place),
-        "part": part,
-        "kernel": kernel,
-        "replicate_result": True,
-        **units_of("gemm_ar", kernel, units),
-    }
 
 
 @algorithm(
     "gemm_ar",
     options=(SWIZZLE, TILE, PART, KERNEL, UNITS),
-    settle=settle_ar,
+    settle=resolving(
+        "gemm_ar",
+        layout_ar,
+        check_no_update,
+        swizzle="ranks",
+        tile=None,
+        part=LEAST,
+        kernel="fused",
+        replicate_result=True,
+    ),
     layout=layout_ar,
     signals=True,
 )
@@ -282,17 +257,16 @@ def program_ar(
     swizzle: str = "ranks",
     tile: int,
     part: int = LEAST,
-    kernel: str = "fused",
-    units: int | None = None,
     replicate_result: bool = True,
+    **launch,
 ) -> Iterator[Step]:
     """GEMM + AllReduce in tiles: each sum goes to all ranks as soon as it is complete."""
     p, n = problem.nprocs, problem.n
     rows = Rows([share(problem.m, r, p) for r in range(p)], tile)
     others, makes = ring(rank, p, 1)[:-1], owners(problem, "A")
     sums: dict[Tile, Step] = {}
-    order = own_last(rank, p, swizzle)
-    products = Products(problem, rank, rows, order, part, kernel, units, in_place=False)
+    parts = ordered(rows, own_last(rank, p, swizzle), part, across=True)
+    products = Products(problem, rank, parts, (), **launch)
     for t in products.tiles:
         piece = yield from products.of(t)
         if rows.owner(t) == rank:

@@ -1,196 +1,152 @@
-"""Products of experts that overlap (Triton-distributed, §4.1 and §4.2): tokens are gathered and
-multiplied by the matrices of their experts, or the experts' results are weighted, summed up and
+"""Layers of experts that overlap (Triton-distributed, §4.1 and §4.2): tokens are gathered and
+multiplied by the matrices of their experts, or the experts' rows of each token are added up and
 scattered; within a node or over several. What moves, and when, is as in ag_gemm, gemm_rs, ag2 and
-rs2."""
+rs2; a tile is all tokens of a rank."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 
-from algorithms.mesh import Tiles, check_layout
-from algorithms.registry import algorithm
+from algorithms.mesh import Tiles
+from algorithms.registry import Option, algorithm
+from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Piece, ReduceScatter
-from drbench.program.problem import Problem
-from drbench.program.steps import Combine, Copy, Gemm, Get, Group, Step
-from partitions.mixture import Mixture
+from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Step
 
 from . import ag_gemm, gemm_rs, two_level
-from .ag_gemm import ORDER
 from .baselines import DATAFLOW
-from .experts import Sums, expert_parts, matrix_of, multiplied, tokens_of
-from .rows import KERNEL, LEAST, PART, PER_NODE, SWIZZLE, TILE, Rows, kernel_of, own_tile
+from .experts import OF_EXPERTS, ExpertProblem, Sums, bound, cut, multiplied
+from .rows import KERNEL, PER_NODE, Rows, Tile, own_tile, owners, resolving
 
 
-def gathers_layout(
-    m: int, n: int, k: int, nprocs: int, *, mixture: Mixture, **options
+def first_layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    """Rows of the tokens; columns of every expert's matrix and of the pairs."""
+    return "row", "column", "column"
+
+
+def second_layout(
+    m: int, n: int, k: int, nprocs: int, *, experts: int = 8, **options
 ) -> tuple[str, str, str]:
-    """Rows of the tokens; columns of every expert's weights and of C."""
-    return ag_gemm.layout(m, n, k, nprocs)
+    """Columns of the pairs, rows of every expert's matrix; rows of the tokens."""
+    return "column", f"_S(0,{experts})", "row"
 
 
-def combines_layout(
-    m: int, n: int, k: int, nprocs: int, *, mixture: Mixture, **options
-) -> tuple[str, str, str]:
-    """Columns of the pairs, rows of every expert's weights; rows of C."""
-    return "column", f"_S(0,{mixture.experts})", "row"
+def of_experts(name: str, problem: ExpertProblem, found: dict) -> None:
+    """Add what is left open of the experts."""
+    found |= {each.name: getattr(problem, each.name) for each in OF_EXPERTS}
 
 
-@algorithm(
-    "ag_moe",
-    options=(ag_gemm.VARIANT, SWIZZLE, ORDER, TILE, PART, KERNEL),
-    settle=ag_gemm.settling("ag_moe", gathers_layout),
-    layout=gathers_layout,
-    signals=True,
-    combines=lambda **options: False,
-)
-def ag_moe(
-    problem: Problem,
-    rank: int,
-    *,
-    variant: str = "pull",
-    swizzle: str = "ranks",
-    order: str = "ranks",
-    tile: int,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> Iterator[Step]:
-    """AllGather of tokens in tiles + products of the experts they go to (Triton-distributed
+def layer(name: str, second: bool, *options: Option, check: Callable = of_experts, **defaults):
+    """Register a program of a first or second layer, with options whose defaults these are."""
+    layout = second_layout if second else first_layout
+    return algorithm(
+        name,
+        options=(*options, *OF_EXPERTS),
+        settle=resolving(name, layout, check, of_experts, **defaults),
+        layout=layout,
+        signals=True,
+        bind=bound(second),
+    )
+
+
+@layer("ag_moe", False, ag_gemm.VARIANT, variant="pull")
+def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Iterator[Step]:
+    """AllGather of tokens + GEMMs with the experts they go to (Triton-distributed 4.1)."""
+    rows = Rows.of(problem.a, problem.m)
+    gathered = yield from ag_gemm.fetched(problem, rank, rows, variant)
+    yield from multiplied(problem, rank, rows, gathered)
+
+
+@layer("moe_rs", True, gemm_rs.VARIANT, check=gemm_rs.check_ring, variant="write")
+def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Iterator[Step]:
+    """GEMMs of pairs with their experts + sums of each token + ReduceScatter (Triton-distributed
     4.1)."""
-    rows = Rows.of(problem.a, tile)
-    gathered = yield from ag_gemm.fetched(problem, rank, rows, variant, swizzle, order)
-    yield from multiplied(problem, rank, rows, gathered, part, kernel)
-
-
-@algorithm(
-    "moe_rs",
-    options=(gemm_rs.VARIANT, SWIZZLE, TILE, PART, KERNEL),
-    settle=gemm_rs.settling("moe_rs", combines_layout),
-    layout=combines_layout,
-    signals=True,
-    combines=lambda **options: True,
-)
-def moe_rs(
-    problem: Problem,
-    rank: int,
-    *,
-    variant: str = "write",
-    swizzle: str = "ranks",
-    tile: int,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> Iterator[Step]:
-    """Products of experts + weighted sums of a token's + ReduceScatter in tiles
-    (Triton-distributed 4.1)."""
-    rows, order = Rows.of(problem.c, tile), gemm_rs.own_last(rank, problem.nprocs, swizzle)
-    sums = Sums(problem, rank, rows.of_ranks(order), part, kernel)
+    rows = Rows.of(problem.c, problem.m)
+    sums = Sums(problem, rank, owned(rows, gemm_rs.own_last(rank, problem.nprocs)))
     yield from gemm_rs.scattered(problem, rank, rows, sums, variant)
 
 
-@algorithm(
-    "ag2_moe",
-    options=(PER_NODE, TILE, PART, KERNEL),
-    settle=two_level.settling("ag2_moe", gathers_layout),
-    layout=gathers_layout,
-    signals=True,
-    combines=lambda **options: False,
-)
-def ag2_moe(
-    problem: Problem,
-    rank: int,
-    *,
-    per_node: int,
-    tile: int,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> Iterator[Step]:
-    """AllGather of tokens over nodes + products of the experts they go to (Triton-distributed
+@layer("ag2_moe", False, PER_NODE, check=two_level.check_nodes, per_node=None)
+def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Iterator[Step]:
+    """AllGather of tokens over nodes + GEMMs with the experts they go to (Triton-distributed
     4.2)."""
-    rows = Rows.of(problem.a, tile)
+    rows = Rows.of(problem.a, problem.m)
     gathered = yield from two_level.fetched_over_nodes(problem, rank, rows, per_node)
-    yield from multiplied(problem, rank, rows, gathered, part, kernel)
+    yield from multiplied(problem, rank, rows, gathered)
 
 
-@algorithm(
-    "moe_rs2",
-    options=(PER_NODE, TILE, PART, KERNEL),
-    settle=two_level.settling("moe_rs2", combines_layout),
-    layout=combines_layout,
-    signals=True,
-    combines=lambda **options: True,
-)
-def moe_rs2(
-    problem: Problem,
-    rank: int,
-    *,
-    per_node: int,
-    tile: int,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> Iterator[Step]:
-    """Products of experts + weighted sums of a token's + ReduceScatter over nodes
+@layer("moe_rs2", True, PER_NODE, check=two_level.check_nodes, per_node=None)
+def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Iterator[Step]:
+    """GEMMs of pairs with their experts + sums of each token + ReduceScatter over nodes
     (Triton-distributed 4.2)."""
-    rows = Rows.of(problem.c, tile)
-    order = two_level.own_node_last(rank, problem.nprocs, per_node)
-    sums = Sums(problem, rank, rows.of_ranks(order), part, kernel)
+    rows = Rows.of(problem.c, problem.m)
+    sums = Sums(problem, rank, owned(rows, two_level.own_node_last(rank, problem.nprocs, per_node)))
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
 
 
-def settle_baseline(
-    problem: Problem, in_place: bool = True, *, dataflow: str = "AG", kernel: str = "fused"
-) -> dict:
-    """Check the layout."""
-    layout = combines_layout if problem.mixture.combines else gathers_layout
-    check_layout(problem, f"moe_collective {dataflow}", layout)
-    return {"dataflow": dataflow, "kernel": kernel}
+def owned(rows: Rows, order: Sequence[int]) -> dict[Tile, int]:
+    """The tiles of ranks in this order, and whose they are."""
+    return {tile: rank for rank in order for tile in rows.tiles[rank]}
 
 
 def baseline_layout(
-    m: int, n: int, k: int, nprocs: int, *, mixture: Mixture, **options
+    m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, **options
 ) -> tuple[str, str, str]:
     """Of ag_moe, or of moe_rs."""
-    layout = combines_layout if mixture.combines else gathers_layout
-    return layout(m, n, k, nprocs, mixture=mixture)
+    layout = second_layout if dataflow == "RS" else first_layout
+    return layout(m, n, k, nprocs, **options)
 
 
-def baseline_dispatches(problem: Problem, *, dataflow: str, kernel: str = "fused") -> int:
+def check_share(name: str, problem: ExpertProblem, found: dict) -> None:
+    """Refuse ranks without a share of k that they are to reduce."""
+    if problem.second and not all(owners(problem, "A")):
+        raise UnsupportedError(
+            f"{name} RS needs a share of k on every rank (algorithm requirement); k = {problem.k} "
+            f"on {problem.nprocs} ranks. Use --algorithm moe_rs."
+        )
+
+
+def baseline_dispatches(problem: ExpertProblem, *, kernel: str, **options) -> int:
     """A loop over experts selects the rows of each by a mask, which its host waits for (``for i in
     range(experts): mask = ids == i; if mask.sum(): out[mask] = x[mask] @ w[i]``:
     test_ag_moe.py and test_moe_reduce_rs.py of github.com/ByteDance-Seed/Triton-distributed)."""
-    return problem.mixture.experts if kernel == "parts" else 0
+    return problem.experts if kernel == "parts" else 0
 
 
 @algorithm(
     "moe_collective",
-    options=(DATAFLOW, KERNEL),
-    settle=settle_baseline,
+    options=(DATAFLOW, KERNEL, *OF_EXPERTS),
+    settle=resolving(
+        "moe_collective", baseline_layout, check_share, of_experts, dataflow="AG", kernel="fused"
+    ),
     layout=baseline_layout,
-    combines=lambda dataflow="AG", **options: dataflow == "RS",
+    bind=lambda *given, dataflow=None, **options: bound(dataflow == "RS")(*given, **options),
     dispatches=baseline_dispatches,
 )
 def moe_collective(
-    problem: Problem, rank: int, *, dataflow: str, kernel: str = "fused"
+    problem: ExpertProblem, rank: int, *, kernel: str = "fused", **options
 ) -> Iterator[Step]:
-    """AllGather, then products of experts, or products, then ReduceScatter: no overlap (the
-    baseline of Triton-distributed 4.1: a loop over experts with --kernel parts)."""
-    p = problem.nprocs
+    """AllGather, then GEMMs with experts, or GEMMs, then ReduceScatter: no overlap (the baseline of
+    Triton-distributed 4.1: a loop over experts with --kernel parts)."""
+    p, whole, fused = problem.nprocs, (0, problem.m), kernel == "fused"
     everyone = Group("column", tuple(range(p)), rank)
-    if dataflow == "AG":
-        tiles = Tiles(problem.a)
-        a = yield AllGather([tiles.tile(r, 0) for r in range(p)], everyone, axis=0)
-        own = own_tile(problem.c, rank)
-        if own is None:
-            return
-        launch = kernel_of(kernel, problem.rows, own.shape[1], problem.k)
-        cols, whole = (own.col0, own.col1), (0, problem.m)
-        for part in expert_parts(problem, [whole], 1, lambda tiles: ()):
-            b = yield Get(matrix_of(problem, part.expert, (0, problem.k), cols))
-            into, rows = problem.c.block(part.rows, cols), tokens_of(problem, part.expert, [whole])
-            yield Gemm(a, b, into=into, kernel=launch, rows=rows)
+    if problem.second:
+        sums = yield from Sums(problem, rank, {whole: None}, fused, side=False).of(whole)
+        if p == 1:
+            yield Copy(sums, into=problem.c.block(whole, (0, problem.n)))
+        else:
+            c = Tiles(problem.c)
+            yield ReduceScatter(sums, [Piece(c.tile(r, 0)) for r in range(p)], everyone, axis=0)
         return
-    whole, c = (0, problem.m), Tiles(problem.c)
-    if own_tile(problem.a, rank) is not None:
-        sums = yield from Sums(problem, rank, [whole], 1, kernel).of(whole, side=False)
-    else:  # no share of k
-        sums = yield Combine([], [], [], problem.m, problem.n)
-    if p == 1:
-        yield Copy(sums, into=problem.c.block(whole, (0, problem.n)))
-    else:
-        yield ReduceScatter(sums, [Piece(c.tile(r, 0)) for r in range(p)], everyone, axis=0)
+    tiles = Tiles(problem.a)
+    tokens = yield AllGather([tiles.tile(r, 0) for r in range(p)], everyone, axis=0)
+    own = own_tile(problem.c, rank)
+    if own is None:
+        return
+    cols = own.col0, own.col1
+    launch = Kernel(problem.rows, own.shape[1], problem.k) if fused else None
+    for expert, pairs, spans in problem.batches():
+        b = yield Get(problem.matrix(expert, (0, problem.k), cols))
+        a = yield from cut(repeat(tokens), 0, spans)
+        if not fused:
+            a = yield Copy(a)  # the rows that the mask selects
+        yield Gemm(a, b, into=problem.c.block(pairs, cols), kernel=launch)

@@ -9,6 +9,7 @@ it touches: TD §3.2, FLUX §3.2).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from algorithms.mesh import check_layout
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.program.problem import Operand, Problem
@@ -67,6 +68,28 @@ PER_NODE = Option(
     says="half of all ranks, or all of an odd number",
     tried=lambda nprocs: divisors(nprocs)[1:-1],
 )
+
+
+def resolving(name: str, layout: Callable, *checks: Callable, **defaults) -> Callable[..., dict]:
+    """``resolve`` of a program in tiles: the options as given, or these; each of ``checks(name,
+    problem, options)`` may refuse them or decide more."""
+
+    def resolve(problem: Problem, in_place: bool = True, **options) -> dict:
+        found = defaults | {each: value for each, value in options.items() if value is not None}
+        who = " ".join(filter(None, (name, found.get("dataflow"))))
+        check_layout(problem, who, layout, **found)
+        if "tile" in found:
+            found["tile"] = tile_rows(problem.m, problem.nprocs, found["tile"], in_place)
+        if "units" in found and found["kernel"] != "fused":
+            raise UnsupportedError(
+                f"{name} --units is about the one kernel of all parts (our implementation), got "
+                f"--kernel {found['kernel']}. Leave one of them out."
+            )
+        for check in checks:
+            check(name, problem, found)
+        return found
+
+    return resolve
 
 
 def tile_rows(rows: int, nprocs: int, tile: int | None, in_place: bool = False) -> int:
@@ -211,22 +234,6 @@ def own_tile(operand: Operand, rank: int) -> Block | None:
 def kernel_of(kernel: str, m: int, n: int, k: int, units: int | None = None) -> Kernel | None:
     """The kernel of the parts of a product, if they share one, on so many multiprocessors."""
     return Kernel(m, n, k, units) if kernel == "fused" else None
-
-
-def units_of(name: str, kernel: str, units: int | None) -> dict:
-    """The option ``units`` where it is given.
-
-    Raises
-    ------
-    UnsupportedError
-        If the parts share no kernel.
-    """
-    if units is not None and kernel != "fused":
-        raise UnsupportedError(
-            f"{name} --units is about the one kernel of all parts (our implementation), got "
-            f"--kernel {kernel}. Leave one of them out."
-        )
-    return {} if units is None else {"units": units}
 
 
 def owners(problem: Problem, name: str) -> list[bool]:

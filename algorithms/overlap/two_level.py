@@ -4,7 +4,6 @@ up."""
 
 from collections.abc import Callable, Iterator
 
-from algorithms.mesh import check_layout
 from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError
 from drbench.program.problem import Problem
@@ -23,50 +22,37 @@ from .rows import (
     Rows,
     Tile,
     owners,
-    tile_rows,
-    units_of,
+    resolving,
 )
 
 
-def settling(name: str, layout: Callable) -> Callable[..., dict]:
-    """Check the layout of a program over nodes; decide nodes and tile."""
+def check_nodes(name: str, problem: Problem, found: dict) -> None:
+    """Decide how many ranks a node has; refuse a number that does not divide all of them, and ranks
+    without a share."""
+    p = problem.nprocs
+    per_node = found["per_node"] = found["per_node"] or (p if p % 2 else p // 2)
+    if p % per_node:
+        raise UnsupportedError(
+            f"{name} needs as many ranks on each node (algorithm requirement); got {p} ranks, "
+            f"{per_node} a node. Use --per-node {', '.join(map(str, divisors(p)))}."
+        )
+    if not all(all(owners(problem, each)) for each in "AC"):
+        raise UnsupportedError(
+            f"{name} needs a share of A and of C on every rank (algorithm requirement); "
+            f"{problem.m}x{problem.n}x{problem.k} on {p} ranks leaves some without. Use fewer "
+            "ranks."
+        )
 
-    def settle(
-        problem: Problem,
-        in_place: bool = True,
-        *,
-        per_node: int | None = None,
-        tile: int | None = None,
-        part: int = LEAST,
-        kernel: str = "fused",
-        units: int | None = None,
-    ) -> dict:
-        p = problem.nprocs
-        per_node = per_node or (p if p % 2 else p // 2)
-        if p % per_node:
-            fits = ", ".join(map(str, divisors(p)))
-            raise UnsupportedError(
-                f"{name} needs as many ranks on each node (algorithm requirement); got {p} ranks, "
-                f"{per_node} a node. Use --per-node {fits}."
-            )
-        check_layout(problem, name, layout)
-        if not all(all(owners(problem, each)) for each in "AC"):
-            raise UnsupportedError(
-                f"{name} needs a share of A and of C on every rank (algorithm requirement); "
-                f"{problem.m}x{problem.n}x{problem.k} on {p} ranks leaves some without. Use fewer "
-                "ranks."
-            )
-        tile = tile_rows(problem.m, p, tile)
-        found = {"per_node": per_node, "tile": tile, "part": part, "kernel": kernel}
-        return found | units_of(name, kernel, units)
 
-    return settle
+def _resolving(name: str, layout: Callable) -> Callable[..., dict]:
+    defaults = {"per_node": None, "tile": None, "part": LEAST, "kernel": "fused"}
+    return resolving(name, layout, check_nodes, **defaults)
 
 
 @algorithm(
     "ag2",
     options=(PER_NODE, TILE, PART, KERNEL),
-    settle=settling("ag2", ag_gemm.layout),
+    settle=_resolving("ag2", ag_gemm.layout),
     layout=ag_gemm.layout,
     signals=True,
 )
@@ -113,7 +99,7 @@ def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> I
 @algorithm(
     "rs2",
     options=(PER_NODE, TILE, PART, KERNEL, UNITS),
-    settle=settling("rs2", gemm_rs.layout),
+    settle=_resolving("rs2", gemm_rs.layout),
     layout=gemm_rs.layout,
     signals=True,
 )
@@ -124,13 +110,13 @@ def rs2(
     per_node: int,
     tile: int,
     part: int = LEAST,
-    kernel: str = "fused",
-    units: int | None = None,
+    **launch,
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter over nodes: sums of a node cross once, the own node's come last
     (Triton-distributed, Alg. 5 as in its code)."""
     rows, order = Rows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
-    products = gemm_rs.Products(problem, rank, rows, order, part, kernel, units, across=False)
+    parts = gemm_rs.ordered(rows, order, part, across=False)
+    products = gemm_rs.Products(problem, rank, parts, rows.tiles[rank], **launch)
     yield from scattered_over_nodes(problem, rank, rows, products, per_node)
 
 

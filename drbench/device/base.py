@@ -207,12 +207,6 @@ class Device(ABC):
         leaves most of the device."""
 
     @abstractmethod
-    def combine(self, target, table, stream: Stream, beside: bool = False) -> None:
-        """Rows of target (2-D, row-major) = weighted sums of rows that lie anywhere, as ``table``
-        says: int64 elements of :func:`drbench.device.row_table.row_table` in device memory, of rows
-        of target's dtype; ``beside`` as of :meth:`add`."""
-
-    @abstractmethod
     def scale(self, target, factor: float, stream: Stream) -> None:
         """target *= factor (2-D); a factor of 0 makes zeros whatever was there."""
 

@@ -23,7 +23,6 @@ from drbench.program.steps import (
     Accumulate,
     Add,
     Assemble,
-    Combine,
     Fence,
     Gemm,
     Get,
@@ -40,7 +39,6 @@ from drbench.program.trace import Trace
 from .address import at_address
 from .base import Event, Lane, Resources, completed, until
 from .inbox import DeviceInbox
-from .row_table import RowTerms, row_table
 from .signals import SignalSteps
 from .staging import HostTwins
 
@@ -112,7 +110,6 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._prepare_signals()
         self.read_apart = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
-        self._prepare_tables()
         self.prepare()
 
     def bound(self, matrices: dict):
@@ -120,7 +117,6 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         again._views = {}
         again._prepare_twins()
         again._prepare_signals()
-        again._prepare_tables()
         return again
 
     # -- before the clock runs
@@ -169,47 +165,6 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                 if call.issue is not None and self.trace.steps[t].group not in self._groups:
                     for array in (call.sent, call.received):
                         self._twins.of(array)
-
-    def _prepare_tables(self) -> None:
-        """In device memory, which rows products of experts take, and which their results are summed
-        up of."""
-        made = {}
-        for t, picks in self.picks.items():
-            a = self.gemms[t][0][0]
-            terms = [
-                RowTerms(source, rows, range(above, above + len(rows)))
-                for source, rows, _, above in picks
-            ]
-            made[t] = a, row_table(len(a), terms)
-        for step in self.trace.steps:
-            if type(step) is Combine:
-                terms = [
-                    RowTerms(self.values[token.index], range(len(places)), places, weights)
-                    for token, places, weights in zip(step.inputs, step.places, step.weights)
-                ]
-                target = self.values[step.index]
-                made[step.index] = target, row_table(len(target), terms)
-        self._tables: dict[int, tuple] = {}  # step -> (what it sums up, the table)
-        self._table_memory, cells = None, sum(table.size for _, table in made.values())
-        if not cells:
-            return
-        self._table_memory = self.device.allocate(cells * 8)
-        every = at_address(self._table_memory.address, cells, np.int64)
-        stage = self.device.allocate_host(cells * 8).view(np.int64)
-        np.concatenate([table for _, table in made.values()], out=stage)
-        stream, at = self._lane("gemm0").stream, 0
-        self.device.copy(every, stage, stream)
-        stream.synchronise()
-        for t, (target, table) in made.items():
-            self._tables[t] = target, every[at : at + table.size]
-            at += table.size
-
-    def _combine(self, t: int, lane: Lane, beside: bool = False) -> bool:
-        """Make the sums of rows of a step; False if it has none."""
-        if t not in self._tables:
-            return False
-        self.device.combine(*self._tables[t], lane.stream, beside)
-        return True
 
     def _open_lanes(self) -> None:
         """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all
@@ -514,11 +469,10 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         step, device, values = self.trace.steps[t], self.device, self.values
         lane = self._in_turn("gemm")
         self._begin(lane, t)
-        self._combine(t, lane)
         if type(step) is Gemm:
             for a, b, c, beta in self.gemms[t]:
                 device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
-        elif type(step) is not Combine:
+        else:
             self._update(step, values[t], lane.stream)
         self._launched(t, lane)
 
@@ -544,6 +498,5 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._close_signals()
         super().close()
         self._twins = None
-        for memory in (self._memory, self._table_memory):
-            if memory is not None:
-                memory.free()
+        if self._memory is not None:
+            self._memory.free()

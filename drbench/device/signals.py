@@ -16,7 +16,7 @@ from bisect import bisect
 from collections.abc import Iterator
 
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
-from drbench.program.steps import Add, Combine
+from drbench.program.steps import Add
 from drbench.program.trace import Trace
 
 from .base import Lane, completed
@@ -246,13 +246,12 @@ class SignalSteps:
         """A reduction beside the products."""
         step, lane = self.trace.steps[t], self._lane("side")
         self._begin(lane, t)
-        if not self._combine(t, lane, beside=True):
-            for term in step.terms:
-                self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
+        for term in step.terms:
+            self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
         self._launched(t, lane)
 
     _STARTERS = {
         **dict.fromkeys((Push, Offer), _start_push),  # what is offered lies in its place already
         **dict.fromkeys((Await, Take), _start_await),
-        **dict.fromkeys((Add, Combine), _start_side),
+        Add: _start_side,
     }

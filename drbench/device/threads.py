@@ -25,7 +25,6 @@ from drbench.host.fill import Fill, HostElements
 
 from .address import at_address
 from .base import Device, DeviceInfo, Event, Memory, Stream
-from .row_table import TERM
 
 _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
@@ -251,21 +250,6 @@ class HostDevice(HostElements, Device):
 
     def add(self, target, value, stream, beside=False) -> None:
         self.accumulate(target, value, stream)
-
-    def combine(self, target, table, stream, beside=False) -> None:
-        target, table = _elements(target), _elements(table)
-        rows, columns = target.shape
-
-        def work():
-            terms = table[rows + 1 :].reshape(-1, TERM)
-            for row in range(rows):
-                total = np.zeros(columns, target.dtype)
-                for address, across, weight in terms[table[row] : table[row + 1]]:
-                    span = at_address(int(address), (columns - 1) * across + 1, target.dtype)
-                    total += target.dtype.type(weight) * _elements(span)[::across]
-                target[row] = total
-
-        stream.put(work if columns else lambda: None)
 
     def scale(self, target, factor, stream) -> None:
         target = _elements(target)

@@ -20,7 +20,6 @@ from drbench.program.steps import (
     Accumulate,
     Add,
     Assemble,
-    Combine,
     Copy,
     Fence,
     Gemm,
@@ -38,7 +37,7 @@ from drbench.program.trace import Trace
 from .blas import Blas, cuts, load_blas
 from .collectives import Call
 from .executor_base import ExecutorBase
-from .kernels.elementwise import apply, panels
+from .kernels.elementwise import panels
 from .matrix import Window
 from .throttle import Throttle
 
@@ -143,7 +142,6 @@ class Executor(ExecutorBase):
                 if isinstance(step, Signal) and step.sends and not self.inbox.is_near(step.index):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
-        self._terms: dict[int, list] = {}  # of a Combine: (value, rows, weights), once it was made
 
     def _adds_itself(self, step: Accumulate) -> bool:
         """Whether a product is added in place, not by MPI."""
@@ -154,7 +152,7 @@ class Executor(ExecutorBase):
     def _let_go(self) -> None:
         for message in self._sends.values():
             message.Free()
-        self._sends, self._calls, self._terms = {}, {}, {}
+        self._sends, self._calls = {}, {}
         super()._let_go()
 
     def prepare(self) -> None:
@@ -471,7 +469,6 @@ class Executor(ExecutorBase):
         Offer: _start_push,
         Take: _start_await,
         Add: _start_side,
-        Combine: _start_side,
         **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
         **dict.fromkeys(GROUP_STEPS, _start_group),
     }
@@ -485,19 +482,11 @@ class Executor(ExecutorBase):
         if kind is Gemm:
             self._gemm(t, step)
             return
-        if kind is Map:
-            with self.clock.phase("pack"):
-                taken = [self.values[value.index] for value in step.inputs]
-                apply(step.function, self.values[t], taken, self._held[t])
-            return
         with self.clock.phase("accumulate"):
             target, beta = self.values[t], self._beta(step.beta)
             if kind is Add:
                 for term in step.terms:
                     np.add(target, self.values[term.index], out=target)
-                return
-            if kind is Combine:
-                self._combine(t, step, target)
                 return
             if beta not in (0.0, 1.0):  # of a tile, which is one array
                 np.multiply(target, beta, out=target)
@@ -510,26 +499,7 @@ class Executor(ExecutorBase):
                     else:
                         np.add(room, value, out=room)
 
-    def _combine(self, t: int, step: Combine, target: np.ndarray) -> None:
-        """Weighted sums of rows."""
-        terms = self._terms.get(t)
-        if terms is None:
-            terms = self._terms[t] = [
-                (
-                    self.values[token.index],
-                    np.array(places),
-                    np.array(weights, target.dtype)[:, None],
-                )
-                for token, places, weights in zip(step.inputs, step.places, step.weights)
-            ]
-        target.fill(0)
-        for value, places, weights in terms:
-            target[places] += weights * value
-
     def _gemm(self, t: int, step: Gemm) -> None:
-        for source, rows, there, _ in self.picks.get(t, ()):
-            with self.clock.phase("pack"):
-                np.take(source, rows, axis=0, out=there, mode="clip")  # in place, not by a buffer
         for gemm in self._calls[t]:
             beta = self._beta(gemm.beta)
             if gemm.flops > self._flops_per_s * _PIECE_S and self._awaits():

@@ -16,7 +16,6 @@ from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_ar
 from drbench.plan.strips import (
     copies,
     in_strips,
-    picked,
     products,
     strip_widths,
     value_of,
@@ -69,9 +68,6 @@ class ExecutorBase:
     gemms : dict of int to list
         Of each Gemm its GEMMs on plain arrays, several where an operand lies in strips: (a, b, c,
         beta), beta being None where it is the run's.
-    picks : dict of int to list
-        Gemms of some rows of A: (array, rows of it, where they are copied to, how many rows are
-        above there) of each array.
     copies : dict of int to list
         Copies: (to, from) of each plain array.
     calls : dict of int to Call
@@ -140,7 +136,6 @@ class ExecutorBase:
         self.values: list = [None] * len(self.trace.steps)
         self.calls: dict[int, Call] = {}
         self.gemms: dict[int, list] = {}
-        self.picks: dict[int, list] = {}
         self.copies: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
@@ -213,7 +208,7 @@ class ExecutorBase:
 
     def _let_go(self) -> None:
         self.values, self.calls, self.gemms, self.buffers, self._views = [], {}, {}, {}, {}
-        self.picks, self.copies = {}, {}
+        self.copies = {}
         self.arena = self._schedule = None
 
     def __enter__(self):
@@ -280,24 +275,12 @@ class ExecutorBase:
             if type(step) is Scratch:
                 self.resolved.append(t)
             elif type(step) is Gemm:
-                self.gemms[t] = self._gemms_of(step, own)
+                a, b = (values[value.index] for value in step.inputs[:2])
+                self.gemms[t] = products(a, b, values[t], step.beta)
             elif type(step) is Copy:
                 self.copies[t] = copies(values[t], values[step.inputs[0].index])
             elif step.grouped:
                 self.calls[t] = self._call_of(step, own, memory)
-
-    def _gemms_of(self, step: Gemm, own: np.ndarray | None) -> list[tuple]:
-        """The GEMMs on plain arrays that a Gemm consists of."""
-        a, b = (self.values[value.index] for value in step.inputs[:2])
-        if step.rows is not None:
-            m, _, k = step.extents
-            a, source = own.reshape(m, k), a
-            self.picks[step.index] = [
-                (array, np.array(rows), a[start:stop], start)
-                for array, rows, start, stop in picked(source, step.rows)
-            ]
-            return [(a, b, self.values[step.index], step.beta)]
-        return products(a, b, self.values[step.index], step.beta)
 
     def _call_of(self, step, own: np.ndarray | None, memory: dict) -> Call:
         """The shift or collective of a group step."""

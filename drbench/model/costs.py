@@ -29,18 +29,16 @@ for each card. The first link that is full sets the rate (:class:`_OverNodes`).
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from math import inf, prod
+from math import inf
 from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.plan.strips import product_shapes
-from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Combine,
     Copy,
     Gemm,
     Part,
@@ -125,7 +123,7 @@ class Costs:
         """:func:`compute_s` of a compute."""
         if type(step) is not Gemm:
             return compute_s(self.machine, step, self.itemsize)
-        key = step.extents, step.turned, step.rows is None, parts and tuple(parts)
+        key = step.extents, step.turned, parts and tuple(parts)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = compute_s(self.machine, step, self.itemsize, parts)
@@ -275,13 +273,6 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""
     compute = machine.compute
-    if type(step) is Map:
-        of, shape = step.function, step.block.shape
-        products_s = sum(compute.gemm_s(*each, itemsize) for each in of.products(*shape))
-        an_element_s = compute.functions.get(of.name)
-        if an_element_s is None:
-            return products_s + compute.memory_s(_touched(step) * itemsize)
-        return products_s + compute.launch_s + an_element_s * of.elements(*shape)
     if type(step) is not Gemm:
         return compute.memory_s(_touched(step) * itemsize)
     one_s = lambda m, n, k: (
@@ -289,17 +280,11 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     )
     if parts is not None:
         return sum(one_s(*part) for part in parts)
-    m, n, k = step.extents
-    copied_s = 0.0 if step.rows is None else compute.memory_s(2 * m * k * itemsize)
-    return copied_s + one_s(m, n, k)
+    return one_s(*step.extents)
 
 
 def _touched(step: Step) -> int:
     """Elements that a compute other than a product reads and writes."""
-    if type(step) is Map:
-        return step.block.size + sum(prod(token.shape) for token in step.inputs)
-    if type(step) is Combine:
-        return step.taken + step.shape[0] * step.shape[1]
     if step.block is None:
         rows, cols = step.shape if step.onto is None else step.onto.shape
     else:

@@ -16,7 +16,6 @@ from drbench.program.steps import (
     Accumulate,
     Add,
     Assemble,
-    Combine,
     Copy,
     Fence,
     Gemm,
@@ -44,12 +43,11 @@ _WAITS = {
     Push: "accumulate",
     Offer: "accumulate",
     Add: "accumulate",  # beside the products
-    Combine: "accumulate",
     Await: "get_wait",
     Take: "get_wait",
     Fence: "fence",
 }
-_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Combine, Copy, Zero), "accumulate")}
+_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Copy, Zero), "accumulate")}
 #: What a kernel's part is due for: its last tile starts, it is done.
 _STARTED, _DONE = 0, 1
 

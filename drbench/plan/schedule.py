@@ -283,11 +283,12 @@ class Scheduler:
                 out.append(queue.popleft())
         return out
 
-    def next_compute(self) -> int | None:
-        """The next compute if it may start now, else None."""
-        if self._at >= len(self._computes):
+    def next_compute(self, beyond: int = 0) -> int | None:
+        """The next compute if it may start now, else None; or the one so many beyond it, if it may
+        start together with all up to it, none of which it takes."""
+        if self._at + beyond >= len(self._computes):
             return None
-        t = self._computes[self._at]
+        t = self._computes[self._at + beyond]
         needed = self.lookahead.before[t]
         if not self.lowered:
             needed += -self.depth if self.depth else 1

@@ -129,7 +129,7 @@ class Regions:
     def _product(self, rank: int, step: Step) -> Region | None:
         """Rows of one operand, columns of the other: of C, where the shapes say so."""
         a, b = (self.of(rank, value) for value in step.inputs[:2])
-        if a is None or b is None or self._traces[rank].problem.mixture is not None:
+        if a is None or b is None or not self._traces[rank].problem.plain:
             return None
         return Region(self._traces[rank].written, 0, a.rows, b.cols)
 

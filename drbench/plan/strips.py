@@ -11,8 +11,8 @@ products apart.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
@@ -230,34 +230,12 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
         if value is None:
             value = value_of(step, values, widths, own, view)
         values.append(value)
-        if type(step) is Gemm and step.rows is None:
+        if type(step) is Gemm:
             a, b = (values[value.index] for value in step.inputs[:2])
             if Strips in (type(a), type(b), type(value)):
                 cells = cells_of(a, b, value)
                 if len(cells) > 1:
                     found[step.index] = [(m - i, n - j, k - l) for (i, m), (j, n), (l, k) in cells]
-    return found
-
-
-def picked(value: Value, rows: Sequence[int]) -> list[tuple]:
-    """Where some rows of a value, which are rising, come from: (array, rows of it, first and last
-    of them in order) of each array that has any.
-
-    Examples
-    --------
-    >>> stacked = Strips(0, [Extent((3, 4)), Extent((2, 4))])
-    >>> [(rows, *where) for _, rows, *where in picked(stacked, [0, 2, 4])]
-    [([0, 2], 0, 2), ([1], 2, 3)]
-    """
-    if type(value) is not Strips:
-        return [(value, list(rows), 0, len(rows))]
-    if value.axis == 1:
-        raise ValueError("rows are picked of values that are one array or stacked ones")
-    found = []
-    for array, low, high in zip(value.arrays, value.cuts, value.cuts[1:]):
-        start, stop = bisect_left(rows, low), bisect_left(rows, high)
-        if start < stop:
-            found.append((array, [row - low for row in rows[start:stop]], start, stop))
     return found
 
 

@@ -1,12 +1,12 @@
 """The problem: C = α·op(A)·op(B) + β·C with a partition for each matrix, bound to a number of
 ranks."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from drbench.errors import UsageError
 from partitions import Dealt, LayoutError, Partition, near_square, partition
-from partitions.mixture import MOST_WEIGHT, Mixture, Routes, routes_of, shapes
 
 from .steps import Block
 
@@ -207,9 +207,6 @@ class Problem:
     gaps : str
         Names of the matrices of which rows of a rank's tiles lie an odd number of cache lines apart
         in its storage, which suits products, not messages.
-    mixture : Mixture, optional
-        Each row is multiplied by the matrices of the experts it is routed to. Then m counts tokens;
-        :mod:`partitions.mixture` has the shapes of A, B and C.
     nodes : tuple of int
         For each rank the node that it is on, where ranks are on several; empty where they are not,
         or nobody knows.
@@ -237,7 +234,6 @@ class Problem:
     dtype: str = "float32"
     transpose: str = ""
     updates: bool = False
-    mixture: Mixture | None = None
     gaps: str = ""
     nodes: tuple[int, ...] = ()
 
@@ -252,7 +248,7 @@ class Problem:
                 f"transpose must be a, b, ab or nothing, got {self.transpose!r}: the operands that "
                 "are stored transposed."
             )
-        for name, shape in shapes(self.m, self.n, self.k, self.mixture).items():
+        for name, shape in self.shapes().items():
             text, transposed = getattr(self, name.lower()), name.lower() in self.transpose
             text = text.stored if isinstance(text, Operand) else text
             shape = (shape[1], shape[0]) if transposed else shape
@@ -313,36 +309,32 @@ class Problem:
         replica = self.c.partition.replica_of(rank)
         return self.updates and self.c.partition.copies(replica)[0] == replica
 
-    @property
-    def routes(self) -> Routes:
-        """Of a product of experts: which rows go to which expert."""
-        assert self.mixture is not None, "a product of one B has no routes"
-        return routes_of(self.m, self.mixture)
+    #: Whether C = A·B; else it is made of several :meth:`products`, and ``baseline`` has the name
+    #: and options of the algorithm without any overlap.
+    plain = True
+
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of op(A), op(B) and C."""
+        return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}
+
+    def products(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
+        """The products that C is the sum of: rows [start, stop) of C, those of A, and which block
+        of k rows of B multiplies them."""
+        return [((0, self.m), (0, self.m), 0)]
 
     @property
     def rows(self) -> int:
-        """Rows that are multiplied: m, or the pairs of a product of experts."""
-        return self.m * (self.mixture.topk if self.mixture else 1)
+        """Rows that are multiplied."""
+        return sum(stop - start for (start, stop), *_ in self.products())
 
     @property
     def summands(self) -> int:
-        """How many products of two elements an element of C is the sum of, weighted ones counted as
-        often as they weigh, at most.
-
-        Examples
-        --------
-        >>> Problem(8, 8, 8, 1).summands, Problem(8, 8, 8, 1, mixture=Mixture(4, 2)).summands
-        (8, 8)
-        >>> Problem(8, 8, 8, 1, mixture=Mixture(4, 2, combines=True)).summands
-        64
-        """
-        if self.mixture is None or not self.mixture.combines:
-            return self.k
-        return self.k * self.mixture.topk * MOST_WEIGHT
+        """How many products of two elements an element of C is the sum of."""
+        return self.k * (self.rows // self.c.partition.shape[0])
 
     @property
     def flops(self) -> int:
-        """2·m·n·k, of each pair in a product of experts."""
+        """2·n·k for each row that is multiplied."""
         return 2 * self.rows * self.n * self.k
 
     @property
@@ -378,8 +370,7 @@ class Problem:
     def local_shapes(self) -> list[tuple[tuple[int, ...], int, int]]:
         """(rows, n, k) of the local products of the roof: one axis, or two as a near-square grid,
         divided over the ranks; k only where C is not the largest matrix, so that a rank never has
-        to hold all of the largest for that. ``rows`` are those of each product: one, or one an
-        expert that has any.
+        to hold all of the largest for that. ``rows`` are those that each block of B multiplies.
 
         Examples
         --------
@@ -387,10 +378,11 @@ class Problem:
         [((512,), 2048, 8192), ((1024,), 1024, 8192), ((1024,), 2048, 4096)]
         >>> len(Problem(1024, 2048, 8192, 4).local_shapes())
         6
-        >>> Problem(4, 64, 64, 2, mixture=Mixture(3, 2)).local_shapes()[1]
-        ((1, 4, 3), 32, 64)
         """
-        every = [count for count in self.routes.counts if count] if self.mixture else [self.m]
+        counts: Counter = Counter()
+        for (start, stop), _, block in self.products():
+            counts[block] += stop - start
+        every = list(counts.values())
         n, k = self.n, self.k
         rows, cols = near_square(self.nprocs)
         parts = [(self.nprocs, 1, 1), (1, self.nprocs, 1), (rows, cols, 1)]

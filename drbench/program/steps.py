@@ -16,7 +16,6 @@ step               meaning                                                      
                    or (``into=None``) a new token
 ``Add``, ``Copy``  a token added to, or copied into, a block of an own tile;    --
                    ``Copy`` also into an array of its own
-``Combine``        rows of tokens, weighted, summed up into a new token         --
 ``Zero``           a block of an own tile made zero, or beta times itself       --
 ``Fence``          everyone's one-sided work complete and visible               --
 ``Shift``          a token sent along a ring, another one received              ``collective_bytes``
@@ -232,9 +231,6 @@ class Step:
     like: str | None = None
     #: True if the columns of the value, not its rows, are contiguous: as its matrix is stored.
     transposed: Any = False
-    #: Which rows of its first input a product takes, beside which its memory holds them; None for
-    #: all.
-    rows: Sequence[int] | None = None
     #: Tokens the step takes, and steps that must be finished before it.
     inputs: tuple[Step, ...] = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
@@ -470,54 +466,6 @@ class Add(_Write):
         return f"Add({told} -> {into}{', side' * self.side})"
 
 
-class Combine(Step):
-    """Rows of a new token as weighted sums of rows of others: what the experts of a row have made
-    of it.
-
-    Parameters
-    ----------
-    tokens : sequence of Step
-        All with as many columns.
-    places : sequence of sequence of int
-        For each token the row of the sum that each of its rows is added to; no row twice.
-    weights : sequence of sequence of int
-        How often each counts.
-    rows : int
-        Of the sum; one that nothing is added to is zero.
-    side : bool
-        A reduction beside the products, as of :class:`Add`.
-    """
-
-    __slots__ = ("inputs", "places", "weights", "shape", "side")
-    does = "add"
-
-    def __init__(
-        self,
-        tokens: Sequence[Step],
-        places: Sequence[Sequence[int]],
-        weights: Sequence[Sequence[int]],
-        rows: int,
-        cols: int,
-        side: bool = False,
-    ):
-        self.inputs, self.places, self.weights = tuple(tokens), places, weights
-        self.shape, self.side = (rows, cols), side
-
-    @property
-    def computes(self):  # type: ignore[override]
-        return not self.side
-
-    @property
-    def taken(self) -> int:
-        """Elements that are summed up."""
-        return sum(map(len, self.places)) * self.shape[1]
-
-    def __repr__(self):
-        rows, cols = self.shape
-        told = ", ".join(f"%{token.index}" for token in self.inputs)
-        return f"Combine({told} -> {rows}x{cols}{', side' * self.side})"
-
-
 class Kernel:
     """One launch that several products share: its parts begin as their operands arrive, in program
     order, and it keeps the efficiency of the whole product.
@@ -555,12 +503,10 @@ class Gemm(Step):
     ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
     first write, or beta times what was there: ``beta``), a token that was computed or received
     (added onto it, in place), a Part or Join of Scratches (which become the product), or None for a
-    new token. ``kernel`` is the launch it is a part of; None for one of its own. With ``rows``,
-    which are rising, and a block these rows of ``a`` are multiplied, and no others: fused kernels
-    read them where they lie, libraries have them copied first.
+    new token. ``kernel`` is the launch it is a part of; None for one of its own.
     """
 
-    __slots__ = ("inputs", "block", "onto", "beta", "kernel", "rows")
+    __slots__ = ("inputs", "block", "onto", "beta", "kernel")
     does = "multiply"
     computes = True
 
@@ -570,9 +516,8 @@ class Gemm(Step):
         b: Step,
         into: Block | Step | None = None,
         kernel: Kernel | None = None,
-        rows: Sequence[int] | None = None,
     ):
-        self.kernel, self.rows = kernel, rows
+        self.kernel = kernel
         if into is None:
             self.inputs, self.block, self.onto = (a, b), None, None
         elif isinstance(into, Block):
@@ -596,7 +541,7 @@ class Gemm(Step):
     def extents(self) -> tuple[int, int, int]:
         """m, n and k of this product."""
         m, k = self.inputs[0].shape
-        return m if self.rows is None else len(self.rows), self.inputs[1].shape[1], k
+        return m, self.inputs[1].shape[1], k
 
     @property
     def flops(self) -> int:
@@ -605,8 +550,6 @@ class Gemm(Step):
         return 2 * m * n * k
 
     def elements(self):
-        if self.rows is not None:
-            return self.inputs[1].shape[0] * len(self.rows)  # the rows, side by side
         return 0 if self.block is not None else super().elements()
 
     def __repr__(self):
@@ -617,8 +560,7 @@ class Gemm(Step):
         m, n, k = self.extents
         beta = "beta" if self.beta is None else f"{self.beta:g}"
         part = "" if self.kernel is None else f", part of {self.kernel!r}"
-        of = "" if self.rows is None else "rows of "
-        return f"Gemm({of}%{a.index} · %{b.index}{into}, {m}x{n}x{k}, beta={beta}{part})"
+        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{n}x{k}, beta={beta}{part})"
 
 
 class Zero(Step):
@@ -662,7 +604,7 @@ class Scratch(Step):
 
 
 class Panel(Step):
-    """A Scratch once all its blocks are there; no copy.
+    """A Scratch once all its blocks are there, or all GEMMs that fill it are done; no copy.
 
     Examples
     --------
@@ -677,7 +619,7 @@ class Panel(Step):
     __slots__ = ("inputs",)
     alias = True
 
-    def __init__(self, panel: Scratch, blocks: Sequence[Assemble]):
+    def __init__(self, panel: Scratch, blocks: Sequence[Step]):
         self.inputs = (panel, *blocks)
 
     @property
@@ -691,6 +633,9 @@ class Panel(Step):
     @property
     def like(self):  # type: ignore[override]
         return self.inputs[0].like
+
+    def lies_in(self):
+        return self.inputs[0].lies_in()
 
     def __repr__(self):
         return f"Panel(%{self.inputs[0].index}, {len(self.inputs) - 1} blocks)"

@@ -87,8 +87,8 @@ class Trace:
 
         Notes
         -----
-        What is read keeps its matrix's type, what is shifted or copied its own, and so do rows that
-        a product takes; products have the type of the written matrix.
+        What is read keeps its matrix's type, what is shifted or copied its own; products have the
+        type of the written matrix.
 
         Examples
         --------
@@ -107,7 +107,7 @@ class Trace:
             block = step.block
             matrix = step.matrix if block is None else block.matrix
             moves = matrix is None and step.inputs and (not step.computes or type(step) is Copy)
-            if moves or step.rows is not None:
+            if moves:
                 found.append(found[step.inputs[0].index])
             else:
                 found.append(of_matrix[matrix or step.like or self.written])

@@ -19,7 +19,6 @@ from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
 from partitions import LayoutError, preset
-from partitions.mixture import Mixture, parse_routing
 
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
@@ -52,13 +51,6 @@ def _seconds(value: float) -> float:
     if not 0 <= value < math.inf:
         raise UsageError(f"must be a number of seconds of at least 0, got {value}.")
     return value
-
-
-def _routing(text: str) -> str:
-    try:
-        return str(parse_routing(text))
-    except LayoutError as error:
-        raise UsageError(str(error)) from None
 
 
 def _finite(value: float) -> float:
@@ -115,26 +107,6 @@ class Case:
         group="Layout",
         metavar="NAME",
         help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it.",
-    )
-    experts: int | None = _is(
-        int,
-        group="Problem",
-        least=1,
-        ours=True,
-        help="Matrices of B, one an expert: m counts tokens, and each is multiplied by those it is "
-        "routed to (ag_moe, moe_rs).",
-        says="one B",
-    )
-    topk: int | None = _is(
-        int, group="Problem", least=1, ours=True, help="Experts of a token.", says="1"
-    )
-    routing: str | None = _is(
-        group="Problem",
-        ours=True,
-        check=_routing,
-        metavar="uniform|skewed[:SEED]",
-        help="Which experts tokens choose: all alike, or some the more often (Zipf).",
-        says="uniform",
     )
     transpose: str | None = _is(
         ("a", "b", "ab"),
@@ -349,36 +321,7 @@ class Case:
         """
         return self.ahead(self.options)
 
-    @property
-    def mixture(self) -> Mixture | None:
-        """The experts, if there are any.
-
-        Raises
-        ------
-        UsageError
-            If something is said of experts, but not how many.
-
-        Examples
-        --------
-        >>> Case(8, 8, 8, algorithm="ag_moe", experts=4).mixture
-        Mixture(experts=4, topk=1, routing='uniform', combines=False)
-        """
-        if self.experts is not None:
-            try:
-                return Mixture(self.experts, self.topk or 1, self.routing or "uniform")
-            except LayoutError as error:
-                raise UsageError(str(error)) from None
-        given = [f"--{name}" for name in ("topk", "routing") if getattr(self, name) is not None]
-        if given:
-            raise UsageError(
-                f"{given[0]} is of experts, got none. Give --experts 8, or leave it out."
-            )
-        return None
-
     def __post_init__(self):
-        if self.experts is not None:
-            object.__setattr__(self, "topk", 1 if self.topk is None else self.topk)
-            object.__setattr__(self, "routing", self.routing or "uniform")
         for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
             if getattr(self, name) == plain:  # the same case as without it
                 object.__setattr__(self, name, None)
@@ -586,7 +529,6 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
             case.b,
             case.c,
             transpose=case.transpose or "",
-            mixture=case.mixture,
             **options,
         )
         problem = replace(problem, dtype=case.dtype, updates=case.beta is not None)

@@ -29,7 +29,6 @@ from .options import (
 @command("compare-algorithms")
 @ranks_option(OWN_RANKS)
 @of_case("m", "n", "k", default=4096)
-@of_case("experts", "topk", "routing")
 @of_case("transpose", "alpha", "beta")
 @option(
     "--dataflow",

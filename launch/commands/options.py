@@ -395,7 +395,6 @@ def problem_options(*, required: bool = True, **dtype):
         for each in reversed(
             [
                 of_case("m", "n", "k", required=required),
-                of_case("experts", "topk", "routing"),
                 of_case("transpose", "alpha", "beta"),
                 of_case("dtype", **dtype),
                 of_case("a", "b", "c", "preset", "algorithm"),

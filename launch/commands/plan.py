@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from operator import itemgetter
 
 import click
@@ -98,9 +99,6 @@ def plan(ranks, rank, limit, as_json, **values):
             "ranks": ranks,
             "rank": rank,
             **described.texts,
-            "experts": case.experts,
-            "topk": case.topk,
-            "routing": case.routing,
             "transpose": described.transpose or None,
             "updates": described.updates,
             "stationary": settled.get("stationary"),
@@ -117,7 +115,7 @@ def plan(ranks, rank, limit, as_json, **values):
         return
     out = console()
     out.print(drawing(described))
-    told = f"\n{product_text(case)}" if case.mixture else ""
+    told = "" if described.plain else f"\n{product_text(replace(case, options=settled))}"
     still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(

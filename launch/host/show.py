@@ -287,11 +287,12 @@ def product_text(of) -> str:
     scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
     more = f" + {of.beta:g}·C" if of.beta else ""
     turned, parts = of.transpose or "", []
-    if of.experts:
+    about = vars(of) | of.options if isinstance(of.options, dict) else vars(of)
+    if about.get("experts"):
         named = " · ".join(name + "ᵀ" * (name.lower() in turned) for name in "AB")
         return (
-            f"C = {scale}{named}{more}, {of.m} tokens to {of.topk} of {of.experts} experts each "
-            f"({of.routing}), experts {of.k}x{of.n}"
+            f"C = {scale}{named}{more}, {of.m} tokens to {about['topk']} of {about['experts']} "
+            f"experts each ({about['routing']}), experts {of.k}x{of.n}"
         )
     for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
         if name.lower() in turned:

@@ -123,7 +123,7 @@ def texts(request: TuneRequest) -> dict[str, list[tuple[str, int | None]]]:
     ([('row', 1), ('column', 1), ('block:2x2', 1), ('block:2x2:col', 1)], [('tiles:4x4@2x2', None)])
     """
     case = request.case
-    tried = request.algorithms or algorithms(mixture=case.mixture is not None)
+    tried = request.algorithms or algorithms(plain=True)
     if "universal" not in tried:
         return {}
     factors = [1] if request.replication == "none" else None
@@ -142,7 +142,7 @@ def others(request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False)
     ['traditional:1x2', 'traditional:2x1', 'traditional:1x1/c2', 'grid:2x1x1']
     """
     base, ranks = request.case, request.ranks
-    fit = algorithms(mixture=base.mixture is not None)
+    fit = algorithms(plain=True)
     found = {name: get_algorithm(name) for name in request.algorithms or fit}
     if found.pop("universal", None):
         how = ways(cuts, signals)
@@ -170,7 +170,7 @@ def _megatron(base: Case) -> Iterator[Case]:
     >>> [each.options["strategy"] for each in _megatron(Case(64, 64, 64, b="row"))]
     ['partial']
     """
-    if base.transpose or base.mixture is not None:
+    if base.transpose:
         return
     given = base.a, base.b, base.c
     for texts, strategy in MEGATRON.values():
@@ -223,7 +223,7 @@ def _grids(request: TuneRequest) -> list[str]:
     []
     """
     case = request.case
-    if any((case.a, case.b, case.c, case.transpose, case.mixture)):
+    if any((case.a, case.b, case.c, case.transpose)):
         return []
     found = dict.fromkeys(frontier(case.m, case.n, case.k, request.ranks))
     if request.memory is not None:

@@ -38,13 +38,12 @@ from drbench.model.machine import Machine
 from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
 from drbench.plan.explain import Loads, busiest, loads
-from drbench.program.problem import Operand, Problem
+from drbench.program.problem import AXES, Operand, Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case
 from launch.host.units import format_bytes
 from partitions import LayoutError, Partition, flows, partition
-from partitions.mixture import shapes
 
 from .candidates import (
     REPLICATION,
@@ -416,7 +415,7 @@ class _Today:
 
 
 def _held(case: Case, name: str, text: str, ranks: int) -> Partition:
-    shape = shapes(case.m, case.n, case.k, case.mixture)[name]
+    shape = tuple(getattr(case, axis) for axis in AXES[name])
     if name.lower() in (case.transpose or ""):
         shape = shape[::-1]
     try:
@@ -586,7 +585,7 @@ class _Stream:
 
 def _operand(case: Case, name: str, text: str, ranks: int) -> Operand:
     transposed = name.lower() in (case.transpose or "")
-    shape = shapes(case.m, case.n, case.k, case.mixture)[name]
+    shape = tuple(getattr(case, axis) for axis in AXES[name])
     try:
         bound = partition(text, shape[::-1] if transposed else shape, ranks, role=name)
     except LayoutError as error:

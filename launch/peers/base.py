@@ -214,21 +214,14 @@ class Peer:
         check_options(self.options, options)
         return pick_options(self.name, self.options, options)
 
-    def problem(self, m, n, k, nprocs, *given, transpose="", mixture=None, **options) -> Problem:
+    def problem(self, m, n, k, nprocs, *given, transpose="", **options) -> Problem:
         """The problem in float32, on the peer's own layout where no partition is given.
 
         Raises
         ------
         UnsupportedError
             If operands are stored transposed, and the peer's library does not take them so.
-        UsageError
-            If there are experts: no peer has a product of experts.
         """
-        if mixture is not None:
-            raise UsageError(
-                f"{self.name} multiplies by one B and takes no --experts. Leave it out, or use "
-                "--algorithm ag_moe."
-            )
         if transpose and not self.transposes:
             raise UnsupportedError(
                 f"{self.name} does not multiply operands stored transposed where they lie (its "

@@ -436,7 +436,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, ro
     rank can have, 1 unless they do (:func:`cores_had`)."""
     roof, known = None, {} if roofs is None else roofs
     if case.roof:
-        same = (problem.m, problem.n, problem.k, problem.mixture)
+        same = (tuple(problem.local_shapes()),)
         same += (problem.dtype, problem.transpose, problem.updates)
         multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
         shape = known.get((same, multiplier))

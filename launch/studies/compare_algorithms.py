@@ -38,8 +38,7 @@ def layout_cases(
 ) -> dict[str, list[Case]]:
     """Cases by layout: every algorithm with a ``mesh`` that takes it, then the universal one on the
     same tiles; the algorithms without one last, those of the same tiles together, each in all its
-    variants. All are ``base`` but for algorithm and layout. With experts the algorithms for them,
-    by what they do to rows.
+    variants. All are ``base`` but for algorithm and layout.
 
     Examples
     --------
@@ -50,7 +49,7 @@ def layout_cases(
     [None, 'pull', 'push', 'ring', None, None, None, None]
     """
     out: dict[str, list[Case]] = {}
-    for name, algorithm in algorithms(mixture=base.mixture is not None).items():
+    for name, algorithm in algorithms(plain=True).items():
         if name == "universal":
             continue
         if "mesh" in algorithm.options:
@@ -64,8 +63,6 @@ def layout_cases(
             tried = [[(each.name, value) for value in each.tried] for each in options]
             chosen = [("", dict(values)) for values in product(*tried)]
         for layout, options in chosen:
-            if algorithm.combines is not None:
-                layout = "RS of experts" if algorithm.combines(**options) else "AG of experts"
             case = replace(base, algorithm=name, options=options)
             with suppress(UnsupportedError):  # not on this mesh: other meshes have it
                 _, problem, options = bound(case, ranks)
@@ -74,7 +71,7 @@ def layout_cases(
                     f"{name} {text}" for name, text in zip("ABC", problem.texts.values())
                 )
                 out.setdefault(layout or told, []).append(case)
-    for found in out.values() if base.mixture is None else ():
+    for found in out.values():
         _, problem, options = bound(found[0], ranks)
         texts = problem.texts
         stationary = _STATIONARY.get(options.get("dataflow"), "auto")

@@ -1,34 +1,31 @@
-"""Products of experts without MPI: what they compute, in every order of completion, out of their
-planned memory, against a loop over experts and tokens; what they move; and what they refuse."""
+"""Layers of experts without MPI: what they compute, in every order of completion, out of their
+planned memory, against a loop over pairs; what they move; and what they refuse."""
 
 from itertools import product
 
 import numpy as np
 import pytest
-from oracles import Violation
+from oracles import Violation, pairs_of_experts
 from signal_machine import SignalMachine
 
 from algorithms import algorithms, get_algorithm
 from algorithms.overlap import experts
+from algorithms.overlap.experts import ExpertProblem
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
-from drbench.program.steps import Combine, Gemm
-from partitions.mixture import Mixture, Routes
+from drbench.program.steps import Add, Gemm
 
 SHAPES = [(32, 16, 24), (29, 7, 9), (3, 5, 4)]
 #: Even and uneven, one expert alone, every expert of every token, more experts than pairs.
 EXPERTS = [
-    Mixture(4, 2),
-    Mixture(5, 3, "skewed:3"),
-    Mixture(1, 1),
-    Mixture(4, 4, "uniform:5"),
-    Mixture(30, 1, "skewed"),
+    (4, 2, "uniform"),
+    (5, 3, "skewed:3"),
+    (1, 1, "uniform"),
+    (4, 4, "uniform:5"),
+    (30, 1, "skewed"),
 ]
-PROGRAMS = [
-    ("ag_moe", {"variant": variant, "order": order})
-    for variant, order in product(("pull", "push", "ring"), ("ranks", "mesh"))
-]
+PROGRAMS = [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
 PROGRAMS += [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
 #: Over nodes of half of the ranks, of one and of all.
 PROGRAMS += [
@@ -43,13 +40,12 @@ named = pytest.mark.parametrize(
 )
 
 
-def made(name, options, p, shape, mixture, **more):
+def made(name, options, p, shape, layer):
     """The problem, and the traces of all ranks; None if it is refused."""
     algorithm = get_algorithm(name)
-    more = {each: value for each, value in more.items() if value is not None}
     options = {each: {"one": 1, "all": p}.get(value, value) for each, value in options.items()}
-    options |= {each: value for each, value in more.items() if each in algorithm.options}
-    problem = algorithm.problem(*shape, p, mixture=mixture)
+    options |= dict(zip(("experts", "topk", "routing"), layer))
+    problem = algorithm.problem(*shape, p, **options)
     try:
         settled = algorithm.resolve(problem, **options)
     except UnsupportedError:
@@ -59,15 +55,13 @@ def made(name, options, p, shape, mixture, **more):
 
 @named
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
-def test_c_is_what_a_loop_over_experts_makes_in_every_order_of_completion(dealt, name, options, p):
-    """Each program takes its turn of shapes and mixtures, another on each number of ranks."""
+def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, name, options, p):
+    """Each program takes its turn of shapes and layers, another on each number of ranks."""
     ran = refused = 0
     turn = PROGRAMS.index((name, options)) + p
     mine = dealt(enumerate(product(SHAPES, EXPERTS)), turn, 4)
-    for seed, (shape, mixture) in mine:
-        tile, part = (None, 2, 100)[seed % 3], (1, 3, 100)[seed // 3 % 3]
-        swizzle = ("ranks", "naive")[seed % 2]
-        found = made(name, options, p, shape, mixture, tile=tile, part=part, swizzle=swizzle)
+    for seed, (shape, layer) in mine:
+        found = made(name, options, p, shape, layer)
         if found is None:
             refused += 1
             idle = [extent for extent in shape if -(-extent // p) * (p - 1) >= extent]
@@ -77,30 +71,66 @@ def test_c_is_what_a_loop_over_experts_makes_in_every_order_of_completion(dealt,
         pairs_of(traces)
         depth = ("all", 0, 1, 2)[(seed + p) % 4]
         c, expected = SignalMachine(problem, traces, depth, seed).run()
-        assert np.array_equal(c[0], expected), (shape, mixture, tile, part, depth)
+        assert np.array_equal(c[0], expected), (shape, layer, depth)
         assert sum(trace.flops for trace in traces) == problem.flops
         ran += 1
     whole = [shape for _, (shape, _) in mine if shape == SHAPES[0]]  # which has rows for everyone
     assert ran >= len(whole) and ran + refused == len(mine)
 
 
+@pytest.mark.parametrize("layer", EXPERTS)
+def test_a_token_has_as_many_different_experts_as_it_should(layer):
+    for (m, n, k), p in product(SHAPES, (1, 3, 8)):
+        problem = get_algorithm("ag_moe").problem(
+            m, n, k, p, **dict(zip(("experts", "topk", "routing"), layer))
+        )
+        chosen = {}
+        for expert, token in pairs_of_experts(problem):
+            chosen.setdefault(token, []).append(expert)
+        assert sorted(chosen) == list(range(m))
+        assert all(len(set(each)) == len(each) == problem.topk for each in chosen.values())
+
+
+def test_a_routing_is_that_of_its_seed_and_skewed_ones_are_uneven():
+    def counts(text):
+        (found,) = experts._counts(4096, 1, 16, 2, text)
+        return found
+
+    assert counts("uniform:3") == counts("uniform:3") != counts("uniform:4")
+    even, uneven = counts("uniform"), counts("skewed")
+    assert sum(even) == sum(uneven) == 2 * 4096
+    assert max(even) < 1.25 * 512 < 3 * min(even)
+    assert max(uneven) > 3 * 512 and min(uneven) < 512 / 2
+    popular = {counts(f"skewed:{seed}").index(max(counts(f"skewed:{seed}"))) for seed in range(8)}
+    assert len(popular) > 2  # not always the same expert
+    assert experts._counts(3, 1, 30, 2, "uniform")[0].count(0) >= 24
+
+
+def test_shapes_of_the_three_matrices():
+    first = get_algorithm("ag_moe").problem(8, 3, 5, 1, experts=4, topk=3)
+    assert first.shapes() == {"A": (8, 5), "B": (20, 3), "C": (24, 3)}
+    second = get_algorithm("moe_rs").problem(8, 3, 5, 1, experts=4, topk=3)
+    assert second.shapes() == {"A": (24, 5), "B": (20, 3), "C": (8, 3)}
+    assert (first.summands, second.summands) == (5, 15)
+
+
 def test_tokens_are_gathered_once_and_sums_are_scattered_once():
-    (m, n, k), p, mixture = (32, 16, 24), 4, Mixture(6, 3, "skewed")
+    (m, n, k), p, layer = (32, 16, 24), 4, (6, 3, "skewed")
     for name, variants, width in (
         ("ag_moe", ("pull", "push", "ring"), k),
         ("moe_rs", ("write", "reduce", "pull", "ring"), n),
     ):
         for variant in variants:
-            _, traces = made(name, {"variant": variant}, p, (m, n, k), mixture, tile=3)
+            _, traces = made(name, {"variant": variant}, p, (m, n, k), layer)
             moved = sum(sum(traffic(trace).counters.values()) for trace in traces)
             assert moved == (p - 1) * m * width * 4, (name, variant)
 
 
 def test_over_nodes_tokens_and_sums_cross_once():
     """Between two nodes of three: each node's tokens once, each node's sums once."""
-    (m, n, k), p, local, mixture = (36, 16, 24), 6, 3, Mixture(6, 3, "skewed")
+    (m, n, k), p, local, layer = (36, 16, 24), 6, 3, (6, 3, "skewed")
     for name, width in (("ag2_moe", k), ("moe_rs2", n)):
-        _, traces = made(name, {}, p, (m, n, k), mixture, tile=2)
+        _, traces = made(name, {}, p, (m, n, k), layer)
         within = across = 0
         for trace in traces:
             for peer, moved in traffic(trace).by_peer.items():
@@ -112,34 +142,37 @@ def test_over_nodes_tokens_and_sums_cross_once():
         assert within == 2 * (local - 1) * m * width * 4, name
 
 
-def test_all_parts_share_one_kernel_and_are_as_high_as_they_are_asked_to_be():
-    mixture = Mixture(5, 2, "skewed")
+def test_all_gemms_share_one_kernel_and_each_is_of_one_expert_and_a_ranks_tokens():
     for name in ("ag_moe", "moe_rs", "ag2_moe", "moe_rs2"):
-        problem, traces = made(name, {}, 4, (64, 8, 12), mixture, tile=2, part=6)
-        counts = problem.routes.counts
+        problem, traces = made(name, {}, 4, (64, 8, 12), (5, 2, "skewed"))
+        batches = sum(len(problem.batches(rank)) for rank in range(4))
         for trace in traces:
             gemms = [step for step in trace.steps if type(step) is Gemm]
             (kernel,) = {step.kernel for step in gemms}
             assert 2 * kernel.m * kernel.n * kernel.k == trace.flops
-            rows = [step.extents[0] for step in gemms]
-            assert sum(rows) == 128
-            assert all(each >= 6 or each in counts for each in rows)
-            assert len(gemms) > 5  # popular experts have several parts
-    _, (trace, *_) = made("ag_moe", {"kernel": "parts"}, 4, (64, 8, 12), mixture)
-    assert {step.kernel for step in trace.steps if type(step) is Gemm} == {None}
+            assert sum(step.extents[0] for step in gemms) == 128
+            assert len(gemms) == batches
+
+
+def test_a_loop_over_experts_has_a_gemm_of_each_and_no_kernel():
+    for flow in ("AG", "RS"):
+        options = {"dataflow": flow, "kernel": "parts"}
+        problem, (trace, *_) = made("moe_collective", options, 4, (64, 8, 12), (5, 2, "skewed"))
+        gemms = [step for step in trace.steps if type(step) is Gemm]
+        assert len(gemms) == len(problem.batches())
+        assert {step.kernel for step in gemms} == {None}
 
 
 def test_the_own_tokens_are_multiplied_first_and_own_sums_made_last():
-    mixture = Mixture(2, 2)
-    _, traces = made("ag_moe", {}, 4, (16, 4, 8), mixture, tile=4, part=1)
+    problem, traces = made("ag_moe", {}, 4, (16, 4, 8), (2, 2, "uniform"))
     for rank, trace in enumerate(traces):
         gemms = [step for step in trace.steps if type(step) is Gemm]
         assert [step.block.row0 % 16 for step in gemms][::2] == [
             4 * ((rank + x) % 4) for x in range(4)
         ]
-    problem, traces = made("moe_rs", {}, 4, (16, 4, 8), mixture, tile=4, part=1)
+    _, traces = made("moe_rs", {}, 4, (16, 4, 8), (2, 2, "uniform"))
     for rank, trace in enumerate(traces):
-        sums = [step for step in trace.steps if type(step) is Combine]
+        sums = [step for step in trace.steps if type(step) is Add and step.block is None]
         takers = [step for step in trace.steps if sums[-1] in step.inputs]
         assert len(sums) == 4
         assert takers[0].block.row0 == 4 * rank
@@ -149,33 +182,39 @@ def test_the_own_tokens_are_multiplied_first_and_own_sums_made_last():
 
 
 def wrong_offset(monkeypatch):
-    right = Routes.rows
-    monkeypatch.setattr(
-        Routes,
-        "rows",
-        lambda self, e, *tokens: tuple(x - (e == 1) for x in right(self, e, *tokens)),
-    )
+    right = ExpertProblem.batches
+
+    def batches(self, rank=None):
+        first = lambda each: each.expert != 1
+        return [
+            each if first(each) else each._replace(pairs=(each.pairs[0] - 1, each.pairs[1] - 1))
+            for each in right(self, rank)
+        ]
+
+    monkeypatch.setattr(ExpertProblem, "batches", batches)
 
 
 def a_skipped_expert(monkeypatch):
-    right = experts.expert_parts
+    right = ExpertProblem.batches
     monkeypatch.setattr(
-        experts, "expert_parts", lambda *a: [part for part in right(*a) if part.expert != 1]
+        ExpertProblem,
+        "batches",
+        lambda *a: [each for each in right(*a) if each.expert != 1],
     )
 
 
-def weights_ignored(monkeypatch):
-    class Unweighted(Combine):
-        def __new__(cls, tokens, places, weights, *rest):
-            return Combine(tokens, places, [[1] * len(each) for each in weights], *rest)
-
-    monkeypatch.setattr(experts, "Combine", Unweighted)
+def a_round_is_left_out(monkeypatch):
+    monkeypatch.setattr(experts, "Add", lambda terms, into, side: Add(terms[1:], into, side))
 
 
-def rows_of_another_tile(monkeypatch):
-    right = experts.tokens_of
+def rows_of_other_tokens(monkeypatch):
+    right = experts.cut
     monkeypatch.setattr(
-        experts, "tokens_of", lambda *a: (found := right(*a)) and [max(0, row - 1) for row in found]
+        experts,
+        "cut",
+        lambda values, top, spans: right(
+            values, top, [(x, max(top, a - 1), max(top, a - 1) + b - a) for x, a, b in spans]
+        ),
     )
 
 
@@ -183,13 +222,13 @@ def rows_of_another_tile(monkeypatch):
     "name, mutant",
     [
         *product(("ag_moe", "moe_rs", "ag2_moe", "moe_rs2"), (wrong_offset, a_skipped_expert)),
-        *product(("moe_rs", "moe_rs2"), (weights_ignored,)),
-        *product(("ag_moe", "ag2_moe"), (rows_of_another_tile,)),
+        *product(("moe_rs", "moe_rs2"), (a_round_is_left_out,)),
+        *product(("ag_moe", "ag2_moe"), (rows_of_other_tokens,)),
     ],
 )
-def test_routes_broken_on_purpose_are_caught(monkeypatch, name, mutant):
+def test_programs_broken_on_purpose_are_caught(monkeypatch, name, mutant):
     mutant(monkeypatch)
-    problem, traces = made(name, {}, 4, (24, 8, 12), Mixture(4, 2), tile=4, part=1)
+    problem, traces = made(name, {}, 4, (24, 8, 12), (4, 2, "uniform"))
     try:
         c, expected = SignalMachine(problem, traces, "all", 0).run()
     except (Violation, ValueError, IndexError):
@@ -200,17 +239,19 @@ def test_routes_broken_on_purpose_are_caught(monkeypatch, name, mutant):
 # -- refusals
 
 
-@pytest.mark.parametrize("name", algorithms(mixture=False))
+@pytest.mark.parametrize("name", algorithms(plain=True))
 def test_an_algorithm_of_one_b_takes_no_experts(name):
-    with pytest.raises(UsageError, match="takes no --experts. Leave it out, or use --algorithm"):
-        get_algorithm(name).problem(8, 8, 8, 2, mixture=Mixture(4))
+    with pytest.raises(UsageError, match="takes no --experts"):
+        get_algorithm(name).pick({"experts": 4})
 
 
-@pytest.mark.parametrize("name", algorithms(mixture=True))
-def test_an_algorithm_of_experts_says_what_it_wants(name):
-    with pytest.raises(UsageError, match="got none. Give --experts 8 --topk 2") as refused:
-        get_algorithm(name).problem(8, 8, 8, 2)
-    assert "\n" not in str(refused.value)
+@pytest.mark.parametrize("name", algorithms(plain=False))
+def test_a_token_chooses_no_more_experts_than_there_are(name):
+    with pytest.raises(UsageError, match="--topk must be 1 to 4, the number of exp.*, got 5"):
+        get_algorithm(name).problem(8, 8, 8, 2, experts=4, topk=5)
+    with pytest.raises(UsageError, match="routing must be uniform or skewed"):
+        problem = get_algorithm(name).problem(8, 8, 8, 2)
+        get_algorithm(name).resolve(problem, routing="zipf")
 
 
 @pytest.mark.parametrize(
@@ -220,15 +261,14 @@ def test_an_algorithm_of_experts_says_what_it_wants(name):
         ("moe_rs", {}, {"b": "row"}, r"moe_rs needs B as _S\(0,4\)"),
         ("moe_rs", {"variant": "ring"}, {}, "needs a share of k on every rank"),
         ("moe_collective", {"dataflow": "RS"}, {"c": "column"}, "moe_collective RS needs C as row"),
+        ("moe_collective", {"dataflow": "RS"}, {}, "needs a share of k on every rank"),
         ("ag2_moe", {"per_node": 3}, {}, "got 4 ranks, 3 a node"),
         ("moe_rs2", {}, {}, "needs a share of A and of C on every rank"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
-    algorithm = get_algorithm(name)
-    problem = algorithm.problem(
-        9, 8, 3, 4, *map(texts.get, "abc"), mixture=Mixture(4, 2), **options
-    )
+    algorithm, options = get_algorithm(name), options | {"experts": 4, "topk": 2}
+    problem = algorithm.problem(9, 8, 3, 4, *map(texts.get, "abc"), **options)
     with pytest.raises(UnsupportedError, match=said) as refused:
         algorithm.resolve(problem, **options)
     assert "\n" not in str(refused.value)

@@ -78,7 +78,7 @@ def test_lowered_programs_keep_form_and_beta(schedule, stationary):
 
 
 @pytest.mark.parametrize("transpose", TRANSPOSES)
-@pytest.mark.parametrize("name", algorithms(mixture=False))
+@pytest.mark.parametrize("name", algorithms(plain=True))
 def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpose):
     """On its own layout, which is that of the operands as the product takes them."""
     algorithm = get_algorithm(name)

@@ -17,7 +17,7 @@ def test_the_arena_is_freed_unless_one_rank_alone_broke(error, freed):
     at work for another rank. The arena stayed after both."""
     algorithm, device = get_algorithm("universal"), HostDevice(0, 0)
     problem = algorithm.problem(8, 8, 8, 1)
-    found = algorithm.trace(problem, 0, **algorithm.settle(problem, stationary="C"))
+    found = algorithm.trace(problem, 0, **algorithm.resolve(problem, stationary="C"))
     with Topology(MPI.COMM_SELF) as topology, device_matrices(problem, topology, device) as here:
         try:
             with DeviceExecutor(found, here) as executor:

@@ -42,8 +42,6 @@ def case_of(row: dict) -> Case:
         options[name] = value == "True" if option.type is bool else option.read(value)
     named = {name: row[name] or None for name in ("a", "b", "c", "preset", "transpose")}
     named |= {name: float(row[name]) for name in ("alpha", "beta") if row[name]}
-    if row["mixture"]:
-        named |= dict(zip(("experts", "topk"), map(int, row["mixture"].split())))
     sizes = (int(row[name]) for name in "mnk")
     return Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
 
@@ -63,12 +61,11 @@ def steps_of(row: dict) -> list[str]:
 def describe(step) -> str:
     """What a step does, to what and after what."""
     groups = f" {step.group!r}" if step.group else ""
-    rows = f" rows {list(step.rows)}" if step.rows is not None else ""
     onto = f" onto {step.onto.index}" if step.onto is not None else ""
     after = [each.index for each in step.inputs]
     return (
         f"{step.index} {type(step).__name__} {step.shape} {step.block!r}{groups} after {after}"
-        f"{onto}{rows} beta {step.beta} reads {list(step.reads())} writes {list(step.writes())}"
+        f"{onto} beta {step.beta} reads {list(step.reads())} writes {list(step.writes())}"
     )
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 pytest.importorskip("mpi4py")
 import numpy as np
 
+from algorithms.overlap.experts import ExpertProblem
 from drbench.measure import roof
 from drbench.measure.noise import Timed
 from drbench.measure.roof import Roof, fastest
 from drbench.program.problem import Problem
-from partitions.mixture import Mixture
 
 SHAPES = [((512,), 2048, 8192), ((1024,), 1024, 8192), ((700, 324), 2048, 4096), ((1,), 3, 5)]
 
@@ -132,8 +132,8 @@ def test_the_roof_of_experts_is_a_product_of_each_that_has_rows(monkeypatch):
         return Timed(1e-3)
 
     monkeypatch.setattr(roof, "timed", timed)
-    problem = Problem(40, 12, 20, 2, mixture=Mixture(30, 2, "skewed"))
-    counts = [count for count in problem.routes.counts if count]
+    problem = ExpertProblem(40, 12, 20, 2, experts=30, topk=2, routing="skewed")
+    counts = [stop - start for _, (start, stop), _ in problem.batches()]
     assert 1 < len(counts) < 30 and sum(counts) == 80
     work_ = Work()
     known = Roof(problem, SimpleNamespace(size=2), work_, None, (tuple(counts), 6, 20))

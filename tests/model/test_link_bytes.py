@@ -92,7 +92,7 @@ def crossing(step, inside, members):
 
 def programs(ranks, meshes):
     """Traces of all ranks of every algorithm that takes so many, on meshes or without."""
-    names = MESHED if ranks > 24 else sorted(algorithms(mixture=False))
+    names = MESHED if ranks > 24 else sorted(algorithms(plain=True))
     for name in names:
         for mesh, dataflow in product(meshes, ("OS", "LS", "RS")) if name in MESHED else [(0, 0)]:
             options = {"mesh": mesh, "dataflow": dataflow} if mesh else {}

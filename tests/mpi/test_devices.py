@@ -110,7 +110,7 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(
     from algorithms import algorithms
 
     cases = []
-    for name, algorithm in algorithms(mixture=False).items():
+    for name, algorithm in algorithms(plain=True).items():
         if name == "universal" or algorithm.signals:
             continue
         found = algorithm.options.get("dataflow")

@@ -62,7 +62,7 @@ def universal(p, situation):
 def on_meshes(p):
     """Every 2-D and 1-D algorithm in every form, with beta and without."""
     cases = []
-    for x, (name, transpose) in enumerate(product(algorithms(mixture=False), TRANSPOSES)):
+    for x, (name, transpose) in enumerate(product(algorithms(plain=True), TRANSPOSES)):
         described = algorithms()[name].options.get("dataflow")
         dataflows = described.tried if described else (None,)
         for y, dataflow in enumerate(dataflows if name != "universal" else ()):
@@ -146,7 +146,7 @@ def test_devices_take_every_form(mpirun, dealt, situation):
     ]
     cases += [
         plain | {"transpose": "ab", "alpha": 2.0, "beta": beta, "algorithm": name}
-        for name, algorithm in algorithms(mixture=False).items()
+        for name, algorithm in algorithms(plain=True).items()
         for beta in (0.0, 3.0)
         if name not in ("cannon", "universal") and not (name == "gemm_ar" and beta)
     ]
@@ -154,7 +154,7 @@ def test_devices_take_every_form(mpirun, dealt, situation):
         plain
         | {"transpose": transpose, "alpha": 2.0, "beta": beta, "algorithm": name}
         | {"experts": 4, "topk": 2, "routing": "skewed", "dtype": dtype, "options": options}
-        for name, algorithm in algorithms(mixture=True).items()
+        for name, algorithm in algorithms(plain=False).items()
         for options in ([{"dataflow": "AG"}, {"dataflow": "RS"}] if "collect" in name else [{}])
         for transpose, beta, dtype in (("a", 3.0, "float64"), ("ab", 0.0, "bfloat16:float32"))
     ]

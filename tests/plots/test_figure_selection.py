@@ -253,7 +253,7 @@ def test_a_peer_that_does_not_say_its_nodes_stands_beside_drbench_on_one_and_not
 
 def test_every_contender_of_the_comparison_has_a_row(synthetic):
     """All algorithms and peers, as many as ``drbench peers`` runs."""
-    every = [*names_of_algorithms(mixture=False), *style.PEERS, *style.ON_DRBENCH]
+    every = [*names_of_algorithms(plain=True), *style.PEERS, *style.ON_DRBENCH]
     assert len(every) > 20
     records = [
         replace(synthetic.comparison(shapes=((512,) * 3,), ranks=(2,))[0], algorithm=name)

@@ -15,6 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from algorithms import get_algorithm
+from algorithms.overlap.experts import _counts
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
@@ -31,7 +32,7 @@ from drbench.program.steps import (
     Scratch,
     Zero,
 )
-from partitions import Partition, ProcessGrid, divisors
+from partitions import Partition, ProcessGrid, divisors, part
 
 universal = get_algorithm("universal")
 
@@ -482,25 +483,31 @@ def operands(problem, seed=0):
 
 
 def expected(problem, a, b):
-    """A·B; of experts by a loop over them and over tokens, in whole numbers of Python."""
-    if problem.mixture is None:
+    """A·B; of experts by a loop over pairs, in whole numbers of Python."""
+    if problem.plain:
         return a @ b
     a, b = ([[int(x) for x in row] for row in matrix] for matrix in (a, b))
-    inner, columns = range(problem.k), range(problem.n)
-    gathered, combined, row = [], [[0] * problem.n for _ in range(problem.m)], 0
-    for expert in range(problem.mixture.experts):
-        weights = b[expert * problem.k : (expert + 1) * problem.k]
-        for token, chosen in enumerate(problem.routes.choices):
-            for other, weight in chosen:
-                if other != expert:
-                    continue
-                x = a[row] if problem.mixture.combines else a[token]
-                made = [sum(x[l] * weights[l][j] for l in inner) for j in columns]
-                gathered.append(made)
-                for j in columns:
-                    combined[token][j] += weight * made[j]
-                row += 1
-    return np.array(combined if problem.mixture.combines else gathered, float)
+    inner, columns, made = range(problem.k), range(problem.n), []
+    summed = [[0] * problem.n for _ in range(problem.m)]
+    for row, (expert, token) in enumerate(pairs_of_experts(problem)):
+        x = a[row] if problem.second else a[token]
+        made.append([sum(x[l] * b[expert * problem.k + l][j] for l in inner) for j in columns])
+        for j in columns:
+            summed[token][j] += made[-1][j]
+    return np.array(summed if problem.second else made, float)
+
+
+def pairs_of_experts(problem):
+    """(expert, token) of each pair of a layer of experts, one by one: those of a rank's tokens, in
+    order of experts, take these in turn."""
+    layer, found = (problem.experts, problem.topk, problem.routing), []
+    for rank, counts in enumerate(_counts(problem.m, problem.nprocs, *layer)):
+        start, stop = part(problem.m, rank, problem.nprocs)
+        experts = [expert for expert, count in enumerate(counts) for _ in range(count)]
+        found += [
+            (expert, rank, at, start + at % (stop - start)) for at, expert in enumerate(experts)
+        ]
+    return [(expert, token) for expert, _, _, token in sorted(found)]
 
 
 class Memory:

@@ -16,12 +16,12 @@ from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Combine,
     Copy,
     Fence,
     Gemm,
     Get,
     Join,
+    Panel,
     Part,
     Zero,
 )
@@ -98,6 +98,8 @@ class SignalMachine:
             )
         if isinstance(step, Join):
             return np.concatenate([self.value(rank, token) for token in step.inputs], step.axis)
+        if isinstance(step, Panel):
+            return self.value(rank, step.inputs[0])
         if step.onto is not None:
             return self.value(rank, step.onto)
         t, (rows, cols) = step.index, step.shape
@@ -166,7 +168,7 @@ class SignalMachine:
             self.value(rank, step)[...] = self.value(step.peer, source.inputs[0])
         elif kind is Gemm:
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
-            a = before[0] if step.rows is None else before[0][list(step.rows)]
+            a = before[0]
             product = self.alpha * (a @ before[1])
             if isinstance(step.onto, Join):  # which shows several arrays
                 start = 0
@@ -178,12 +180,6 @@ class SignalMachine:
                     start = stop
             else:
                 assign(target, product, beta)
-        elif kind is Combine:
-            target = self.value(rank, step)
-            target[...] = 0
-            for value, places, weights in zip(before, step.places, step.weights, strict=True):
-                for row, place, weight in zip(value, places, weights, strict=True):
-                    target[place] += weight * row
         elif kind in (Add, Accumulate):
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
             for term in before[: len(step.terms) if kind is Add else 1]:

@@ -266,13 +266,6 @@ class CudaDevice(CupyArrays, Device, Peers):
     def _adding_beside(self, target, value) -> Launch | None:
         return self._adding(target, value, True)
 
-    def combine(self, target, table, stream: CudaStream, beside: bool = False) -> None:
-        make = self._combining_beside if beside else self._kernels.combine
-        self._launch(self._prepared(make, target, table), stream)
-
-    def _combining_beside(self, target, table) -> Launch | None:
-        return self._kernels.combine(target, table, True)
-
     def scale(self, target, factor: float, stream: CudaStream) -> None:
         if factor == 0.0:
             self.zero(target, stream)

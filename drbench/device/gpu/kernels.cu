@@ -116,30 +116,6 @@ KERNEL add_f64(double* target, i64 ldt, const double* value, i64 down, i64 acros
     add(target, ldt, value, down, across, rows, columns);
 }
 
-// -- rows of target = weighted sums of rows that lie anywhere. Of row r terms table[r] to table[r + 1] are added up, in order; a
-//    term is the address of its first element, elements from one to the next, and a weight (drbench/device/row_table.py).
-
-template <class T> struct Wide { typedef T type; };
-template <> struct Wide<bf16> { typedef float type; };
-
-template <class T>
-static __device__ void combine(T* target, i64 ldt, const i64* __restrict__ table, i64 rows, i64 columns) {
-    typedef typename Wide<T>::type S;
-    const i64* terms = table + rows + 1;
-    EACH_ROW(r, rows) EACH_COLUMN(c, columns) {
-        S sum = 0;
-        for (i64 x = table[r]; x < table[r + 1]; ++x) {
-            const i64* term = terms + 3 * x;
-            sum += (S)term[2] * (S)widened(((const T*)term[0])[c * term[1]]);
-        }
-        store(target + r * ldt + c, sum);
-    }
-}
-
-KERNEL combine_f32(float* target, i64 ldt, const i64* table, i64 rows, i64 columns) { combine(target, ldt, table, rows, columns); }
-KERNEL combine_f64(double* target, i64 ldt, const i64* table, i64 rows, i64 columns) { combine(target, ldt, table, rows, columns); }
-KERNEL combine_bf16(bf16* target, i64 ldt, const i64* table, i64 rows, i64 columns) { combine(target, ldt, table, rows, columns); }
-
 // -- target *= factor
 
 template <class T>

@@ -20,9 +20,6 @@ NAMES = (
     "add_f32",
     "add_f64",
     "add_f32x4",
-    "combine_f32",
-    "combine_f64",
-    "combine_bf16",
     "scale_f32",
     "scale_f64",
     "zero_b2",
@@ -113,13 +110,6 @@ class Kernels:
         ):
             return _words_of_rows("add_f32x4", rows, most)
         places = target.ctypes.data, _leading(target), value.ctypes.data, down, across
-        return _over(name, *target.shape, _words64(*places, *target.shape), most)
-
-    def combine(self, target, table, beside: bool = False) -> Launch | None:
-        """Rows of target = sums of rows as :func:`drbench.device.row_table.row_table` says, in
-        float32, float64 or bfloat16, whose sums are float32 and rounded once."""
-        places = target.ctypes.data, _leading(target), table.ctypes.data
-        name, most = f"combine_{_suffix(target.dtype)}", self._blocks_beside if beside else None
         return _over(name, *target.shape, _words64(*places, *target.shape), most)
 
     def scale(self, target, factor: float) -> Launch | None:

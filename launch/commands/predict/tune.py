@@ -48,7 +48,6 @@ def search_options():
     """What a search is told: sizes, ranks, machine, memory, and what may vary."""
     described = [
         of_case("m", "n", "k"),
-        of_case("experts", "topk", "routing"),
         of_case("transpose", "alpha", "beta"),
         of_case(
             "dtype",
@@ -642,7 +641,7 @@ def _bound(place) -> str:
 def _counted(place, ranks: int, measured: list[str]) -> list[str]:
     """Cells of a place without times."""
     loads, case = place.loads, place.case
-    flops = 2 * case.m * case.n * case.k * (case.topk or 1)
+    flops = 2 * case.m * case.n * case.k
     return [
         format_bytes(loads.busiest_bytes),
         *measured,

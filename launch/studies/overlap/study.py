@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.model.bounds import headroom
 from drbench.model.machine import Machine
@@ -35,7 +36,6 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, programs, seen_by
-from partitions.mixture import Mixture, routes_of
 
 DTYPE = "bfloat16"
 #: The machines of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
@@ -156,9 +156,7 @@ class Bench:
         return self._seconds(ranks, shape, algorithm, tuple(sorted(options.items())))
 
     def _simulated(self, ranks: int, shape: tuple, algorithm: str, options: tuple) -> float:
-        given = dict(options)
-        experts = {name: given.pop(name) for name in ("experts", "topk") if name in given}
-        case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=given, **experts)
+        case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=dict(options))
         record = predict(case, self.machine, ranks)
         if record.status != "ok":
             raise UsageError(f"{algorithm} on {self.name}: {record.reason}")
@@ -182,11 +180,12 @@ class Bench:
             found.append(headroom(gemm_s, traces, seen))
         return min(found)
 
-    def experts_s(self, product: str, ranks: int, shape: tuple, mixture: Mixture) -> float:
+    def experts_s(self, product: str, ranks: int, shape: tuple, of: dict) -> float:
         """The products of all experts alone, in one launch."""
-        m, n, k = shape
+        _, n, k = shape
         n, k = (-(-n // ranks), k) if product == "ag_moe" else (n, -(-k // ranks))
-        rows = [count for count in routes_of(m, mixture).counts if count]
+        batches = get_algorithm(product).problem(*shape, ranks, **of).batches()
+        rows = [stop - start for _, (start, stop), _ in batches]
         return self.machine.compute.grouped_s(rows, n, k, ITEMSIZES[DTYPE])
 
     def fastest(self, ranks: int, shape: tuple, methods: Iterable[Method], only=None) -> Found:
@@ -378,27 +377,26 @@ def _orders(study: str, benches: Benches) -> Iterator:
         yield bench.row(study, product, 8, shape, found, told)
 
 
-def experts_of(variant: str) -> Mixture:
+def experts_of(variant: str) -> dict[str, int]:
     """The experts of a row of TD's Tables 4 and 5.
 
     Examples
     --------
     >>> experts_of("60 experts, top 4")
-    Mixture(experts=60, topk=4, routing='uniform', combines=False)
+    {'experts': 60, 'topk': 4}
     """
     experts, topk = (int(word) for word in variant.replace(",", "").split() if word.isdigit())
-    return Mixture(experts, topk)
+    return {"experts": experts, "topk": topk}
 
 
 def td_experts(product: str, ranks: int, of: dict) -> list[Method]:
     """TD's experts: tokens pulled or pushed, sums written, or either over nodes; a product of each
     expert's rows of a rank, as in TD's code."""
-    options = {"part": 1, **of}
     if ranks > NODE:
         algorithm = {"ag_moe": "ag2_moe", "moe_rs": "moe_rs2"}[product]
-        return [Method("td", "over nodes", algorithm, {"per_node": NODE, **options}, True)]
+        return [Method("td", "over nodes", algorithm, {"per_node": NODE, **of})]
     variants = ("pull", "push") if product == "ag_moe" else ("write",)
-    return [Method("td", each, product, {"variant": each, **options}, True) for each in variants]
+    return [Method("td", each, product, {"variant": each, **of}) for each in variants]
 
 
 def _experts(study: str, benches: Benches) -> Iterator:
@@ -409,14 +407,16 @@ def _experts(study: str, benches: Benches) -> Iterator:
     for row in published(study):
         if row.method != "td":
             continue
-        shape, ranks, mixture = (row.m, row.n, row.k), row.ranks, experts_of(row.variant)
-        of = {"experts": mixture.experts, "topk": mixture.topk}
+        shape, ranks, of = (row.m, row.n, row.k), row.ranks, experts_of(row.variant)
         flow = {"dataflow": "AG" if row.product == "ag_moe" else "RS", "kernel": "parts"}
         loop_s = bench.seconds(ranks, shape, "moe_collective", **flow, **of)
         methods = td_experts(row.product, ranks, of)
-        found = bench.fastest(ranks, shape, methods, tiles(row.m, ranks)[:1])
-        gemm_s = bench.experts_s(row.product, ranks, shape, mixture)
-        for name, tile, seconds in (("pytorch", None, loop_s), ("td", found.tile, found.seconds)):
+        found = bench.fastest(ranks, shape, methods)
+        gemm_s = bench.experts_s(row.product, ranks, shape, of)
+        for name, tile, seconds in (
+            ("pytorch", None, loop_s),
+            ("td", tiles(row.m, ranks)[0], found.seconds),
+        ):
             yield OverlapRow(
                 study=study,
                 mode="simulated",

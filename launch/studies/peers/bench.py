@@ -139,7 +139,7 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
     found.append(Contender("drbench", OPTIMAL, partial(_optimal, ranks)))
     found += [
         Contender("drbench", name, {"algorithm": name})
-        for name in algorithms(mixture=False)
+        for name in algorithms(plain=True)
         if name != "universal"
     ]
     for name, peer in peers().items():

@@ -8,13 +8,13 @@ import threading
 
 import numpy as np
 import pytest
+from drbench.device.row_table import RowTerms, row_table
 from fake_cuda import SOURCE, bfloat16
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray
 from drbench.device.gpu.kernels import NAMES, PRODUCT_THREADS, ROWS_AT_ONCE, Kernels
-from drbench.device.row_table import RowTerms, row_table
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.fill import Fill
 

@@ -19,21 +19,21 @@ def seconds(case, dispatch_s):
 
 
 @pytest.mark.parametrize(
-    "times, algorithm, options, fields",
+    "times, algorithm, options",
     [
-        (1, "dtensor_mm", {}, {}),
-        (6, "moe_collective", {"dataflow": "AG", "kernel": "parts"}, EXPERTS),
-        (6, "moe_collective", {"dataflow": "RS", "kernel": "parts"}, EXPERTS),
-        (0, "moe_collective", {"dataflow": "AG", "kernel": "fused"}, EXPERTS),
-        (0, "ag_moe", {}, EXPERTS),
-        (0, "collective", {}, {}),
-        (0, "universal", {}, {}),
+        (1, "dtensor_mm", {}),
+        (6, "moe_collective", {"dataflow": "AG", "kernel": "parts", **EXPERTS}),
+        (6, "moe_collective", {"dataflow": "RS", "kernel": "parts", **EXPERTS}),
+        (0, "moe_collective", {"dataflow": "AG", "kernel": "fused", **EXPERTS}),
+        (0, "ag_moe", EXPERTS),
+        (0, "collective", {}),
+        (0, "universal", {}),
     ],
 )
 def test_the_device_waits_for_the_host_once_a_call_and_once_an_expert_of_a_loop(
-    times, algorithm, options, fields
+    times, algorithm, options
 ):
-    case = Case(128, 64, 96, algorithm=algorithm, options=options, **fields)
+    case = Case(128, 64, 96, algorithm=algorithm, options=options)
     assert seconds(case, 0.5) - seconds(case, 0.0) == pytest.approx(times * 0.5)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from harness import TRANSPORT, answer, ranks, shared_slots
 from mpi4py import MPI
 from oracles import expected
+from partitions.mixture import Mixture
 
 from algorithms import get_algorithm
 from drbench.common import parse_transport
@@ -32,7 +33,6 @@ from drbench.device.threads import HostDevice
 from drbench.errors import UnsupportedError
 from drbench.host.topology import Topology
 from drbench.plan.explain import traffic
-from partitions.mixture import Mixture
 
 RUNS = 2
 
