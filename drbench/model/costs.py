@@ -29,7 +29,7 @@ for each card. The first link that is full sets the rate (:class:`_OverNodes`).
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from math import inf, prod
+from math import inf
 from typing import NamedTuple
 
 from drbench.errors import UsageError
