@@ -149,14 +149,17 @@ class ExpertProblem(Problem):
 
     Examples
     --------
-    Four tokens of each rank, two experts of each token; the second expert has the last token of
-    rank 0 first, then the next round's:
+    Two experts for each of the four tokens of rank 0. The second expert has the last three tokens,
+    and the first one in the next round:
 
     >>> problem = ExpertProblem(8, 3, 5, 2, "row", "column", "column", experts=3)
     >>> problem.shapes()
     {'A': (8, 5), 'B': (15, 3), 'C': (16, 3)}
     >>> for batch in problem.batches(0):
     ...     print(*batch)
+    0 (0, 1) [(0, 0, 1)]
+    1 (3, 7) [(0, 1, 4), (1, 0, 1)]
+    2 (10, 13) [(1, 1, 4)]
     """
 
     experts: int = 8

@@ -2,6 +2,7 @@
 units."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -287,12 +288,12 @@ def product_text(of) -> str:
     scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
     more = f" + {of.beta:g}·C" if of.beta else ""
     turned, parts = of.transpose or "", []
-    about = vars(of) | of.options if isinstance(of.options, dict) else vars(of)
-    if about.get("experts"):
+    option = of.options.get if isinstance(of.options, dict) else partial(getattr, of)
+    if option("experts"):
         named = " · ".join(name + "ᵀ" * (name.lower() in turned) for name in "AB")
         return (
-            f"C = {scale}{named}{more}, {of.m} tokens to {about['topk']} of {about['experts']} "
-            f"experts each ({about['routing']}), experts {of.k}x{of.n}"
+            f"C = {scale}{named}{more}, {of.m} tokens to {option('topk')} of {option('experts')} "
+            f"experts each ({option('routing')}), experts {of.k}x{of.n}"
         )
     for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
         if name.lower() in turned:

@@ -21,11 +21,8 @@ def sample(p):
     chance = random.Random(p)
     cases = []
     for seed, ((name, options), (m, n, k)) in enumerate(product(PROGRAMS, SHAPES)):
-        if name != "moe_collective":
-            tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
-            options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
-            swizzle = chance.choice(("ranks", "naive"))
-            options |= {} if name in ("ag2_moe", "moe_rs2") else {"swizzle": swizzle}
+        if name == "moe_collective":
+            options = options | {"kernel": chance.choice(("fused", "parts"))}
         experts = chance.choice((1, 4, 7, 40))
         scaled = chance.random() < 0.3
         cases.append(
@@ -33,11 +30,13 @@ def sample(p):
                 "m": m,
                 "n": n,
                 "k": k,
-                "experts": experts,
-                "topk": chance.randint(1, min(4, experts)),
-                "routing": chance.choice(("uniform", "skewed", "skewed:5")),
                 "algorithm": name,
-                "options": options | {"kernel": chance.choice(("fused", "parts"))},
+                "options": options
+                | {
+                    "experts": experts,
+                    "topk": chance.randint(1, min(4, experts)),
+                    "routing": chance.choice(("uniform", "skewed", "skewed:5")),
+                },
                 "iters": 2,
                 "warmup": 1,
                 "prefetch": chance.choice((None, "all", 0, 1, 2)),
@@ -63,7 +62,7 @@ def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situati
         if out["status"] == "unsupported":
             why = "of A and of C" if case["algorithm"] in ("ag2_moe", "moe_rs2") else "of k"
             assert f"share {why} on every rank" in out["reason"], (case, out["reason"])
-            assert case["m"] == 3 or "variant" in case["options"], case
+            assert case["m"] == 3 or {"variant", "dataflow"} & set(case["options"]), case
             continue
         ran += 1
         plan = out["planned"]
@@ -78,7 +77,8 @@ def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situati
 
 
 def test_overlap_is_recorded_beside_the_collective_of_experts(mpirun):
-    size = {"m": 256, "n": 64, "k": 64, "experts": 6, "topk": 2, "iters": 3, "roof": True}
+    size = {"m": 256, "n": 64, "k": 64, "iters": 3, "roof": True}
+    size["options"] = {"experts": 6, "topk": 2}
     cases = [size | {"algorithm": name} for name in ("ag_moe", "moe_rs")]
     for out in mpirun.cases(2, cases):
         assert (out["status"], out["error"]) == ("ok", 0.0)

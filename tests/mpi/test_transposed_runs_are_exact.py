@@ -153,7 +153,8 @@ def test_devices_take_every_form(mpirun, dealt, situation):
     cases += [
         plain
         | {"transpose": transpose, "alpha": 2.0, "beta": beta, "algorithm": name}
-        | {"experts": 4, "topk": 2, "routing": "skewed", "dtype": dtype, "options": options}
+        | {"dtype": dtype}
+        | {"options": options | {"experts": 4, "topk": 2, "routing": "skewed"}}
         for name, algorithm in algorithms(plain=False).items()
         for options in ([{"dataflow": "AG"}, {"dataflow": "RS"}] if "collect" in name else [{}])
         for transpose, beta, dtype in (("a", 3.0, "float64"), ("ab", 0.0, "bfloat16:float32"))

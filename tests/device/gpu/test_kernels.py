@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-from drbench.device.row_table import RowTerms, row_table
 from fake_cuda import SOURCE, bfloat16
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -170,33 +169,6 @@ def test_sums_of_other_dtypes_shapes_and_layouts_are_refused(device):
     ]:
         with pytest.raises((UnsupportedError, UsageError), match=error):
             device.accumulate(put(target), put(value), stream)
-
-
-@every_dtype
-@examples
-@given(rows=extent, columns=extent, sources=st.integers(0, 3), left=st.integers(0, 4))
-def test_rows_that_lie_anywhere_are_added_up_by_their_weights(
-    device, dtype, rows, columns, sources, left
-):
-    """Of several arrays, by rows or by columns; a row that nothing is added to is zero."""
-    rng, terms, kept = np.random.default_rng(rows + columns), [], []
-    expected = np.zeros((rows, columns))
-    for number in range(sources):
-        values = integers(rng, rng.integers(1, 9), columns)
-        of = dtype_of(dtype)
-        source, *_ = place(values.T if number % 2 else values, of, column=left)
-        source = source.T if number % 2 else source
-        which = rng.integers(0, len(values), rows)[: rng.integers(0, rows + 1)]
-        places = rng.permutation(rows)[: len(which)]
-        weights = rng.integers(1, 5, len(which)) if number else None
-        terms.append(RowTerms(put(source), which, places, weights))
-        kept.append(source)
-        for x, (row, to) in enumerate(zip(which, places)):
-            expected[to] += values[row] * (1 if weights is None else weights[x])
-    target, whole, outside = place(np.full((rows, columns), 7), dtype_of(dtype), column=left)
-    table = row_table(rows, terms)
-    device.combine(put(target), put(table), device.stream("side"), beside=True)
-    assert (target == expected).all() and (whole[outside] == BORDER).all()
 
 
 # -- zeros

@@ -10,17 +10,11 @@ def test_a_plan_says_what_experts_there_are(say):
     assert TOLD in shown and "moe_rs2" in shown
 
 
-def test_without_a_model_shares_are_of_the_work_of_all_pairs(say):
-    words = ["tune", "-p", "2", *SIZES, "--routing", "skewed:1", "--only", "ag_moe"]
-    shown = say(*words).stdout
-    assert TOLD in shown
-    assert "1.00 x share" in shown and "2.00 x share" not in shown
+def test_without_experts_there_are_eight_and_a_token_has_two(say):
+    words = ["plan", "-p", "2", *SIZES[:6], "--algorithm", "ag_moe"]
+    assert "64 tokens to 2 of 8 experts each (uniform), experts 16x32" in say(*words).stdout
 
 
-def test_the_pick_over_nodes_is_among_the_candidates_and_its_command_takes_devices(say):
-    words = ["tune", "-p", "4", "--machine", "h800", "--only", "ag2_moe,moe_rs2", *SIZES]
-    shown = say(*words, "-m", "512").stdout
-    assert "ag2_moe" in shown and "moe_rs2" in shown
-    (command,) = (line for line in shown.splitlines() if line.startswith("Run the first:"))
-    assert "--dtype bfloat16:float32 --backend cupy" in command and "--topk 2" in command
-    assert "--per-node" in command
+def test_a_program_of_one_b_takes_no_experts(say):
+    shown = say("plan", "-p", "2", *SIZES, "--algorithm", "ag_gemm", code=2)
+    assert "ag_gemm takes no --experts" in shown.stderr

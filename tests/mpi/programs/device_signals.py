@@ -6,8 +6,7 @@ were as planned, and who signalled.
 has ``algorithm``, ``shape``, ``options``, and some of ``prefetch``, ``get``, ``gemms``, ``streams``
 (copy streams), ``direct`` (MPI reads device memory), ``hosts`` (streams cannot wait for flags),
 ``learns`` (nor in the first run), ``serial`` (all streams of a device are one queue),
-``transpose``, ``dtype``, ``seed``, ``delay_s``, ``without``, ``experts`` (how many, and how many of
-them a token has).
+``transpose``, ``dtype``, ``seed``, ``delay_s``, ``without``.
 """
 
 import argparse
@@ -19,11 +18,9 @@ import numpy as np
 from harness import TRANSPORT, answer, ranks, shared_slots
 from mpi4py import MPI
 from oracles import expected
-from partitions.mixture import Mixture
 
 from algorithms import get_algorithm
 from drbench.common import parse_transport
-from drbench.device import executor as executor_of_devices
 from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.inbox import DeviceInbox
@@ -63,52 +60,7 @@ def any_order():
     LaunchOrder.may = lambda self, t: True
 
 
-def first_rows():
-    """Products of experts take the rows that lie first."""
-    right = executor_of_devices.row_table
-
-    def wrong(rows, terms):
-        terms = [
-            each if each.weights else each._replace(rows=range(len(each.rows))) for each in terms
-        ]
-        return right(rows, terms)
-
-    executor_of_devices.row_table = wrong
-
-
-def no_weights():
-    """Results of experts count once each."""
-    right = executor_of_devices.row_table
-    executor_of_devices.row_table = lambda rows, terms: right(
-        rows, [each._replace(weights=None) for each in terms]
-    )
-
-
-def one_place():
-    """A row of a sum gets the last of its terms alone."""
-    right = executor_of_devices.row_table
-
-    def wrong(rows, terms):
-        table = right(rows, terms)
-        first = table[: rows + 1]
-        first[:-1] = np.maximum(first[:-1], first[1:] - 1)  # in place
-        return table
-
-    executor_of_devices.row_table = wrong
-
-
-MUTANTS = {
-    each.__name__: each
-    for each in (no_epoch, shared_slots, any_order, first_rows, no_weights, one_place)
-}
-
-
-def mixture_of(case):
-    """The experts of a case, if it has some."""
-    if "experts" not in case:
-        return None
-    combines = get_algorithm(case["algorithm"]).combines(**case["options"])
-    return Mixture(*case["experts"], case.get("routing", "skewed:2"), combines)
+MUTANTS = {each.__name__: each for each in (no_epoch, shared_slots, any_order)}
 
 
 def numbers(shape, run):
@@ -125,7 +77,6 @@ def run(case, topology, late_s):
         k,
         comm.size,
         transpose=case.get("transpose", ""),
-        mixture=mixture_of(case),
         **case["options"],
     )
     problem = replace(problem, dtype=case.get("dtype", "float32"))
