@@ -16,7 +16,7 @@ from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 
 from .copies import Strided, copy_of, in_panels, joined
-from .placed import PlacedMatrix
+from .matrix import DistributedMatrix
 
 #: Elements of one message at most; of one that is added to what is there, and so received first.
 _MOST, _MOST_ADDED = 1 << 24, 1 << 20
@@ -47,7 +47,7 @@ class Mover:
     ----------
     trace : Trace
         Of :func:`drbench.program.redistribution.redistribute`.
-    matrices : dict of str to PlacedMatrix
+    matrices : dict of str to DistributedMatrix
         A and C.
     arena : callable
         ``arena(nbytes)`` gives memory to receive in.
@@ -64,8 +64,8 @@ class Mover:
 
     def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
         self.trace, self._arena = trace, arena
-        self._old: PlacedMatrix = matrices["A"]
-        self._new: PlacedMatrix = matrices["C"]
+        self._old: DistributedMatrix = matrices["A"]
+        self._new: DistributedMatrix = matrices["C"]
         self._item = self._new.dtype.itemsize
         writes = [*self._writes()]
         stages = [writes]
@@ -92,7 +92,7 @@ class Mover:
 
     def run(self, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Move everything; C is overwritten."""
-        read = self._old.window.read
+        read = partial(self._old.window.read, self._old.dtype)
         for calls, straight, added in self._stages:
             requests = [read(owner, moves) for owner, moves in straight]
             for call in calls:
@@ -206,7 +206,7 @@ class Mover:
         return _at(self._old, block)
 
 
-def _at(matrix: PlacedMatrix, block: Block) -> Strided:
+def _at(matrix: DistributedMatrix, block: Block) -> Strided:
     offset, *strides = matrix.locate(block)
     memory = matrix.window.in_reach[block.owner]
     base = 0 if memory is None else memory.__array_interface__["data"][0]

@@ -112,7 +112,7 @@ def step_cost(
     >>> from drbench.model.machine import Link
     >>> from drbench.program.steps import Block
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
-    >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
+    >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8)), 0, 4)
     >>> cost.core_s, cost.link_s, cost.links, cost.latency_s
     (0.0, 2.0, (('wire', 'out', 1), ('wire', 'in', 0)), 0.0)
     """

@@ -151,8 +151,8 @@ class Link:
 
         >>> link = Link("node", 1e9, core_bytes_per_s=64.0, core_row_s=0.25)
         >>> (
-        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 8, 0, 2, 0, 4), 64),
-        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4), 64),
+        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 8, 0, 2, full=False), 64),
+        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 4, 0, 4), 64),
         ... )
         (3.0, 1.0)
         """
@@ -167,7 +167,7 @@ class Link:
         Examples
         --------
         >>> link = Link("node", 1e9, core_add_bytes_per_s=64.0, core_add_apart_bytes_per_s=32.0)
-        >>> whole = Block("C", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+        >>> whole = Block("C", 1, 0, (0, 0), 0, 4, 0, 4)
         >>> link.add_s(whole, 64), link.add_s(whole, 64, cut=True)
         (1.0, 2.0)
         """
@@ -201,10 +201,9 @@ def _core_s(
     block: Block, nbytes: int, rate: float, apart: float, row_s: float, cut: bool = False
 ) -> float:
     """Seconds of the core that a block takes at a rate, or another where rows lie apart."""
-    runs, length = block.stored_shape
-    if length == block.ld and not cut:
+    if block.full and not cut:
         return nbytes / rate
-    return nbytes / min(rate, apart) + runs * row_s
+    return nbytes / min(rate, apart) + block.shape[block.transposed] * row_s
 
 
 @dataclass(frozen=True)

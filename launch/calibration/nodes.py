@@ -167,7 +167,7 @@ def _lost(
     comm, blas = topology.comm, load_blas()
     rows = SIZES[-1] // 4 // _COLS
     problem = Problem(rows * comm.size, _COLS, 8, comm.size, a="row", b="row", c="row")
-    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport("rma"))
+    matrix = DistributedMatrix.open(problem.c, topology, "float32", parse_transport("rma"))
     window = matrix.window
     start = window.rget if kind == "get" else window.raccumulate
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))

@@ -96,7 +96,7 @@ def test_products_of_one_size_take_longer_where_an_operand_is_stored_transposed(
 
     def program(turned):
         blocks = [
-            Block(name, 0, 0, (0, 0), 0, 4, 0, 4, 0, 4, transposed=name.lower() in turned)
+            Block(name, 0, 0, (0, 0), 0, 4, 0, 4, transposed=name.lower() in turned)
             for name in "AB"
         ]
         a = yield Get(blocks[0])
@@ -178,9 +178,7 @@ def test_members_of_a_group_that_issue_other_steps_deadlock_in_both_loops(compil
     """A program that is wrong, with a meeting that never is complete."""
 
     def program(rank):
-        pieces = [
-            Block("A", each, 0, (each, 0), 4 * each, 4 * each + 4, 0, 4, 0, 4) for each in (0, 1)
-        ]
+        pieces = [Block("A", each, 0, (each, 0), 4 * each, 4 * each + 4, 0, 4) for each in (0, 1)]
         for _ in range(1 + rank):
             yield AllGather(pieces, Group("row", (0, 1), rank), axis=0)
 
@@ -208,8 +206,8 @@ def test_puts_are_simulated(both):
     """Which no algorithm has."""
 
     def program(rank):
-        mine = yield Get(Block("A", rank, 0, (rank, 0), 4 * rank, 4 * rank + 4, 0, 4, 0, 4))
-        yield Put(mine, Block("C", 1 - rank, 0, (1 - rank, 0), 0, 4, 0, 4, 0, 4))
+        mine = yield Get(Block("A", rank, 0, (rank, 0), 4 * rank, 4 * rank + 4, 0, 4))
+        yield Put(mine, Block("C", 1 - rank, 0, (1 - rank, 0), 0, 4, 0, 4))
         yield Fence()
 
     traces = [trace(program(rank), None, rank, fresh=False) for rank in range(2)]

@@ -126,7 +126,7 @@ def test_what_touches_c_is_open_once_every_fence_before_it_is_finished():
         a = yield Get(tile)
         yield Accumulate((yield Gemm(a, a)), tile)
 
-    tile = Block("C", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+    tile = Block("C", 0, 0, (0, 0), 0, 4, 0, 4)
     schedule = Scheduler(Lookahead(trace(program(), None, 0, fresh=False), 1))
     opened = []
     for done in range(3):

@@ -142,7 +142,7 @@ class Tables:
                 key = (kind, block.owner, block.size, block.matrix)
                 if self._copied:
                     cut = isinstance(step, Accumulate) and is_cut(step)
-                    key += (block.stored_shape, block.ld, cut)
+                    key += (block.shape, block.transposed, block.full, cut)
             elif step.grouped:
                 known, key = here, self._like(step, rank)
             elif kind is Fence:
