@@ -384,13 +384,13 @@ def transfers(topology, kind: str, trials: int, hop: int = 1, alone: bool = Fals
 
     def get():
         if not idle:
-            matrix.window.rget(value, block).Wait()
+            matrix.rget(value, block).Wait()
 
     def add():
         if idle:
             return
         if kind == "rma":
-            matrix.window.raccumulate(value, block).Wait()
+            matrix.raccumulate(value, block).Wait()
             matrix.window.flush()
         else:
             matrix.add(value, block)
