@@ -143,15 +143,20 @@ class DistributedMatrix:
         return cls(operand, topology, dtype, window, places)
 
     def locate(self, block: Block) -> Place:
-        """Where a block lies in its owner's part of the window."""
-        start = self._starts.get(block.tile)
+        """Where a block lies in its owner's part of the window; the block may be one of the
+        transposed matrix."""
+        turned = block.transposed != self.operand.transposed
+        tile, at = block.tile, (block.row0, block.col0)
+        if turned:
+            tile, at = tile[::-1], at[::-1]
+        start = self._starts.get(tile)
         if start is None:  # element (0, 0) of the matrix, were it in this tile
-            rows, cols = self.partition.tile_bounds(block.tile)
-            row, col = self.partition.local_start(block.tile)
-            start = self._starts[block.tile] = row - rows.start, col - cols.start
+            rows, cols = self.partition.tile_bounds(tile)
+            row, col = self.partition.local_start(tile)
+            start = self._starts[tile] = row - rows.start, col - cols.start
         offset, by_row, by_col = self.places[block.owner]
-        row, col = start[0] + block.row0, start[1] + block.col0
-        return Place(offset + row * by_row + col * by_col, by_row, by_col)
+        offset += (start[0] + at[0]) * by_row + (start[1] + at[1]) * by_col
+        return Place(offset, by_col, by_row) if turned else Place(offset, by_row, by_col)
 
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns, with the strides of its owner's local array), or None
@@ -167,7 +172,8 @@ class DistributedMatrix:
     def turned(self, block: Block) -> bool:
         """Whether columns of the block, not its rows, are contiguous where it lies: what is read
         from there, or made to be added there, is best kept so."""
-        return self.places[block.owner].by_columns
+        turned = block.transposed != self.operand.transposed
+        return self.places[block.owner].by_columns != turned
 
     def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
         """Start reading a block into ``out`` (rows×cols)."""
