@@ -98,7 +98,7 @@ class Tiles:
             return self.operand.block(rows, cols, self.replica)
         owner = self.operand.partition.rank_at(x, y, self.replica)
         bounds, turned = (*rows, *cols), self.operand.transposed
-        return Block(self.operand.name, owner, self.replica, (x, y), *bounds, 0, 1, turned)
+        return Block(self.operand.name, owner, self.replica, (x, y), *bounds, turned)
 
 
 class Transposed:

@@ -205,7 +205,7 @@ def peers() -> None:
     all at once."""
     from mpi4py import MPI
 
-    from drbench.device.matrix import device_windows
+    from drbench.device.matrix import Slab
     from drbench.host.topology import Topology
 
     comm = MPI.COMM_WORLD
@@ -213,12 +213,15 @@ def peers() -> None:
         device = cuda_device(topology.node.rank, topology.node.size)
         stream, timer, right = device.stream("peers"), Timer(device), (comm.rank + 1) % comm.size
         own = matrix(device, 16384, _WIDTH, "A")
-        window = device_windows(topology, device, {"C": (own.size, own.dtype)})["C"]
+        slab = Slab(topology, device, own.nbytes)
         works = dict.fromkeys(("plain copy", "get", "accumulate"))
-        if window.in_reach[right] is None:
+        in_reach = slab.added.in_reach
+        if in_reach[right] is None:
             say(kind="peer", rank=comm.rank, reached=False)
         else:
-            mine, far = (window.in_reach[rank].reshape(own.shape) for rank in (comm.rank, right))
+            mine, far = (
+                in_reach[rank].view(own.dtype).reshape(own.shape) for rank in (comm.rank, right)
+            )
             works |= {
                 "plain copy": lambda: device.copy(mine, own, stream),
                 "get": lambda: device.copy(own, far, stream),
@@ -236,7 +239,7 @@ def peers() -> None:
                         gb_per_s=own.nbytes / timer.seconds(work, stream) / 1e9,
                     )
                 comm.Barrier()
-        window.close()
+        slab.close()
         device.close()
 
 

@@ -47,7 +47,7 @@ def predicted(sizes: tuple[int, ...], rate: float, arbitration: str) -> list[flo
     problem = Problem(1, 1, 1, len(sizes) + 1)
 
     def program(nbytes):
-        yield Get(Block("A", 0, 0, (0, 0), 0, nbytes // 4, 0, 1, 0, 1))
+        yield Get(Block("A", 0, 0, (0, 0), 0, nbytes // 4, 0, 1))
 
     traces = [Trace(problem, 0, [])]
     traces += [

@@ -190,11 +190,11 @@ def ground(
     layout: tuple[str, str, str],
     in_place: bool,
     transport: str = "auto",
-    gaps: str = "",
+    padded: str = "",
 ) -> Iterator[Ground]:
-    """A cube dealt out, with ``gaps`` as of Problem (collective)."""
+    """A cube dealt out, with ``padded`` as of Problem (collective)."""
     with Topology(MPI.COMM_WORLD) as topology, no_collection():
-        problem = Problem(size, size, size, topology.comm.size, *layout, gaps=gaps)
+        problem = Problem(size, size, size, topology.comm.size, *layout, padded=padded)
         with distributed(problem, topology, parse_transport(transport)) as matrices:
             yield Ground(topology.comm, problem, matrices, in_place)
 

@@ -72,7 +72,7 @@ def crowds(large):
             for owner, times in reads(rank, ranks):
                 for _ in range(times):
                     rows = rng.randrange(1, 512)
-                    yield Get(Block("A", owner, 0, (0, 0), 0, rows, 0, 512, 0, 512))
+                    yield Get(Block("A", owner, 0, (0, 0), 0, rows, 0, 512))
 
         trace_s, made = best(
             1, lambda: [trace(program(rank), None, rank, fresh=False) for rank in range(ranks)]

@@ -14,7 +14,7 @@ place on a node. Each is held against three things, in turn with it:
     rank's own. What is missing to 1 there is not BLAS: fences, sums, pages, Python. What is
     missing to 1 above and not here are the shapes that the layout gives;
 ``without_gaps``
-    against itself on tiles without gaps between their rows (:func:`drbench.program.problem.pitch`):
+    against itself on rows without padding (:func:`drbench.program.problem.row_bytes`):
     how much longer that takes.
 
 Prints JSON, a row a case.
@@ -26,6 +26,7 @@ import argparse
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -88,7 +89,7 @@ def executor_of(here: Ground, stationary: str) -> Executor:
 def measured(
     here: Ground, plain: Ground, name: str, least: int, budget_s: float, shapes: list
 ) -> list[dict]:
-    """Rows of one layout: every stationary matrix, and the same on tiles without gaps (``plain``).
+    """Rows of one layout: every stationary matrix, and the same without row padding (``plain``).
     ``shapes`` has the roof's once it is known."""
     comm, rows = here.comm, []
     roof = Roof(here.problem, comm, HostWork(here.blas), here.fill, *shapes)
@@ -147,7 +148,7 @@ def main() -> None:
                             stack.enter_context(distributed(problem, topology)),
                             in_place=True,
                         )
-                        for problem in (plain.with_gaps(), plain)
+                        for problem in (replace(plain, padded="ABC"), plain)
                     ]
                     name = f"{layer} {layout}"
                     rows += measured(*found, name, chosen.iters, chosen.budget, shapes)

@@ -134,7 +134,7 @@ def measured(
 ) -> dict:
     """One case: its ratio to the roof, the bound, and the ratio to that. ``shapes`` has the roof's
     once it is known."""
-    with ground(size, PRESETS[layout], in_place=False, gaps=stationary) as here:
+    with ground(size, PRESETS[layout], in_place=False, padded=stationary) as here:
         comm = here.comm
         executor = executor_of(here, stationary)
         out = bytes_out(comm, executor)

@@ -402,8 +402,8 @@ class Costs:
         tokens = []
         for x in range(len(of.takes)):
             width = cols // of.gives * of.takes[x]
-            tokens.append(Get(Block("A", 0, 0, (0, 0), 0, rows, 0, width, 0, width)))
-        into = Block("C", 0, 0, (0, 0), 0, rows, 0, cols, 0, cols)
+            tokens.append(Get(Block("A", 0, 0, (0, 0), 0, rows, 0, width)))
+        into = Block("C", 0, 0, (0, 0), 0, rows, 0, cols)
         step = Map(of, tuple(tokens), into)
         return compute_s(self.machine, step, ITEMSIZES[self.dtype])
 

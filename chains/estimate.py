@@ -179,7 +179,7 @@ class _Transfers:
         link = self.machine.link(owner, self.rank) if owner not in (None, self.rank) else None
         if link is None or link.shared != "device" or self.machine.torus:
             return self._one_sided(step)
-        key = type(step), step.block.shape, step.block.ld, link.name
+        key = type(step), step.block.shape, step.block.full, link.name
         if key not in self.known:
             self.known[key] = self._one_sided(step)
         return self.known[key]

@@ -15,7 +15,7 @@ def renamed(steps: list[Step], names: dict[str, str]) -> list[Step]:
 
     Examples
     --------
-    >>> block = Block("A", 0, 0, (0, 0), 0, 2, 0, 2, 0, 2)
+    >>> block = Block("A", 0, 0, (0, 0), 0, 2, 0, 2)
     >>> renamed([Get(block)], {"A": "X"}), block
     ([Get(X[0:2, 0:2]@0)], A[0:2, 0:2]@0)
     """

@@ -374,7 +374,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         yield from self._reached(lane)
         while not self._published:
             yield
-        yield from completed(matrix.outgoing.rget(landed, block))
+        yield from completed(matrix.outgoing.rget(landed, block.owner, matrix.locate(block)))
         if landed is not value:
             self.device.copy(value, landed, lane.stream)
         self._launched(t, lane)
@@ -384,7 +384,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         block, twin = self.trace.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
         yield from self._reached(lane)
-        yield from completed(matrix.incoming.raccumulate(twin, block))
+        yield from completed(matrix.incoming.raccumulate(twin, block.owner, matrix.locate(block)))
         self._launched(t, lane)
 
     def _start_fence(self, t: int) -> None:

@@ -85,8 +85,8 @@ class DeviceInbox(Inbox):
 
     def _open(self, topology: Topology, count: int) -> None:
         self._slab = Slab(topology, self._device, _head(count) + self.plan.nbytes)
-        self.window = Window(topology, 16 * count, np.dtype(np.uint8))  # hosts' flags
-        self._memory, self._rank = self._slab.in_reach(), topology.comm.rank
+        self.window = Window(topology, 16 * count)  # hosts' flags
+        self._memory, self._rank = self._slab.in_reach, topology.comm.rank
         if count:
             own = _flags(self._memory[self._rank], count)
             stream = self._device.stream("flags")

@@ -1,27 +1,42 @@
 """A distributed matrix on devices: tiles in device memory, which the ranks of a node see as device
 addresses and those of other nodes reach through a mirror in host memory."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import TransportChoice, numpy_type
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError
-from drbench.host.matrix import DistributedMatrix, Window, distributed
+from drbench.host.matrix import (
+    ALIGNMENT,
+    DistributedMatrix,
+    Window,
+    agree_on_reach,
+    local_places,
+)
 from drbench.host.topology import Topology
-from drbench.program.problem import Operand, Problem
+from drbench.program.problem import Problem
 
 from .address import DeviceArray, at_address
 from .base import Device, Memory, Stream, completed, until
 
-_ALIGNMENT = 512
 
+class DeviceMatrix(DistributedMatrix):
+    """One matrix whose local arrays lie in slabs of device memory (not collective).
 
-class OnDevice:
-    """A distributed matrix as far as it lies on a device.
+    Parameters
+    ----------
+    operand, topology, dtype, places :
+        As of :class:`DistributedMatrix`.
+    slab : Slab
+    window : optional
+        What is in reach of ``slab``, if that is not all.
 
     Attributes
     ----------
@@ -41,21 +56,26 @@ class OnDevice:
     touch the same memory, so both may be used on one replica.
     """
 
-    topology: Topology
-    device: Device
-    direct: bool
-    outgoing = None
-    incoming = None
+    def __init__(self, operand, topology, dtype, slab: Slab, places, window=None):
+        written = operand.name == "C"
+        window = window or (slab.added if written else slab)
+        super().__init__(operand, topology, dtype, window, places)
+        self.device, self.direct = slab.device, slab.direct
+        self.outgoing, self.incoming = slab.outgoing, slab.incoming if written else None
 
     @property
     def storage(self) -> DeviceArray:
-        """This rank's tiles: flat, or rows × columns."""
-        raise NotImplementedError
+        """This rank's local array."""
+        return self.local_in(self.window.in_reach[self.rank])
 
-    def at_home(self, memory):
-        """The part of a mirror's memory that stands for this rank's tiles, shaped as
-        :attr:`storage`."""
-        raise NotImplementedError
+    @cached_property
+    def _spoils(self) -> Stream:
+        """One for all repeats: a stream lasts as long as its device."""
+        return self.device.stream("poison")
+
+    def spoil(self) -> None:
+        self.device.poison(self.storage, self._spoils)
+        self._spoils.synchronise()
 
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------
@@ -63,7 +83,7 @@ class OnDevice:
     def publishing(self, stream: Stream) -> Iterator[None]:
         """Show the tiles as they are to the ranks out of reach; a barrier must follow."""
         if self.outgoing is not None and not self.direct and self.storage.size:
-            self.device.copy(self.at_home(self.outgoing.seen), self.storage, stream)
+            self.device.copy(self.local_in(self.outgoing.seen), self.storage, stream)
             yield from until(self.device, stream)
         if self.outgoing is not None:
             self.outgoing.sync()
@@ -79,102 +99,13 @@ class OnDevice:
             return
         self.incoming.sync()
         if self.storage.size:
-            added = self.at_home(self.incoming.seen)
-            self.device.add(_by_rows(self.storage), _by_rows(added), stream)
+            self.device.add(self.storage, self.local_in(self.incoming.seen), stream)
             yield from until(self.device, stream)
-            self.at_home(self.incoming.local).fill(0)
+            self.local_in(self.incoming.local).fill(0)
         self.incoming.sync()
         if publish:
             yield from self.publishing(stream)
         yield from completed(comm.Ibarrier())
-
-
-def _by_rows(array):
-    """A flat array as one row."""
-    return array if array.ndim == 2 else array.reshape(1, -1)
-
-
-class DeviceMatrix(OnDevice, DistributedMatrix):
-    """One matrix in device memory (collective to make and to close).
-
-    Parameters
-    ----------
-    operand, topology, dtype, transport :
-        As of :class:`DistributedMatrix`; ``throttled`` is not for devices.
-    window :
-        Of :func:`device_windows`.
-    device : Device
-    direct : bool
-        MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged
-        through a mirror in pinned host memory.
-    """
-
-    def __init__(
-        self,
-        operand: Operand,
-        topology: Topology,
-        dtype,
-        transport: TransportChoice,
-        window,
-        device: Device,
-        direct: bool,
-    ):
-        super().__init__(operand, topology, dtype, transport, window)
-        self.device, self.direct = device, direct
-        apart = topology.comm.allreduce(self.uses_rma, MPI.LOR)
-        size = self.partition.local_size(self.rank)
-        if apart:
-            self.outgoing = (
-                Exposed(topology, self.storage)
-                if direct
-                else Mirror(topology, device, size, self.dtype)
-            )
-            if operand.name == "C":
-                self.incoming = Mirror(topology, device, size, self.dtype)
-
-    @property
-    def storage(self) -> DeviceArray:
-        """This rank's tiles, flat."""
-        return self.window.in_reach[self.rank]
-
-    def at_home(self, memory):
-        return memory
-
-    @cached_property
-    def _spoils(self) -> Stream:
-        """One for all repeats: a stream lasts as long as its device."""
-        return self.device.stream("poison")
-
-    def spoil(self) -> None:
-        self.device.poison(self.storage, self._spoils)
-        self._spoils.synchronise()
-
-    def close(self) -> None:
-        """Free the storage (collective)."""
-        for mirror in (self.outgoing, self.incoming):
-            if mirror is not None:
-                mirror.close()
-        super().close()
-
-
-class _DeviceWindow:
-    """One matrix's storage on every rank's device.
-
-    Attributes
-    ----------
-    in_reach : list of DeviceArray or None
-        For each rank its storage if this rank's device can reach it, else None.
-    """
-
-    def __init__(self, in_reach: list, close):
-        self.in_reach, self._close = in_reach, close
-
-    def close(self) -> None:
-        """Let go of the storage (collective); idempotent."""
-        self.in_reach = []
-        close, self._close = self._close, None
-        if close is not None:
-            close()
 
 
 def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int | None, bool]]:
@@ -218,62 +149,46 @@ def device_matrices(
     transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
     direct: bool = False,
 ) -> Iterator[dict[str, DeviceMatrix]]:
-    """A, B and C of a problem in device memory, by name; see
-    :func:`~drbench.host.matrix.distributed`."""
-    windows = device_windows(
-        topology,
-        device,
-        {
-            operand.name: (
-                operand.partition.local_size(topology.comm.rank),
-                numpy_type(problem.type_of(operand.name)),
-            )
-            for operand in problem.operands
-        },
-    )
-
-    def make(operand, *about):
-        return DeviceMatrix(operand, *about, windows[operand.name], device, direct)
-
-    try:
-        with distributed(problem, topology, transport, make) as matrices:
-            yield matrices
-    except DrbenchError:
-        for window in windows.values():  # those of matrices that were not made
-            window.close()
-        raise
-
-
-def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
-    """Storage of several matrices (collective).
+    """A, B and C of a problem in one slab of device memory, by name; freed as those of
+    :func:`~drbench.host.matrix.distributed` are (collective).
 
     Parameters
     ----------
-    sizes : dict of str to (int, dtype)
-        Elements on this rank, and their type.
+    transport : TransportChoice
+        As of :class:`~drbench.host.matrix.Window`; ``throttled`` is not for devices.
+    direct : bool
+        As of :class:`Slab`.
     """
-    places, at = {}, 0
-    for name, (size, dtype) in sizes.items():
-        places[name] = at, at + size * dtype.itemsize
-        at += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-    slab, left = Slab(topology, device, at), list(sizes)
-    of_ranks = topology.comm.allgather(places)
+    rank, places, ends, added = topology.comm.rank, {}, [0] * topology.comm.size, 0
+    for operand in problem.operands[::-1]:  # C first: ranks out of reach add to nothing else
+        starts = [-(-end // ALIGNMENT) * ALIGNMENT for end in ends]
+        item = problem.itemsizes[operand.name]
+        places[operand.name], ends = local_places(operand, item, starts=starts)
+        added = added or ends[rank]
+    slab = Slab(topology, device, ends[rank], added, transport, direct)
+    try:
+        yield {
+            operand.name: DeviceMatrix(
+                operand,
+                topology,
+                numpy_type(problem.type_of(operand.name)),
+                slab,
+                places[operand.name],
+            )
+            for operand in problem.operands
+        }
+    except DrbenchError:
+        slab.close()
+        raise
+    slab.close()
 
-    def close():  # of the last matrix: the memory of all
-        left.pop()
-        if not left:
-            slab.close()
 
-    return {
-        name: _DeviceWindow(
-            [
-                whole if whole is None else whole[slice(*found[name])].view(dtype)
-                for whole, found in zip(slab.in_reach(added=name == "C"), of_ranks)
-            ],
-            close,
-        )
-        for name, (_, dtype) in sizes.items()
-    }
+class Reached(NamedTuple):
+    """What ranks load and store of each other's memory, as of a
+    :class:`~drbench.host.matrix.Window`."""
+
+    in_reach: list
+    reach: list
 
 
 class Slab:
@@ -286,6 +201,22 @@ class Slab:
     device : Device
     nbytes : int
         On this rank's device; may differ between ranks.
+    added : int, optional
+        How many of them, from the first on, ranks out of reach add to; those ranks read all. None:
+        they do neither.
+    transport : TransportChoice
+        As of :func:`~drbench.host.matrix.agree_on_reach`, whose errors it has.
+    direct : bool
+        MPI itself reads and writes device memory (GPU-aware).
+
+    Attributes
+    ----------
+    in_reach, reach : list
+        As of :class:`~drbench.host.matrix.Window`.
+    added : Reached
+        The same of memory that this rank's device may add to: additions there are atomic.
+    outgoing, incoming : Window or None
+        What ranks out of reach read, and what they add to; None if there are none.
 
     Raises
     ------
@@ -293,62 +224,86 @@ class Slab:
         On every rank, if one device has not so much.
     """
 
-    def __init__(self, topology: Topology, device: Device, nbytes: int):
-        self._topology, self._device = topology, device
+    outgoing = incoming = None
+
+    def __init__(
+        self,
+        topology: Topology,
+        device: Device,
+        nbytes: int,
+        added: int | None = None,
+        transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
+        direct: bool = False,
+    ):
+        self._topology, self.device, self.direct = topology, device, direct
         self._memory = self._under = refusal = None
-        self._reached: list[tuple[int | None, bool]]
+        reached: list[tuple[int | None, bool]]
         shared = hasattr(device, "ipc_handle")
         if shared:
             try:
-                self._memory = device.allocate(max(nbytes, _ALIGNMENT))
+                self._memory = device.allocate(max(nbytes, ALIGNMENT))
             except OutOfMemory as error:
                 refusal = error
-        self._sizes, refusals = zip(*topology.comm.allgather((nbytes, refusal)))
+        sizes, refusals = zip(*topology.comm.allgather((nbytes, refusal)))
         if any(refusals):
             if self._memory is not None:
                 self._memory.free()
             raise next(filter(None, refusals))
         if shared:
-            self._reached = opened(topology, device, self._memory)
+            reached = opened(topology, device, self._memory)
         else:  # host memory: MPI shares it
-            self._under = Window(topology, nbytes, np.uint8)
-            self._reached = [
+            self._under = Window(topology, nbytes)
+            reached = [
                 (each if each is None else each.ctypes.data, True) for each in self._under.in_reach
             ]
-
-    def in_reach(self, added: bool = False) -> list[DeviceArray | None]:
-        """For each rank its memory, in bytes; None where it is out of reach or, if it is to be
-        ``added`` to, where additions are not atomic."""
-        return [
-            None if base is None or (added and not adds) else at_address(base, size, np.uint8)
-            for (base, adds), size in zip(self._reached, self._sizes)
+        self._opened = [base for base, _ in reached]
+        everything = [
+            base if base is None else at_address(base, size, np.uint8)
+            for base, size in zip(self._opened, sizes)
         ]
+        atomic = [memory if adds else None for memory, (_, adds) in zip(everything, reached)]
+        try:
+            self.in_reach, self.reach = agree_on_reach(everything, topology, transport)
+            self.added = Reached(*agree_on_reach(atomic, topology, transport))
+        except UnsupportedError:  # on every rank
+            self.close()
+            raise
+        if added is not None and not all(map(all, self.added.reach)):
+            own = self.in_reach[topology.comm.rank]
+            self.outgoing = Exposed(topology, own) if direct else Mirror(topology, device, nbytes)
+            self.incoming = Mirror(topology, device, added)
+
+    def gather(self, start: int, stop: int) -> None:
+        """Device memory has its pages."""
 
     def close(self) -> None:
         """Give the memory back; importers let go before the exporter."""
+        for mirror in (self.outgoing, self.incoming):
+            if mirror is not None:
+                mirror.close()
         comm = self._topology.comm
         if self._under is not None:
             self._under.close()
             return
-        for rank, (address, _) in enumerate(self._reached):
+        for rank, address in enumerate(self._opened):
             if address is not None and rank != comm.rank:
-                self._device.close_handle(address)
+                self.device.close_handle(address)
         comm.Barrier()
         self._memory.free()
 
 
 class Mirror(Window):
-    """Pinned host memory as large as a rank's storage on its device, which other nodes reach by RMA
-    in its place.
+    """Pinned host memory that stands for a rank's slab, or the first bytes of it; other nodes reach
+    it by RMA.
 
     Attributes
     ----------
-    seen : DeviceArray, shape (size,)
+    seen : DeviceArray, shape (nbytes,)
         This rank's part, as its device sees it.
     """
 
-    def __init__(self, topology: Topology, device: Device, size: int, dtype):
-        super().__init__(topology, size, dtype)
+    def __init__(self, topology: Topology, device: Device, nbytes: int):
+        super().__init__(topology, nbytes)
         self._device = device
         self.local[:] = 0
         self.seen = device.pin(self.local)
@@ -365,12 +320,10 @@ class Exposed(Window):
 
     Parameters
     ----------
-    storage : DeviceArray
+    memory : DeviceArray
         This rank's.
     """
 
-    def __init__(self, topology: Topology, storage: DeviceArray):
-        win = MPI.Win.Create(
-            storage if storage.size else None, storage.dtype.itemsize, comm=topology.comm
-        )
-        self._open(topology.comm, storage.dtype, win, [], storage)
+    def __init__(self, topology: Topology, memory: DeviceArray):
+        win = MPI.Win.Create(memory if memory.size else None, 1, comm=topology.comm)
+        self._open(topology.comm, win, [], memory)

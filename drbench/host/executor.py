@@ -339,7 +339,7 @@ class Executor(ExecutorBase):
         source = matrix.view(block)
         if source is None:
             self.bytes[step.counter] += nbytes
-            self._request(t, matrix.window.rget(value, block))
+            self._request(t, matrix.rget(value, block))
             return
         if value.flags.writeable:  # a buffer: --get copy, or a panel
             with self.clock.phase("get_wait" if step.onto is None else "pack"):
@@ -356,7 +356,7 @@ class Executor(ExecutorBase):
         target, nbytes = matrix.view(block), self._nbytes(block)
         self.bytes["put_bytes"] += nbytes
         if target is None:
-            self._request(t, matrix.window.rput(value, block))
+            self._request(t, matrix.rput(value, block))
             return
         np.copyto(target, value)
         self._done_in_place(t, "out", nbytes)
@@ -368,9 +368,7 @@ class Executor(ExecutorBase):
         self.bytes[step.counter] += self._nbytes(block)
         if not self._adds_itself(step):
             with self.clock.phase("accumulate"):
-                self._request(
-                    t, matrix.window.raccumulate(self.values[step.inputs[0].index], block)
-                )
+                self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
         else:
             self._try_add(t)  # again in _pump, if its lock is taken
 

@@ -164,7 +164,7 @@ class Inbox:
 
     def _open(self, topology: Topology, count: int) -> None:
         """Make room for so many flags, and for the values (collective)."""
-        self.window = Window(topology, flags_bytes(count) + self.plan.nbytes, np.dtype(np.uint8))
+        self.window = Window(topology, flags_bytes(count) + self.plan.nbytes)
 
     def _reached(self) -> Sequence:
         """For each rank something of its inbox, None if it is out of reach."""

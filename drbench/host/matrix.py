@@ -1,27 +1,88 @@
-"""A distributed matrix: every rank's tiles in one MPI window, reached in place on the node and by
-RMA elsewhere."""
+"""A distributed matrix: a local array on every rank, in an MPI window, reached in place on the node
+and by RMA elsewhere."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import TransportChoice, numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
-from drbench.program.problem import Operand, Problem
+from drbench.program.problem import Operand, Problem, row_bytes
 from drbench.program.steps import Block
 
+from .copies import Move, Strided
 from .huge_pages import LEAST_BYTES, HugeMapping, in_huge_pages
 from .topology import Topology, mpi_type
 
+#: Local arrays begin at multiples of this many bytes.
+ALIGNMENT = 256
 #: Every rank exposes at least this much, so that "reachable" and "empty" can be told apart.
 _MINIMUM_BYTES = 64
+#: Datatypes of strided blocks that a window keeps.
+_MOST_TYPES = 1024
+_AUTO = TransportChoice("auto")
+
+
+class Place(NamedTuple):
+    """Where a rank's local array lies, or a block of it: its first element in the rank's part of
+    the window, and what lies between rows and between columns; all in bytes."""
+
+    offset: int
+    by_row: int
+    by_col: int
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether columns, not rows, are contiguous.
+
+        Examples
+        --------
+        Rows of 8 elements of 4 bytes, and the transposed view of them:
+
+        >>> Place(0, 32, 4).by_columns, Place(0, 4, 32).by_columns
+        (False, True)
+        """
+        return self.by_row < self.by_col
+
+
+def local_places(
+    operand: Operand, item: int, padded: bool = False, starts: Sequence[int] = ()
+) -> tuple[list[Place], list[int]]:
+    """Where the local arrays of all ranks lie and where they end, in bytes.
+
+    Parameters
+    ----------
+    operand : Operand
+    item : int
+        Bytes of an element.
+    padded : bool
+        Rows are padded (:func:`drbench.program.problem.row_bytes`).
+    starts : sequence of int
+        By rank where the local array begins; 0 if it is not given.
+    """
+    places, ends = [], []
+    for rank in range(operand.stored.nprocs):
+        rows, cols = operand.stored.local_shape(rank)
+        start, apart = starts[rank] if starts else 0, row_bytes(cols * item, padded)
+        strides = (item, apart) if operand.transposed else (apart, item)
+        places.append(Place(start, *strides))
+        ends.append(start + rows * apart)
+    return places, ends
 
 
 class DistributedMatrix:
-    """One matrix, partitioned and replicated over the ranks of a topology (collective to make and
-    to close).
+    """One matrix whose local arrays lie in a window, which it may share with others (not
+    collective).
+
+    A local array holds the rank's rows × the rank's columns, in the order of the whole matrix, as
+    ScaLAPACK and DTensor store them. Strides may be any that BLAS takes, and differ between ranks:
+    a transposed, padded or sliced array, or one wider on some ranks, is no special case.
 
     Parameters
     ----------
@@ -29,17 +90,9 @@ class DistributedMatrix:
         Name and partition.
     topology : Topology
     dtype : str or numpy dtype
-        float32 or float64.
-    transport : TransportChoice
-        ``rma`` hides the other ranks' memory, so that even those of this node are reached by RMA;
-        ``direct`` and ``throttled`` refuse ranks that cannot be reached in place.
-    window : optional
-        Storage made elsewhere, with the attributes of :class:`Window`.
-
-    Raises
-    ------
-    UnsupportedError
-        If ``direct`` (or ``throttled``) is asked for and some rank's memory cannot be reached.
+    window : Window
+    places : sequence of Place
+        By rank.
 
     Notes
     -----
@@ -50,37 +103,14 @@ class DistributedMatrix:
     """
 
     def __init__(
-        self,
-        operand: Operand,
-        topology: Topology,
-        dtype,
-        transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
-        window=None,
+        self, operand: Operand, topology: Topology, dtype, window, places: Sequence[Place]
     ):
         self.operand, self.partition, self.topology = operand, operand.partition, topology
-        comm = topology.comm
-        self.rank, self.dtype = comm.rank, np.dtype(dtype)
+        self.rank, self.dtype = topology.comm.rank, np.dtype(dtype)
         self.replica = self.partition.replica_of(self.rank)
-        self.window = window or Window(topology, operand.local_size(self.rank), self.dtype)
-        if transport.kind == "rma":
-            self.window.in_reach = [
-                memory if rank == self.rank else None
-                for rank, memory in enumerate(self.window.in_reach)
-            ]
-        reach = comm.allgather([memory is not None for memory in self.window.in_reach])
-        if transport.kind in ("direct", "throttled") and not all(all(row) for row in reach):
-            self.window.close()
-            raise UnsupportedError(
-                f"--transport {transport.kind} needs every rank's memory in reach; the "
-                f"{comm.size} ranks "
-                f"are on {topology.nodes} nodes (or MPI does not share windows). Use --transport "
-                "auto."
-            )
-        self._agree(reach)
-
-    def _agree(self, reach: list[list[bool]]) -> None:
-        """Fix the protocols; ``reach[r][s]`` says that rank r reaches the memory of rank s."""
-        p, everyone = self.partition, range(self.partition.replicas)
+        self.window, self.places = window, places
+        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
+        p, everyone, reach = self.partition, range(self.partition.replicas), window.reach
 
         def protocol(ranks: Sequence[int]) -> str:
             return "locked" if all(reach[r][s] for r in ranks for s in ranks) else "mpi"
@@ -88,7 +118,7 @@ class DistributedMatrix:
         self.protocols = [protocol(p.members(replica)) for replica in everyone]
         #: Of what replicas add to each other, which Fences keep apart from all else.
         self.between = [
-            protocol([rank for copy in p.copies(replica) for rank in p.members(copy)])
+            protocol([rank for other in p.copies(replica) for rank in p.members(other)])
             for replica in everyone
         ]
         self.uses_rma = not all(reach[self.rank])
@@ -96,22 +126,68 @@ class DistributedMatrix:
         #: serves it.
         self.serves_rma = not all(row[self.rank] for row in reach)
 
+    @classmethod
+    def open(
+        cls,
+        operand: Operand,
+        topology: Topology,
+        dtype,
+        transport: TransportChoice = _AUTO,
+        padded: bool = False,
+    ) -> DistributedMatrix:
+        """A matrix in a window of its own, with padded rows or without (collective); errors as of
+        :class:`Window`."""
+        dtype = np.dtype(dtype)
+        places, sizes = local_places(operand, dtype.itemsize, padded)
+        window = Window(topology, sizes[topology.comm.rank], transport=transport)
+        return cls(operand, topology, dtype, window, places)
+
+    def locate(self, block: Block) -> Place:
+        """Where a block lies in its owner's part of the window; the block may be one of the
+        transposed matrix."""
+        turned = block.transposed != self.operand.transposed
+        tile, at = block.tile, (block.row0, block.col0)
+        if turned:
+            tile, at = tile[::-1], at[::-1]
+        start = self._starts.get(tile)
+        if start is None:  # element (0, 0) of the matrix, were it in this tile
+            rows, cols = self.partition.tile_bounds(tile)
+            row, col = self.partition.local_start(tile)
+            start = self._starts[tile] = row - rows.start, col - cols.start
+        offset, by_row, by_col = self.places[block.owner]
+        offset += (start[0] + at[0]) * by_row + (start[1] + at[1]) * by_col
+        return Place(offset, by_col, by_row) if turned else Place(offset, by_row, by_col)
+
     def view(self, block: Block) -> np.ndarray | None:
-        """The block in place (rows×columns; rows contiguous, or columns if the matrix is stored
-        transposed), or None if out of reach; what has no elements is in reach of every rank."""
-        if not block.size:  # it may begin where the storage has ended
-            return np.empty(block.shape, self.dtype)
+        """The block in place (rows×columns, with the strides of its owner's local array), or None
+        if it is out of reach."""
         memory = self.window.in_reach[block.owner]
         if memory is None:
             return None
-        item = self.dtype.itemsize
-        strides = (item, block.ld * item) if block.transposed else (block.ld * item, item)
-        return type(memory)(block.shape, self.dtype, memory, block.offset * item, strides)
+        if not block.size:  # it may begin where the storage has ended
+            return memory[:0].view(self.dtype).reshape(block.shape)
+        offset, *strides = self.locate(block)
+        return type(memory)(block.shape, self.dtype, memory, offset, tuple(strides))
 
     def turned(self, block: Block) -> bool:
         """Whether columns of the block, not its rows, are contiguous where it lies: what is read
         from there, or made to be added there, is best kept so."""
-        return block.transposed
+        turned = block.transposed != self.operand.transposed
+        return self.places[block.owner].by_columns != turned
+
+    def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
+        """Start reading a block into ``out`` (rows×cols)."""
+        return self.window.rget(out, block.owner, self.locate(block))
+
+    def rput(self, value: np.ndarray, block: Block) -> MPI.Request:
+        """Start writing ``value`` (rows×cols) into a block; complete at the owner after
+        :meth:`Window.flush`."""
+        return self.window.rput(value, block.owner, self.locate(block))
+
+    def raccumulate(self, value: np.ndarray, block: Block) -> MPI.Request:
+        """Start adding ``value`` (rows×cols) to a block, element by element atomic against other
+        accumulates."""
+        return self.window.raccumulate(value, block.owner, self.locate(block))
 
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
@@ -147,15 +223,25 @@ class DistributedMatrix:
 
     def _range(self, block: Block) -> tuple[int, int, int]:
         """What a lock on a block covers: whose storage, from where on, how long."""
-        return block.owner, block.offset, block.span
+        offset, *strides = self.locate(block)
+        length = Strided(offset, block.shape, tuple(strides)).length(self.dtype.itemsize)
+        return block.owner, offset, length
 
     def own_blocks(self) -> list[tuple[Block, np.ndarray]]:
         """The tiles this rank owns, with their views."""
         return [(block, self.view(block)) for block in self.operand.own_tiles(self.rank)]
 
+    def local_in(self, memory):
+        """The part of this rank's memory, or of a mirror of it, that is its local array."""
+        shape = self.partition.local_shape(self.rank)
+        if 0 in shape:
+            return memory[:0].view(self.dtype).reshape(shape)
+        offset, *strides = self.places[self.rank]
+        return type(memory)(shape, self.dtype, memory, offset, tuple(strides))
+
     def spoil(self) -> None:
         """Make every element of this rank's tiles NaN: a result that was not computed is none."""
-        self.window.local.fill(np.nan)
+        self.local_in(self.window.in_reach[self.rank]).fill(np.nan)
 
     def close(self) -> None:
         """Free the window (collective); no view of a tile may be used afterwards."""
@@ -164,12 +250,9 @@ class DistributedMatrix:
 
 @contextmanager
 def distributed(
-    problem: Problem,
-    topology: Topology,
-    transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
-    make=DistributedMatrix,
+    problem: Problem, topology: Topology, transport: TransportChoice = _AUTO
 ) -> Iterator[dict[str, DistributedMatrix]]:
-    """A, B and C of a problem, by name (collective).
+    """A, B and C of a problem, by name, each in a window of its own (collective).
 
     They are freed at the end, also after an error that all ranks found alike; if one rank alone
     broke, they are not: freeing is collective and the others are elsewhere.
@@ -182,8 +265,10 @@ def distributed(
 
     try:
         for operand in problem.operands:
-            dtype = numpy_type(problem.type_of(operand.name))
-            matrices[operand.name] = make(operand, topology, dtype, transport)
+            name, dtype = operand.name, numpy_type(problem.type_of(operand.name))
+            matrices[name] = DistributedMatrix.open(
+                operand, topology, dtype, transport, name in problem.padded
+            )
         yield matrices
     except DrbenchError:
         close()
@@ -191,25 +276,60 @@ def distributed(
     close()
 
 
+def agree_on_reach(
+    in_reach: Sequence, topology: Topology, transport: TransportChoice
+) -> tuple[list, list[list[bool]]]:
+    """The memory of each rank that this one loads and stores, None for the others, and which rank
+    reaches which: ``reach[r][s]`` if rank r that of rank s (collective).
+
+    Parameters
+    ----------
+    in_reach : sequence of ndarray or None
+        What could be reached.
+    transport : TransportChoice
+        ``rma`` hides the other ranks' memory, so that even those of this node are reached by RMA;
+        ``direct`` and ``throttled`` refuse ranks that cannot be reached in place.
+
+    Raises
+    ------
+    UnsupportedError
+        If ``direct`` (or ``throttled``) is asked for and some rank's memory cannot be reached.
+    """
+    comm = topology.comm
+    visible = [
+        None if transport.kind == "rma" and rank != comm.rank else memory
+        for rank, memory in enumerate(in_reach)
+    ]
+    reach = comm.allgather([memory is not None for memory in visible])
+    if transport.kind in ("direct", "throttled") and not all(map(all, reach)):
+        raise UnsupportedError(
+            f"transport {transport.kind} needs every rank's memory in reach; the {comm.size} ranks "
+            f"are on {topology.nodes} nodes (or MPI does not share windows). Use transport auto."
+        )
+    return visible, reach
+
+
 class Window:
-    """Storage of ``size`` elements on this rank, exposed to all.
+    """Storage of ``nbytes`` bytes on this rank, exposed to all.
 
     Parameters
     ----------
     topology : Topology
-    size : int
-        Elements on this rank; may differ between ranks.
-    dtype : numpy dtype
-        float32 or float64; uint8 for storage that holds several matrices.
+    nbytes : int
+        On this rank; may differ between ranks.
     gather : bool
         Gather all of it into huge pages at once; else :meth:`gather` does it for parts.
+    transport : TransportChoice
+        As of :func:`agree_on_reach`, whose errors it has.
 
     Attributes
     ----------
-    local : ndarray, shape (size,)
+    local : ndarray, shape (nbytes,)
         Own storage.
     in_reach : list of ndarray or None
         For each rank its storage if this rank can load and store it, else None.
+    reach : list of list of bool
+        ``reach[r][s]``: rank r loads and stores the storage of rank s.
     allocation : str
         How the memory was allocated, for reports.
 
@@ -224,93 +344,150 @@ class Window:
     _shared: MPI.Win | None = None
     _again: Sequence[HugeMapping] = ()
 
-    def __init__(self, topology: Topology, size: int, dtype, gather: bool = True):
-        comm = topology.comm
-        dtype = np.dtype(dtype)
-        itemsize = dtype.itemsize
-        nbytes = max(size * itemsize, _MINIMUM_BYTES)
+    def __init__(
+        self,
+        topology: Topology,
+        nbytes: int,
+        gather: bool = True,
+        transport: TransportChoice = _AUTO,
+    ):
+        comm, size = topology.comm, max(nbytes, _MINIMUM_BYTES)
         info = MPI.Info.Create()
         info.Set("accumulate_ordering", "none")  # sums may be applied in any order
         info.Set("same_disp_unit", "true")
-        win = MPI.Win.Allocate(nbytes, itemsize, info, comm)
+        win = MPI.Win.Allocate(size, 1, info, comm)
         segments = _query(win, range(comm.size))
         if segments is None:  # Open MPI does not share allocated windows
             win.Free()
             self.allocation = "MPI_Win_allocate_shared under MPI_Win_create"
-            self._shared = MPI.Win.Allocate_shared(nbytes, itemsize, comm=topology.node)
+            self._shared = MPI.Win.Allocate_shared(size, 1, comm=topology.node)
             on_node = [
                 r for r in range(comm.size) if topology.node_of[r] == topology.node_of[comm.rank]
             ]
             segments = dict(zip(on_node, _query(self._shared, range(topology.node.size)).values()))
-            win = MPI.Win.Create(segments[comm.rank], itemsize, info, comm)
+            win = MPI.Win.Create(segments[comm.rank], 1, info, comm)
         info.Free()
         unified = win.Get_attr(MPI.WIN_MODEL) == MPI.WIN_UNIFIED
-        sizes = comm.allgather(size)
+        sizes = comm.allgather(nbytes)
         in_reach: list[np.ndarray | None] = [None] * comm.size
         for rank, memory in segments.items():
             if len(memory) >= _MINIMUM_BYTES and (unified or rank == comm.rank):
-                in_reach[rank] = np.frombuffer(memory, dtype)[: sizes[rank]]
-        if max(sizes) * itemsize >= LEAST_BYTES:
+                in_reach[rank] = np.frombuffer(memory, np.uint8)[: sizes[rank]]
+        if max(sizes) >= LEAST_BYTES:
             self._again = in_huge_pages(in_reach, comm.rank if gather else None)
             comm.Barrier()  # nobody writes before all storage is ready
-        self._open(comm, dtype, win, in_reach, in_reach[comm.rank])
+        self._open(comm, win, in_reach, in_reach[comm.rank])
+        try:
+            self.in_reach, self.reach = agree_on_reach(in_reach, topology, transport)
+        except UnsupportedError:  # on every rank
+            self.close()
+            raise
 
-    def _open(self, comm: MPI.Comm, dtype: np.dtype, win: MPI.Win, in_reach: list, local) -> None:
+    def _open(self, comm: MPI.Comm, win: MPI.Win, in_reach: list, local) -> None:
         """Begin the epoch."""
         self._comm, self.win, self.in_reach, self.local = comm, win, in_reach, local
-        self._mpi_type = mpi_type(dtype)
-        self._derived: dict[tuple[int, int, int], MPI.Datatype] = {}
+        self._types: dict[tuple, MPI.Datatype] = {}
         win.Lock_all(MPI.MODE_NOCHECK)
 
-    def _target(self, block: Block):
-        """(displacement, count, datatype) of a block in its owner's storage, element by element in
-        the order they lie there."""
-        (runs, length), offset, ld = block.stored_shape, block.offset, block.ld
-        if length == ld or runs == 1:
-            return offset, runs * length, self._mpi_type
-        return offset, 1, self._runs(runs, length, ld)
+    def private(self, array: np.ndarray) -> Window:
+        """This window as a rank sees it whose part is an array of its own, which no other rank
+        sees; never closed itself."""
+        made, rank = copy(self), self._comm.rank
+        made.in_reach = [None] * self._comm.size
+        made.in_reach[rank] = array.reshape(-1).view(np.uint8)
+        return made
 
-    def _runs(self, runs: int, length: int, ld: int) -> MPI.Datatype:
-        """So many runs of elements, ``ld`` apart."""
-        key = (runs, length, ld)
-        kind = self._derived.get(key)
+    def rget(self, out: np.ndarray, owner: int, place: Place) -> MPI.Request:
+        """Start reading what lies at a place of a rank's part into ``out`` (rows×cols)."""
+        here, there = self._ends(out, place)
+        return self.win.Rget(here, owner, there)
+
+    def rput(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
+        """Start writing ``value`` (rows×cols) to a place; complete there after :meth:`flush`."""
+        here, there = self._ends(value, place)
+        return self.win.Rput(here, owner, there)
+
+    def raccumulate(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
+        """Start adding ``value`` (rows×cols) at a place, element by element atomic against other
+        accumulates."""
+        here, there = self._ends(value, place)
+        return self.win.Raccumulate(here, owner, there, MPI.SUM)
+
+    def _ends(self, array: np.ndarray, place: Place) -> tuple[list, tuple]:
+        """Both sides of a transfer, (memory, count, datatype) here and (offset, count, datatype)
+        there, element by element in the order in which they lie there. An array that lies likewise
+        is one message without packing."""
+        offset, *strides = place
+        if place.by_columns:
+            array, strides = array.T, strides[::-1]
+        dtype, shape = array.dtype, array.shape
+        there = offset, *self._elements(dtype, shape, tuple(strides))
+        if not array.size or array.flags.c_contiguous:
+            return [array, array.size, mpi_type(dtype)], there
+        start = array.__array_interface__["data"][0]
+        span = Strided(start, shape, array.strides).length(dtype.itemsize)
+        memory = MPI.buffer.fromaddress(start, span)
+        return [memory, *self._elements(dtype, shape, array.strides)], there
+
+    def _elements(
+        self, dtype: np.dtype, shape: tuple[int, int], strides: tuple[int, int]
+    ) -> tuple[int, MPI.Datatype]:
+        """Count and datatype of elements so far apart."""
+        (runs, length), (across, along), item = shape, strides, dtype.itemsize
+        if (along == item or length == 1) and (across == length * item or runs == 1):
+            return runs * length, mpi_type(dtype)
+        return 1, self._series(dtype, (Strided(0, shape, strides),))
+
+    def read(self, dtype: np.dtype, owner: int, moves: tuple[Move, ...]) -> MPI.Request:
+        """Start reading many pieces of a rank's part, each into its place here, as one message.
+
+        Parameters
+        ----------
+        dtype : numpy dtype
+        owner : int
+        moves : tuple of (Strided, Strided)
+            Addresses here, and offsets in the owner's part; axes in the same order.
+        """
+        here, there = (self._series(dtype, places) for places in zip(*moves))
+        return self.win.Rget([MPI.BOTTOM, 1, here], owner, (0, 1, there))
+
+    def _series(self, dtype: np.dtype, places: tuple[Strided, ...]) -> MPI.Datatype:
+        """Elements of several places, one place after the other."""
+        key, types = (dtype.char, places), self._types
+        kind = types.pop(key, None)
         if kind is None:
-            kind = self._derived[key] = self._mpi_type.Create_vector(runs, length, ld).Commit()
+            if len(types) >= _MOST_TYPES:  # the one not used for longest; MPI keeps what is in use
+                types.pop(next(iter(types))).Free()
+            parts = [self._spread(dtype, place) for place in places]
+            starts = [place.start for place in places]
+            if starts == [0]:
+                kind = parts.pop().Commit()
+            else:
+                kind = MPI.Datatype.Create_struct([1] * len(parts), starts, parts).Commit()
+            for part in parts:
+                part.Free()
+        types[key] = kind
         return kind
 
-    def _here(self, array: np.ndarray, block: Block) -> list:
-        """The other side of a transfer: a rows×cols array in the order of the block's storage,
-        rows (columns, if that is stored transposed) without gaps."""
-        array = array.T if block.transposed else array
-        if not array.size or array.flags.c_contiguous:
-            return [array, array.size, self._mpi_type]
-        (runs, length), (apart, along) = array.shape, array.strides
-        if (along != array.itemsize and length > 1) or apart % array.itemsize:
-            raise ValueError(f"{block!r} moves from or to runs without gaps, as it is stored")
-        span = (runs - 1) * apart + length * array.itemsize
-        memory = MPI.buffer.fromaddress(array.__array_interface__["data"][0], span)
-        return [memory, 1, self._runs(runs, length, apart // array.itemsize)]
-
-    def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
-        """Start reading a block into ``out`` (rows×cols, in runs as the block is stored)."""
-        return self.win.Rget(self._here(out, block), block.owner, self._target(block))
-
-    def rput(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start writing ``value`` (rows×cols, in runs as the block is stored); complete at the
-        owner after :meth:`flush`."""
-        return self.win.Rput(self._here(value, block), block.owner, self._target(block))
-
-    def raccumulate(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start adding ``value`` (rows×cols, in runs as the block is stored), element by
-        element atomic against other accumulates."""
-        return self.win.Raccumulate(
-            self._here(value, block), block.owner, self._target(block), MPI.SUM
-        )
+    def _spread(self, dtype: np.dtype, place: Strided) -> MPI.Datatype:
+        """Elements of one place, from its first one on."""
+        made, run, extent = [mpi_type(dtype)], 1, dtype.itemsize
+        for n, step in zip(reversed(place.shape), reversed(place.strides)):
+            if step == extent:  # they follow one another
+                run, extent = run * n, n * step
+            else:
+                made.append(made[-1].Create_hvector(n, run, step))
+                run, extent = 1, 0
+        if run > 1 or len(made) == 1:
+            made.append(made[-1].Create_contiguous(run))
+        for inner in made[1:-1]:
+            inner.Free()
+        return made[-1]
 
     def gather(self, start: int, stop: int) -> None:
         """Zero own storage [start, stop) and gather it into huge pages, as far as Linux gives
         them."""
-        if self._again and (stop - start) * self.local.itemsize >= LEAST_BYTES:
+        if self._again and stop - start >= LEAST_BYTES:
             self._again[0].collapse(self.local[start:stop])
 
     def flush(self) -> None:
@@ -325,9 +502,9 @@ class Window:
         """End the epoch and free the window (collective). Arrays over its memory must not be used
         afterwards."""
         self.win.Unlock_all()
-        for kind in self._derived.values():
+        for kind in self._types.values():
             kind.Free()
-        self._derived.clear()
+        self._types.clear()
         self.in_reach = []
         self.local = None
         for mapping in self._again:

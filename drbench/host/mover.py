@@ -17,7 +17,7 @@ from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 
 from .copies import Strided, copy_of, in_panels, joined
-from .placed import PlacedMatrix
+from .matrix import DistributedMatrix
 
 #: Elements of one message at most; of one that is added to what is there, and so received first.
 _MOST, _MOST_ADDED = 1 << 24, 1 << 20
@@ -57,7 +57,7 @@ class Mover:
     ----------
     trace : Trace
         Of :func:`drbench.program.redistribution.redistribute`.
-    matrices : dict of str to PlacedMatrix
+    matrices : dict of str to DistributedMatrix
         A and C.
     arena : callable
         ``arena(nbytes)`` gives memory to receive in.
@@ -74,7 +74,7 @@ class Mover:
 
     def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
         self.trace = trace
-        self._old: PlacedMatrix = matrices["A"]
+        self._old: DistributedMatrix = matrices["A"]
         self._plans = [*self._planned()]
         received = [batch for plan in self._plans for _, batch in plan.added]
         most = max((sum(each.into.size for each in batch) for batch in received), default=0)
@@ -103,7 +103,7 @@ class Mover:
 
     def run(self, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Move everything; C is overwritten."""
-        read = self._old.window.read
+        read = partial(self._old.window.read, self._old.dtype)
         for calls, straight, added in self._stages:
             requests = [read(owner, moves) for owner, moves in straight]
             for call in calls:
@@ -228,7 +228,7 @@ class Mover:
         return _at(self._old, block)
 
 
-def _at(matrix: PlacedMatrix, block: Block) -> Strided:
+def _at(matrix: DistributedMatrix, block: Block) -> Strided:
     offset, *strides = matrix.locate(block)
     memory = matrix.window.in_reach[block.owner]
     base = 0 if memory is None else memory.__array_interface__["data"][0]

@@ -105,7 +105,7 @@ class Context:
         with self.lock:
             self._check_open()
             spec = self.specs.of(shape, layout, dtype)
-            return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype))
+            return Matrix(self, spec, *self._allocate(spec.local_shape, spec.dtype))
 
     def zeros(self, shape, layout="block", dtype="float32") -> Matrix:
         """A matrix of zeros; as :meth:`empty`."""
@@ -146,7 +146,7 @@ class Context:
             offset = self._held(local) if local.size else 0
             if offset is None:
                 turned = _by_columns(local)  # a transposed array stays transposed
-                copied, offset = self.heap.allocate(
+                copied, offset = self._allocate(
                     local.shape[::-1] if turned else local.shape, spec.dtype
                 )
                 copied = copied.T if turned else copied
@@ -386,9 +386,13 @@ class Context:
     def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
         """A new matrix, or why this rank cannot have it."""
         try:
-            return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype)), None
+            return Matrix(self, spec, *self._allocate(spec.local_shape, spec.dtype)), None
         except DrbenchError as error:
             return None, error
+
+    def _allocate(self, shape: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, int]:
+        """A local array in the heap, its rows padded where BLAS reads all of them in place."""
+        return self.heap.allocate(shape, dtype, self.ground.pads)
 
     # -- checks
 

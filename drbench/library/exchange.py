@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.host.placed import Place
+from drbench.host.matrix import Place
 
 #: A record: three places, the number of what is done, whether this rank cannot; alpha and beta.
 _NUMBER, _VETO, _FACTORS, WIDTH = 9, 10, 11, 13

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -14,8 +13,8 @@ from drbench.errors import DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages
+from drbench.host.matrix import DistributedMatrix, Place
 from drbench.host.mover import Mover
-from drbench.host.placed import Place, PlacedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
 from drbench.program.trace import Trace
@@ -44,6 +43,8 @@ class Ground:
         For each rank the lowest rank on its node; of ranks that compute on devices, 0.
     on_cores : bool
         Ranks compute on cores, not on devices.
+    pads : bool
+        Rows of new local arrays are padded: ranks compute on cores, and no message takes a tile.
     yields : bool
         There are more ranks than cores.
     plans : WeakSet of Plan
@@ -65,8 +66,9 @@ class Ground:
             raise
         self.blas = load_blas() if isinstance(blas, str) and blas == "auto" else blas
         self.specs = Specs(self.size, self.rank, self.types)
-        self.in_place = all(map(all, self.heap.reach))
+        self.in_place = all(map(all, self.heap.window.reach))
         self.nodes = self.topology.node_of if self.on_cores else [0] * self.size
+        self.pads = self.on_cores and self.in_place
         self.yields = self.topology.oversubscribed(1)
         self.plans: WeakSet = WeakSet()
         self._arena = np.empty(0, np.uint8)
@@ -101,11 +103,13 @@ class Ground:
         """Order this rank's loads and stores with the others'."""
         self.heap.window.sync()
 
-    def matrix(self, operand: Operand, dtype, places: list[Place], private=None) -> PlacedMatrix:
+    def matrix(
+        self, operand: Operand, dtype, places: list[Place], private=None
+    ) -> DistributedMatrix:
         """A matrix whose local arrays lie at places of the heap; with ``private`` this rank's is
         that array of its own, which no other rank sees."""
-        window = self.heap.window if private is None else self._privately(private)
-        return PlacedMatrix(operand, self.topology, dtype, window, self.heap.reach, places)
+        window = self.heap.window if private is None else self.heap.window.private(private)
+        return DistributedMatrix(operand, self.topology, dtype, window, places)
 
     def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Any:
         """What runs a trace on matrices, in the arena that all share. ``get`` is how a device reads
@@ -128,12 +132,6 @@ class Ground:
         """What was laid out in the old arena is laid out again when it is called."""
         for plan in self.plans:
             plan.forget()
-
-    def _privately(self, local: np.ndarray) -> SimpleNamespace:
-        """A window of which this rank sees an array of its own, and nothing else."""
-        in_reach: list = [None] * self.size
-        in_reach[self.rank] = local.reshape(-1).view(np.uint8)
-        return SimpleNamespace(win=self.heap.window.win, in_reach=in_reach, _derived={})
 
     def forget(self) -> None:
         """Let go of the arena."""

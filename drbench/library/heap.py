@@ -15,14 +15,13 @@ import numpy as np
 import psutil
 
 from drbench.common import SHARED_MEMORY, TransportChoice, shared_memory_free
-from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
-from drbench.host.matrix import Window
+from drbench.host.matrix import ALIGNMENT, Window
 from drbench.host.topology import Topology
 from drbench.options import whole_number
+from drbench.program.problem import row_bytes
 
-#: Places begin at multiples of this many bytes.
-ALIGNMENT = 256
 #: What MPI adds to a node's windows.
 _BESIDE = 1 << 20
 
@@ -126,9 +125,6 @@ class Heap:
     Attributes
     ----------
     window : Window
-        Of bytes.
-    reach : list of list of bool
-        ``reach[r][s]``: rank r loads and stores the memory of rank s.
 
     Raises
     ------
@@ -139,32 +135,19 @@ class Heap:
     """
 
     def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice):
-        comm, self.nbytes, self._transport = topology.comm, nbytes, transport
-        self.window = self._open(topology)
-        self.window.in_reach = self._visible(self.window.in_reach, comm.rank)
-        self.reach = comm.allgather([memory is not None for memory in self.window.in_reach])
-        if transport.kind == "direct" and not all(map(all, self.reach)):
-            self.window.close()
-            raise UnsupportedError(
-                f"transport direct needs every rank's memory in reach; the {comm.size} ranks are "
-                f"on {topology.nodes} nodes. Use transport auto."
-            )
-        self.base = self.window.in_reach[comm.rank].__array_interface__["data"][0]
+        self.nbytes = nbytes
+        self.window = self._open(topology, transport)
+        own = self.window.in_reach[topology.comm.rank]
+        self.base = own.__array_interface__["data"][0]
         self._space, self._left = Space(nbytes, self.base % HUGE_BYTES), deque()
         self._spare: dict[int, deque] = {}  # places of a size that were let go of
         self._gathered = 0
         self._bytes = ctypes.c_char * nbytes  # made once: that takes longer than to make an array
 
-    def _open(self, topology: Topology):
+    def _open(self, topology: Topology, transport: TransportChoice):
         """The window, once all ranks have room for it (collective)."""
         _check_room(topology, self.nbytes)
-        return Window(topology, self.nbytes, np.uint8, gather=False)
-
-    def _visible(self, in_reach: list, rank: int) -> list:
-        """What is in reach, but for what ``rma`` hides."""
-        if self._transport.kind != "rma":
-            return in_reach
-        return [memory if other == rank else None for other, memory in enumerate(in_reach)]
+        return Window(topology, self.nbytes, gather=False, transport=transport)
 
     @property
     def taken(self) -> int:
@@ -201,15 +184,18 @@ class Heap:
         :meth:`allocate`."""
         return self.allocate(shape, dtype)[0]
 
-    def allocate(self, shape: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, int]:
-        """A new array, and where it begins in this rank's part.
+    def allocate(
+        self, shape: tuple[int, int], dtype: np.dtype, padded: bool = False
+    ) -> tuple[np.ndarray, int]:
+        """A new array, with padded rows or without, and where it begins in this rank's part.
 
         Raises
         ------
         OutOfMemory
             With what is needed and what there is.
         """
-        nbytes = shape[0] * shape[1] * dtype.itemsize
+        apart = row_bytes(shape[1] * dtype.itemsize, padded)
+        nbytes = shape[0] * apart
         start = self._take(nbytes)
         if start is None:
             raise OutOfMemory(self._too_small(shape, dtype, nbytes))
@@ -217,7 +203,8 @@ class Heap:
             self.window.gather(max(start, self._gathered), start + nbytes)
             self._gathered = start + nbytes
         holder = _Holder((start, nbytes), self._left)
-        return self._lent(start, shape, dtype, holder), start
+        array = self._lent(start, (shape[0], apart // dtype.itemsize), dtype, holder)
+        return array[:, : shape[1]], start
 
     def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: _Holder):
         """The array of a place, which keeps its holder."""

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.executor import Executor
-from drbench.host.placed import PlacedMatrix
+from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import mpi_adds
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Block
@@ -34,7 +34,7 @@ class Matrix:
         the context is closed.
     place : (int, int, int)
         Where ``local`` begins in this rank's part of the heap, and its strides, in bytes.
-    placed : PlacedMatrix or None
+    placed : DistributedMatrix or None
         The local arrays of all ranks, known from the first :meth:`fence` on.
 
     Notes
@@ -60,7 +60,7 @@ class Matrix:
     def __init__(self, context, spec: Spec, local: np.ndarray, offset: int = 0):
         self.context, self.spec, self.local = context, spec, local
         self.place = (offset, *local.strides)
-        self.placed: PlacedMatrix | None = None
+        self.placed: DistributedMatrix | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -199,7 +199,7 @@ class Matrix:
             placed, block = self._block(idx, replica)
             copy, view = np.empty(block.shape, self.dtype), placed.view(block)
             if view is None:
-                return copy, placed.window.rget(copy, block)
+                return copy, placed.rget(copy, block)
             copy[...] = view
             return copy, MPI.REQUEST_NULL
 
@@ -222,7 +222,7 @@ class Matrix:
             placed, block = self._block(idx, replica)
             value, view = self._value(value, block), placed.view(block)
             if view is None:
-                placed.window.rput(value, block).Wait()
+                placed.rput(value, block).Wait()
             else:
                 view[...] = value
 
@@ -246,7 +246,7 @@ class Matrix:
                         f"tiles of {self} are accumulated by MPI, which cannot add {self.dtype}. "
                         "Use float32, or ranks of one node."
                     )
-                placed.window.raccumulate(value, block).Wait()
+                placed.raccumulate(value, block).Wait()
                 return
             way_out = (
                 f"Replica {block.replica} is accumulated in place on its own node: accumulate "
@@ -278,7 +278,7 @@ class Matrix:
                 executor.yields = ground.yields
                 executor.run()
 
-    def _block(self, idx, replica: int | None) -> tuple[PlacedMatrix, Block]:
+    def _block(self, idx, replica: int | None) -> tuple[DistributedMatrix, Block]:
         """A tile as a block, and the matrix that it is a block of."""
         self._check_replica(replica)
         if self.placed is None or self.context.closed:
@@ -303,7 +303,7 @@ class Matrix:
             )
         return value
 
-    def _reached(self, placed: PlacedMatrix, block: Block, way_out: str) -> np.ndarray:
+    def _reached(self, placed: DistributedMatrix, block: Block, way_out: str) -> np.ndarray:
         view = placed.view(block)
         if view is None:
             raise UnsupportedError(

@@ -10,11 +10,10 @@ from drbench.common import TransportChoice
 from drbench.device.address import at_address
 from drbench.device.base import Device, Memory, Resources
 from drbench.device.executor import DeviceExecutor
-from drbench.device.matrix import Mirror, Slab
-from drbench.device.placed import PlacedDeviceMatrix
+from drbench.device.matrix import DeviceMatrix, Reached, Slab
 from drbench.errors import DrbenchError, OutOfMemory, UsageError, did_you_mean
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.placed import Place
+from drbench.host.matrix import Place
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
 from drbench.program.trace import Trace
@@ -35,40 +34,15 @@ def open_ground(
     return DeviceGround(comm, nbytes, blas, transport, device)
 
 
-class _SlabWindow:
-    """A slab of device memory, as the heap takes windows."""
-
-    def __init__(self, slab: Slab):
-        self._slab, self.in_reach, self.close = slab, slab.in_reach(), slab.close
-
-    def gather(self, start: int, stop: int) -> None:
-        """Device memory has its pages."""
-
-
 class DeviceHeap(Heap):
-    """A heap in device memory (collective to make and to close).
-
-    Attributes
-    ----------
-    added : list
-        As ``window.in_reach``, of memory that this rank's device may add to.
-    adding : list of list of bool
-        As ``reach``, of that.
-    mirrors : (Mirror, Mirror) or None
-        What ranks out of reach read, and what they add to; None if there are none.
-    """
+    """A heap in device memory (collective to make and to close); its window is a
+    :class:`~drbench.device.matrix.Slab`."""
 
     def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice, device: Device):
         self.device = device
         super().__init__(topology, nbytes, transport)
-        comm = topology.comm
-        self.added = self._visible(self._slab.in_reach(added=True), comm.rank)
-        self.adding = comm.allgather([memory is not None for memory in self.added])
-        self.mirrors = None
-        if not all(map(all, self.adding)):
-            self.mirrors = tuple(Mirror(topology, device, nbytes, np.uint8) for _ in range(2))
 
-    def _open(self, topology: Topology) -> _SlabWindow:
+    def _open(self, topology: Topology, transport: TransportChoice) -> Slab:
         found = topology.comm.allgather((self.nbytes, self.device.free_bytes()))
         for rank, (wanted, free) in enumerate(found):
             if wanted > free:
@@ -76,19 +50,13 @@ class DeviceHeap(Heap):
                     f"the heap of rank {rank} needs {wanted} bytes of device memory, {free} are "
                     "free for it. Use a smaller heap, or more devices."
                 )
-        self._slab = Slab(topology, self.device, self.nbytes)
-        return _SlabWindow(self._slab)
+        return Slab(topology, self.device, self.nbytes, self.nbytes, transport)
 
     def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder):
         return self.device.lend(self.base + start, shape, dtype, holder)
 
     def offset_of(self, array) -> int | None:
         return super().offset_of(self.device.seen(array))
-
-    def close(self) -> None:
-        for mirror in self.mirrors or ():
-            mirror.close()
-        super().close()
 
 
 class DeviceGround(Ground):
@@ -148,22 +116,12 @@ class DeviceGround(Ground):
         """The host has no loads and stores of its own there."""
 
     def matrix(self, operand: Operand, dtype, places: list[Place], private=None):
-        heap = self.heap
-        written = operand.name == "C"
-        in_reach = heap.added if written else heap.window.in_reach
-        if private is not None:
-            in_reach = [None] * self.size
-            in_reach[self.rank] = self.device.seen(private).reshape(-1).view(np.uint8)
-        return PlacedDeviceMatrix(
-            operand,
-            self.topology,
-            dtype,
-            in_reach,
-            heap.adding if written else heap.reach,
-            places,
-            self.device,
-            heap.mirrors,
-        )
+        slab, window = self.heap.window, None
+        if private is not None:  # no other rank sees it
+            own = self.device.seen(private).reshape(-1).view(np.uint8)
+            in_reach = [own if rank == self.rank else None for rank in range(self.size)]
+            window = Reached(in_reach, slab.added.reach)
+        return DeviceMatrix(operand, self.topology, dtype, slab, places, window)
 
     def executor(
         self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None

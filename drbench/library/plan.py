@@ -15,7 +15,7 @@ from algorithms.universal.packing import cores
 from algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.placed import Place
+from drbench.host.matrix import Place
 from drbench.host.topology import mpi_adds
 from drbench.plan.explain import traffic
 from drbench.program.problem import Operand, Problem

@@ -108,7 +108,7 @@ class Costs:
     >>> from drbench.model.machine import Link
     >>> from drbench.program.steps import Block, Get
     >>> costs = Costs(Machine("toy", Compute(256.0), (Link("wire", 64.0),)), 4)
-    >>> one, other = (Get(Block("A", 1, 0, (0, 0), x, x + 4, 0, 8, 0, 8)) for x in (0, 4))
+    >>> one, other = (Get(Block("A", 1, 0, (0, 0), x, x + 4, 0, 8)) for x in (0, 4))
     >>> costs.transfer(one, 0) is costs.transfer(other, 0)
     True
     """
@@ -137,7 +137,7 @@ class Costs:
             key: tuple = type(step), rank, other, size
         else:
             cut = isinstance(step, (Put, Accumulate)) and is_cut(step)
-            key = type(step), rank, block.owner, *block.stored_shape, block.ld, cut
+            key = type(step), rank, block.owner, block.shape, block.transposed, block.full, cut
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = step_cost(self.machine, step, rank, self.itemsize)
@@ -179,7 +179,7 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
     >>> from drbench.model.machine import Link
     >>> from drbench.program.steps import Block, Get
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
-    >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
+    >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8)), 0, 4)
     >>> cost.core_s, cost.link_s, cost.links, cost.latency_s
     (0.0, 2.0, (('wire', 'out', 1), ('wire', 'in', 0)), 0.0)
     """

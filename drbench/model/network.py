@@ -49,14 +49,14 @@ class Rate:
 
         >>> rate = Rate(64.0, row_s=0.25)
         >>> [
-        ...     rate.seconds(Block("A", 1, 0, (0, 0), 0, rows, 0, cols, 0, 4), 64)
+        ...     rate.seconds(Block("A", 1, 0, (0, 0), 0, rows, 0, cols, full=cols == 4), 64)
         ...     for rows, cols in ((8, 2), (4, 4))
         ... ]
         [3.0, 1.0]
         """
-        if block is None or (block.stored_shape[1] == block.ld and not cut):
+        if block is None or (block.full and not cut):
             return nbytes / self.bytes_per_s
-        rows_s = block.stored_shape[0] * self.row_s
+        rows_s = block.shape[block.transposed] * self.row_s
         return nbytes / min(self.bytes_per_s, self.apart_bytes_per_s) + rows_s
 
 

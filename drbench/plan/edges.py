@@ -57,9 +57,9 @@ def edges(
     >>> from drbench.program.trace import trace
     >>> def program():
     ...     for x in (0, 1):
-    ...         b = yield Get(Block("B", 1, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4))
-    ...         a = yield Get(Block("A", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4))
-    ...         yield Gemm(a, b, into=Block("C", 0, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4))
+    ...         b = yield Get(Block("B", 1, 0, (0, x), 0, 4, 4 * x, 4 * x + 4))
+    ...         a = yield Get(Block("A", 0, 0, (0, 0), 0, 4, 0, 4))
+    ...         yield Gemm(a, b, into=Block("C", 0, 0, (0, x), 0, 4, 4 * x, 4 * x + 4))
     >>> found = trace(program(), None, 0, fresh=False)
     >>> edges(Lookahead(found, 0), ArenaPlan({0: 0, 3: 0}, 16), {0: 16, 3: 16})
     [[], [], [0, 1], [0, 2], [], [3, 4]]

@@ -209,13 +209,13 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     >>> def program():
     ...     a = yield AllGather(
     ...         [
-    ...             Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3),
-    ...             Block("A", 1, 0, (0, 1), 0, 2, 3, 8, 0, 5),
+    ...             Block("A", 0, 0, (0, 0), 0, 2, 0, 3),
+    ...             Block("A", 1, 0, (0, 1), 0, 2, 3, 8),
     ...         ],
     ...         Group("row", (0, 1), 0),
     ...         axis=1,
     ...     )
-    ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 8, 0, 4, 0, 4))
+    ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 8, 0, 4))
     ...     yield Gemm(a, b)
     >>> product_shapes(trace(program(), None, 0, fresh=False).steps)
     {2: [(2, 4, 3), (2, 4, 5)]}

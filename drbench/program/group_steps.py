@@ -25,7 +25,7 @@ class Piece:
 
     Examples
     --------
-    >>> tile = Block("A", 1, 0, (0, 1), 0, 8, 10, 20, 0, 10)
+    >>> tile = Block("A", 1, 0, (0, 1), 0, 8, 10, 20)
     >>> Piece(tile, cols=((10, 12), (14, 16))).shape
     (8, 4)
     """
@@ -57,16 +57,15 @@ class Piece:
 
     @property
     def contiguous(self) -> bool:
-        """True if it lies in the tile without gaps."""
-        if not self.size:
-            return True
-        runs, length = self.shape[::-1] if self.block.transposed else self.shape
-        return self.plain and (length == self.block.ld or runs == 1)
+        """True if its elements follow one another in the local array, unless that is padded."""
+        along = 0 if self.block.transposed else 1
+        full = self.block.full and self.shape[along] == self.block.shape[along]
+        return not self.size or (self.plain and (full or self.shape[1 - along] == 1))
 
     def blocks(self) -> list[Block]:
         """The piece as blocks, one for each range of rows and columns."""
         b = self.block
-        by_row, by_col = (1, b.ld) if b.transposed else (b.ld, 1)
+        whole = (b.row0, b.row1) if b.transposed else (b.col0, b.col1)
         return [
             Block(
                 b.matrix,
@@ -77,9 +76,8 @@ class Piece:
                 r1,
                 c0,
                 c1,
-                b.offset + (r0 - b.row0) * by_row + (c0 - b.col0) * by_col,
-                b.ld,
                 b.transposed,
+                b.full and whole == ((r0, r1) if b.transposed else (c0, c1)),
             )
             for r0, r1 in self.rows
             for c0, c1 in self.cols
@@ -182,7 +180,7 @@ class GroupStep(Step):
 
         Examples
         --------
-        >>> pieces = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4) for x in range(3)]
+        >>> pieces = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4) for x in range(3)]
         >>> AllGather(pieces, Group("row", (0, 1, 2), 0), axis=1).ring()
         Ring(way='row+', hops=2, elements=32)
         """
@@ -214,7 +212,7 @@ class GroupStep(Step):
         --------
         Every other two columns of an own tile are packed before a gather; a whole tile need not be:
 
-        >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8, 0, 8), Group("row", (0, 1), 0)
+        >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8), Group("row", (0, 1), 0)
         >>> [
         ...     AllGather([piece, piece], row, axis=1).packs(always=False)
         ...     for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from drbench.errors import UsageError
-from partitions import Dealt, LayoutError, Partition, near_square, partition
+from partitions import LayoutError, Partition, near_square, partition
 
 from .steps import Block
 
@@ -28,7 +28,7 @@ ITEMSIZES = {
 }
 #: Element types that can be planned and simulated only.
 PLANNED = ("bfloat16", "float16", "float8")
-#: Bytes of a cache line, and rows of how many of them at least are kept apart.
+#: Bytes of a cache line, and rows of how many of them at least are padded.
 _LINE_BYTES, _LEAST_LINES = 64, 16
 
 
@@ -43,11 +43,8 @@ class Operand:
     stored : Partition
         Of the matrix as it is stored, bound to its shape and the number of ranks.
     transposed : bool
-        The product takes the transposed matrix. Programs see that one; blocks of it lie in the
-        owners' storage with columns contiguous, so nothing is copied to transpose it.
-    line : int
-        Elements of a cache line, to keep rows apart by an odd number of them: a rank's tiles then
-        lie side by side in one array (:func:`pitch`). 0: each tile by itself, without gaps.
+        The product takes the transposed matrix. Programs see that one; columns of its blocks, not
+        rows, are contiguous in the owners' local arrays, so nothing is copied to transpose it.
 
     Attributes
     ----------
@@ -55,30 +52,14 @@ class Operand:
         Of the matrix as the product takes it: ``stored``, or ``stored.transposed()``.
     """
 
-    __slots__ = (
-        "name",
-        "axes",
-        "partition",
-        "stored",
-        "transposed",
-        "line",
-        "_equal",
-        "_replicas",
-        "_rows",
-        "_cols",
-    )
+    __slots__ = ("name", "axes", "partition", "stored", "transposed", "_tiles")
 
-    def __init__(self, name: str, stored: Partition, transposed: bool = False, line: int = 0):
-        self.name, self.line = name, line
+    def __init__(self, name: str, stored: Partition, transposed: bool = False):
+        self.name = name
         self.axes = AXES.get(name, ("row", "column"))  # of a chain: any name
         self.stored, self.transposed = stored, transposed
-        self.partition = p = stored.transposed() if transposed else stored
-        equal = isinstance(p.rows, Dealt) and isinstance(p.cols, Dealt)
-        self._equal = p.tile_shape if equal else None  # of all tiles but the last
-        self._replicas = stored.places.replicas
-        # of those asked for: rows and columns of stored tiles
-        self._rows: dict = {}
-        self._cols: dict = {}
+        self.partition = stored.transposed() if transposed else stored
+        self._tiles: dict = {}  # of those asked for: the owner, and how long its stored rows are
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
@@ -98,63 +79,32 @@ class Operand:
         Of an A stored 4x6, all by rows of it:
 
         >>> a = Problem(6, 8, 4, 2, a="row", transpose="a").a
-        >>> block = a.block((3, 5), (2, 4))
-        >>> block, block.offset, block.ld
-        (Aᵀ[3:5, 2:4]@1, 3, 6)
+        >>> [(block, block.full) for block in (a.block((3, 5), (2, 4)), a.block((0, 6), (2, 3)))]
+        [(Aᵀ[3:5, 2:4]@1, False), (Aᵀ[0:6, 2:3]@1, True)]
         """
-        (row, row1), (col, col1) = rows, cols
-        if self._equal:
-            tall, wide = self._equal
-            i, j = row // tall, col // wide
-            y, x = row - i * tall, col - j * wide  # within the tile
-        else:
-            p = self.partition
-            i, j = p.rows.at(row), p.cols.at(col)
-            y, x = row - p.rows[i].start, col - p.cols[j].start
-        if self.transposed:
-            height, down, above = self._rows.get(j) or self._row(j)
-            width, right, before, all_cols = self._cols.get(i) or self._col(i)
-            y, x = x, y
-        else:
-            height, down, above = self._rows.get(i) or self._row(i)
-            width, right, before, all_cols = self._cols.get(j) or self._col(j)
-        # whole rows of tiles above it, then those to its left, which are as high as it; with gaps
-        # a row of the local array is as high as 1
-        at = above * all_cols + height * before + y * width + x
-        owner = down + right + self._replicas[replica]
+        p = self.partition
+        tile = p.rows.at(rows[0]), p.cols.at(cols[0])
+        owner, length = self._tiles.get(tile) or self._tile(tile)
+        low, high = rows if self.transposed else cols
         return Block(
-            self.name, owner, replica, (i, j), row, row1, col, col1, at, width, self.transposed
+            self.name,
+            owner + p.places.replicas[replica],
+            replica,
+            tile,
+            *rows,
+            *cols,
+            self.transposed,
+            high - low == length,
         )
 
-    def _row(self, i: int) -> tuple:
-        """Of a row of stored tiles: its height, what it adds to the owner, and the owner's rows
-        above it."""
-        top, bottom, at, above = self.stored.rows[i]
-        height = 1 if self.line else bottom - top
-        found = self._rows[i] = height, self.stored.places.rows[at], above
+    def _tile(self, tile: tuple[int, int]) -> tuple[int, int]:
+        """What a tile adds to its owner's rank, and the length of a row of the local array that it
+        lies in, as stored."""
+        p = self.partition
+        i, j = (axis[x].coordinate for axis, x in zip((p.rows, p.cols), tile))
+        length = p.rows.length(i) if self.transposed else p.cols.length(j)
+        found = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length
         return found
-
-    def _col(self, j: int) -> tuple:
-        """Of a column of stored tiles: its width, what it adds to the owner, the owner's columns
-        before it, and all of them."""
-        p = self.stored
-        left, right, at, before = p.cols[j]
-        whole = pitch(p.cols.length(at), self.line)
-        width = whole if self.line else right - left
-        found = self._cols[j] = width, p.places.cols[at], before, whole
-        return found
-
-    def local_size(self, rank: int) -> int:
-        """Elements of a rank's storage, with its gaps.
-
-        Examples
-        --------
-        >>> problem = Problem(8, 512, 8, 2, b="row")
-        >>> problem.b.local_size(0), problem.with_gaps().b.local_size(0)
-        (2048, 2112)
-        """
-        rows, cols = self.stored.local_shape(rank)
-        return rows * pitch(cols, self.line)
 
     def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
         """A whole tile as a block."""
@@ -166,21 +116,21 @@ class Operand:
         return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
 
 
-def pitch(columns: int, line: int) -> int:
-    """How far apart rows of a local array lie, in elements: an odd number of cache lines, unless
-    rows are short.
+def row_bytes(nbytes: int, padded: bool = True) -> int:
+    """Bytes from one row of a local array to the next: those of a row, padded to an odd number of
+    cache lines unless rows are short.
 
     A BLAS packs its operands walking down their columns. Rows a power of two apart fall into a few
-    sets of the cache then, and what it fetched beside an element is gone before its turn comes.
+    sets of the cache then, and what it fetched next to an element is gone before its turn comes.
 
     Examples
     --------
-    >>> pitch(4096, 16), pitch(4100, 16), pitch(100, 16), pitch(4096, 0)
-    (4112, 4112, 100, 4096)
+    >>> row_bytes(16384), row_bytes(16400), row_bytes(400), row_bytes(16384, padded=False)
+    (16448, 16448, 400, 16384)
     """
-    if not line or columns < _LEAST_LINES * line:
-        return columns
-    return (-(-columns // line) | 1) * line
+    if not padded or nbytes < _LEAST_LINES * _LINE_BYTES:
+        return nbytes
+    return (-(-nbytes // _LINE_BYTES) | 1) * _LINE_BYTES
 
 
 @dataclass(frozen=True)
@@ -204,9 +154,9 @@ class Problem:
         ``"b"`` B is stored n×k.
     updates : bool
         β is not 0: what C holds counts. α and β themselves are given when the product is run.
-    gaps : str
-        Names of the matrices of which rows of a rank's tiles lie an odd number of cache lines apart
-        in its storage, which suits products, not messages.
+    padded : str
+        Names of the matrices whose rows are padded where they are stored (:func:`row_bytes`), which
+        suits GEMMs, not messages.
     nodes : tuple of int
         For each rank the node that it is on, where ranks are on several; empty where they are not,
         or nobody knows.
@@ -234,7 +184,7 @@ class Problem:
     dtype: str = "float32"
     transpose: str = ""
     updates: bool = False
-    gaps: str = ""
+    padded: str = ""
     nodes: tuple[int, ...] = ()
 
     def __post_init__(self):
@@ -260,12 +210,7 @@ class Problem:
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            line = _LINE_BYTES // ITEMSIZES[self.type_of(name)] if name in self.gaps else 0
-            object.__setattr__(self, name.lower(), Operand(name, bound, transposed, line))
-
-    def with_gaps(self, names: str = "ABC") -> "Problem":
-        """The same problem, with ``gaps`` in these matrices."""
-        return replace(self, gaps=names)
+            object.__setattr__(self, name.lower(), Operand(name, bound, transposed))
 
     def on_nodes(self, nodes: Sequence[int]) -> "Problem":
         """The same problem on ranks of these nodes; if all are on one, as if nobody knew.
@@ -359,9 +304,19 @@ class Problem:
         return {name: ITEMSIZES[self.type_of(name)] for name in AXES}
 
     def tile_bytes(self, rank: int) -> dict[str, int]:
-        """Bytes of a rank's tiles of each matrix."""
-        sizes = self.itemsizes
-        return {op.name: op.local_size(rank) * sizes[op.name] for op in self.operands}
+        """Bytes of a rank's local array of each matrix, with the padding of its rows.
+
+        Examples
+        --------
+        >>> problem = Problem(8, 512, 8, 2, b="row")
+        >>> problem.tile_bytes(0)["B"], replace(problem, padded="B").tile_bytes(0)["B"]
+        (8192, 8448)
+        """
+        found = {}
+        for name, item in self.itemsizes.items():
+            rows, cols = self.operand(name).stored.local_shape(rank)
+            found[name] = rows * row_bytes(cols * item, name in self.padded)
+        return found
 
     def extent(self, axis: str) -> int:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""

@@ -81,12 +81,11 @@ class Block:
         Index (i, j) in the tile grid.
     row0, row1, col0, col1 : int
         Half-open bounds in the whole matrix.
-    offset : int
-        Element offset of the block's first element in the owner's storage.
-    ld : int
-        Leading dimension in elements of the owner's storage.
     transposed : bool
         The owner stores the transposed matrix: columns of the block, not rows, are contiguous.
+    full : bool
+        The block's rows (columns, if stored transposed) are whole rows of the owner's local array:
+        without padding they follow one another.
     """
 
     matrix: str
@@ -97,27 +96,13 @@ class Block:
     row1: int
     col0: int
     col1: int
-    offset: int
-    ld: int
     transposed: bool = False
+    full: bool = True
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.row1 - self.row0, self.col1 - self.col0
-
-    @property
-    def stored_shape(self) -> tuple[int, int]:
-        """Runs of neighbouring elements in the owner's storage, ``ld`` apart, and their length."""
-        rows, cols = self.row1 - self.row0, self.col1 - self.col0
-        return (cols, rows) if self.transposed else (rows, cols)
-
-    @property
-    def span(self) -> int:
-        """Elements of the owner's storage from the first to the last of the block, both
-        included."""
-        runs, length = self.stored_shape
-        return (runs - 1) * self.ld + length
 
     @property
     def size(self) -> int:
@@ -408,7 +393,7 @@ class Copy(_Write):
 
     Examples
     --------
-    >>> half = Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3))
+    >>> half = Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3))
     >>> whole = Copy(Join([half, half], axis=1))
     >>> whole.shape, whole.elements(), list(whole.writes())
     ((2, 6), 12, [])
@@ -610,7 +595,7 @@ class Panel(Step):
     --------
     Two halves of A, one below the other:
 
-    >>> halves = [Block("A", rank, 0, (rank, 0), 0, 2, 0, 3, 0, 3) for rank in (0, 1)]
+    >>> halves = [Block("A", rank, 0, (rank, 0), 0, 2, 0, 3) for rank in (0, 1)]
     >>> panel = Scratch((4, 3), "A")
     >>> Panel(panel, [Assemble(half, panel, 2 * half.owner, 0) for half in halves]).shape
     (4, 3)

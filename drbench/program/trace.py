@@ -94,8 +94,8 @@ class Trace:
         --------
         >>> from drbench.program.steps import Get
         >>> def program():
-        ...     a = yield Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3))
-        ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 3, 0, 2, 0, 2))
+        ...     a = yield Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3))
+        ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 3, 0, 2))
         ...     yield Gemm(a, b)
         >>> trace(program(), None, 0, fresh=False).element_types(
         ...     {"A": "bfloat16", "B": "bfloat16", "C": "float32"}
@@ -329,7 +329,7 @@ def _covers(tile: Block, regions: list[Block]) -> bool:
 
     Examples
     --------
-    >>> make = lambda *bounds: Block("C", 0, 0, (0, 0), *bounds, 0, 4)
+    >>> make = lambda *bounds: Block("C", 0, 0, (0, 0), *bounds)
     >>> tile, left, right, low = (
     ...     make(0, 4, 0, 4),
     ...     make(0, 4, 0, 2),

@@ -367,7 +367,7 @@ def transfers(topology, kind: str, trials: int, hop: int = 1, alone: bool = Fals
     cols = 2048
     rows = SIZES[-1] // 4 // cols
     problem = Problem(rows * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
-    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind))
+    matrix = DistributedMatrix.open(problem.c, topology, "float32", parse_transport(kind))
     # rows, columns, and how many of the rows lie apart
     shapes = [(nbytes // 4 // cols, cols, 0) for nbytes in SIZES]
     shapes += [(high, width, high) for high, width in _APART]
@@ -384,13 +384,13 @@ def transfers(topology, kind: str, trials: int, hop: int = 1, alone: bool = Fals
 
     def get():
         if not idle:
-            matrix.window.rget(value, block).Wait()
+            matrix.rget(value, block).Wait()
 
     def add():
         if idle:
             return
         if kind == "rma":
-            matrix.window.raccumulate(value, block).Wait()
+            matrix.raccumulate(value, block).Wait()
             matrix.window.flush()
         else:
             matrix.add(value, block)

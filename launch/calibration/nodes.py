@@ -167,9 +167,8 @@ def _lost(
     comm, blas = topology.comm, load_blas()
     rows = SIZES[-1] // 4 // _COLS
     problem = Problem(rows * comm.size, _COLS, 8, comm.size, a="row", b="row", c="row")
-    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport("rma"))
-    window = matrix.window
-    start = window.rget if kind == "get" else window.raccumulate
+    matrix = DistributedMatrix.open(problem.c, topology, "float32", parse_transport("rma"))
+    start = matrix.rget if kind == "get" else matrix.raccumulate
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
     found = []
 
@@ -179,7 +178,7 @@ def _lost(
             blas.gemm(a, b, c, 1.0)
             MPI.Request.Testall(requests)
         MPI.Request.Waitall(requests)
-        window.flush()
+        matrix.window.flush()
 
     def multiply(products: int):
         for _ in range(products):

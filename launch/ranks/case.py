@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 
 import mpi4py
 import numpy as np
@@ -234,7 +235,7 @@ def _run(
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound_on(case, topology.node_of)
-    problem = problem.with_gaps(_never_sent(case, topology, algorithm, problem, options))
+    problem = replace(problem, padded=_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
     clock = Clock()

@@ -54,7 +54,7 @@ def _open(bound: Bound, topology: Topology, transport: str) -> Iterator:
 
     try:
         for name, operand in bound.operands.items():
-            matrices[name] = DistributedMatrix(operand, topology, dtype, choice)
+            matrices[name] = DistributedMatrix.open(operand, topology, dtype, choice)
         yield bound, matrices
     except DrbenchError:
         close()

@@ -2,38 +2,37 @@
 Prints one line of JSON."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
 
-from drbench.host.matrix import Window
+from drbench.host.matrix import Place, Window
 from drbench.host.topology import Topology, mpi_version, tcp_settings
-from drbench.program.steps import Block
 
 
 def main() -> None:
     comm = MPI.COMM_WORLD
     right = (comm.rank + 1) % comm.size
     with Topology(comm) as topology:
-        window = Window(topology, 64, "float32")
-        window.local[:] = comm.rank
+        window = Window(topology, 256)
+        local = window.local.view(np.float32)
+        local[:] = comm.rank
         comm.Barrier()
         value, one = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
-        corner = Block("C", right, 0, (0, 0), 0, 2, 0, 3, offset=0, ld=8)
-        window.rget(value, corner).Wait()
+        corner = Place(0, 32, 4)
+        window.rget(value, right, corner).Wait()
         works = bool((value == right).all())
         comm.Barrier()
-        window.rput(one, corner).Wait()
+        window.rput(one, right, corner).Wait()
         window.flush()
         comm.Barrier()
         for target in range(comm.size):
-            window.raccumulate(one, replace(corner, owner=target)).Wait()
+            window.raccumulate(one, target, corner).Wait()
         window.flush()
         window.sync()
         comm.Barrier()
         window.sync()
-        works = works and bool((window.local[[0, 1, 2, 8, 9, 10]] == 1 + comm.size).all())
+        works = works and bool((local[[0, 1, 2, 8, 9, 10]] == 1 + comm.size).all())
         on_node = [
             rank
             for rank in range(comm.size)

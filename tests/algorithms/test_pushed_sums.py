@@ -491,7 +491,7 @@ def test_slices_of_meshslice_are_the_elements_of_its_comb(seed):
     start, stop = sorted(rng.sample(range(extent + 1), 2))
     for s in range(count):
         teeth = meshslice.comb(extent, count, s, block)
-        tile = Block("A", 0, 0, (0, 0), 0, 1, start, stop, 0, stop - start)
+        tile = Block("A", 0, 0, (0, 0), 0, 1, start, stop)
         ranges = meshslice.slice_col(tile, teeth).cols
         elements = [x for low, high in ranges for x in range(low, high)]
         assert elements == [

@@ -328,7 +328,7 @@ def test_a_layer_of_llama_70b_is_laid_out_within_half_a_minute():
 
 def test_a_fence_comes_before_own_tiles_are_read_that_others_have_added_to():
     """Also if their owner has written them since: what others add may still be on its way."""
-    tile = lambda: Block("X", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+    tile = lambda: Block("X", 0, 0, (0, 0), 0, 4, 0, 4)
 
     def by_another():
         token = Scratch((4, 4))

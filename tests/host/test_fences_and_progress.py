@@ -27,7 +27,7 @@ def matrix():
     """C, 8x8 in two tiles, on one rank."""
     with Topology(MPI.COMM_SELF) as topology:
         c = Operand("C", partition("tiles:4x8", (8, 8), 1))
-        made = DistributedMatrix(c, topology, "f4")
+        made = DistributedMatrix.open(c, topology, "f4")
         yield made
         made.close()
 
@@ -96,6 +96,7 @@ def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypat
         matrix.operand.own_tiles(0)[0], owner=1
     )  # another rank's, so that the link takes its time
     monkeypatch.setattr(matrix.window, "in_reach", matrix.window.in_reach * 2)
+    monkeypatch.setattr(matrix, "places", matrix.places * 2)
 
     def program():
         yield Get(there)
@@ -119,7 +120,7 @@ def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatc
         asked.append("sends")
         return MPI.COMM_SELF.Ibarrier()
 
-    monkeypatch.setattr(matrix.window, "rput", sent, raising=False)
+    monkeypatch.setattr(matrix, "rput", sent)
 
     class Noted:
         def prepared(self, *arrays):

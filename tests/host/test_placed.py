@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.executor_base import ExecutorBase
+from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
-from drbench.host.placed import Place, PlacedMatrix
 from drbench.program.problem import Operand
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import Accumulate, Gemm, Get
@@ -31,11 +31,12 @@ def placed(name, text, shape, arrays, reached=True):
         places.append(Place(at, *array.strides))
         at += array.nbytes
     in_reach = [memory if reached or rank == 0 else None for rank in range(size)]
-    window = SimpleNamespace(win=None, in_reach=in_reach, _derived={})
+    window = Window.__new__(Window)
+    window.win, window.in_reach, window._types = None, in_reach, {}
+    window.reach = [[reached or r == s for s in range(size)] for r in range(size)]
     topology = SimpleNamespace(comm=SimpleNamespace(rank=0, size=size), group=None)
     operand = Operand(name, partition(text, shape, size))
-    reach = [[reached or r == s for s in range(size)] for r in range(size)]
-    made = PlacedMatrix(operand, topology, dtype, window, reach, places)
+    made = DistributedMatrix(operand, topology, dtype, window, places)
     locals_ = [
         np.ndarray(array.shape, dtype, memory, place.offset, array.strides)
         for array, place in zip(arrays, places)
@@ -48,16 +49,16 @@ def placed(name, text, shape, arrays, reached=True):
 def test_a_block_by_columns_is_read_in_runs_of_its_columns():
     matrix, _ = placed("A", "row", (6, 4), [np.zeros((6, 4), "f4", order="F")])
     whole, part = (matrix.operand.block(rows, (0, 3)) for rows in ((0, 6), (1, 4)))
-    window = matrix.window
-    assert window._target(whole) == (32, 18, MPI.FLOAT)
-    offset, count, kind = window._target(part)
+    ends = lambda array, block: matrix.window._ends(array, matrix.locate(block))
+    assert ends(np.zeros((6, 3), "f4"), whole)[1] == (32, 18, MPI.FLOAT)
+    offset, count, kind = ends(np.zeros((3, 3), "f4"), part)[1]
     assert (offset, count) == (36, 1)
     runs = {"count": 3, "blocklength": 3, "stride": 24}
     assert kind.decode() == (MPI.FLOAT, "HVECTOR", runs)
     as_stored, across = (np.zeros((3, 3), "f4", order=order) for order in "FC")
-    array, count, plain = window._here(as_stored, part)
+    array, count, plain = ends(as_stored, part)[0]
     assert np.shares_memory(array, as_stored) and (count, plain) == (9, MPI.FLOAT)
-    _, count, kind = window._here(across, part)
+    _, count, kind = ends(across, part)[0]
     assert count == 1 and kind.Get_size() == 36 and kind.Get_extent() == (0, 36)
 
 

@@ -46,7 +46,7 @@ def test_a_kernel_without_locks_left_is_an_error_and_no_endless_wait(monkeypatch
 def test_a_lock_is_given_back_when_adding_fails():
     with Topology(MPI.COMM_SELF) as topology:
         operand = Operand("C", partition("block", (4, 4), 1))
-        matrix = DistributedMatrix(operand, topology, "f4")
+        matrix = DistributedMatrix.open(operand, topology, "f4")
         (block,) = operand.own_tiles(0)
         with pytest.raises(ValueError):
             matrix.add(np.zeros((3, 3), "f4"), block)

@@ -26,7 +26,7 @@ HELD_S, PAGE = 0.3, 4096
 def matrix():
     """C, 8x8, on one rank."""
     with Topology(MPI.COMM_SELF) as topology:
-        made = DistributedMatrix(Operand("C", partition("block", (8, 8), 1)), topology, "f4")
+        made = DistributedMatrix.open(Operand("C", partition("block", (8, 8), 1)), topology, "f4")
         yield made
         made.close()
 
@@ -95,7 +95,7 @@ def test_the_arena_has_its_pages_before_the_clock_runs(matrix):
 @pytest.mark.parametrize("apart", ["A", "C"])
 def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
     """Where devices cannot add into each other's memory C is out of reach, and A is not."""
-    blocks = {name: Block(name, 1, 1, (0, 0), 0, 4, 0, 4, 0, 4) for name in "AC"}
+    blocks = {name: Block(name, 1, 1, (0, 0), 0, 4, 0, 4) for name in "AC"}
 
     def program():
         for block in blocks.values():

@@ -33,8 +33,8 @@ def test_no_byte_more_is_moved_between_nodes(layout, stationary):
 
 def test_rows_of_tiles_are_fetched_whole_and_lie_side_by_side():
     near, far = (fetched(planned("block", "C", several)) for several in (False, True))
-    assert all(block.shape[1] == block.ld for block in far)
-    assert any(block.shape[1] < block.ld for block in near) and len(far) < len(near)
+    assert all(block.full for block in far)
+    assert not all(block.full for block in near) and len(far) < len(near)
 
 
 def test_sums_that_are_rounded_at_each_piece_are_not_cut():

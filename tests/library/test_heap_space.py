@@ -12,7 +12,7 @@ import drbench
 from drbench.common import TransportChoice
 from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
-from drbench.host.placed import Place
+from drbench.host.matrix import Place
 from drbench.host.topology import Topology
 from drbench.library.heap import ALIGNMENT, Heap, Space, parse_bytes
 from drbench.library.plan import overlap

@@ -23,7 +23,7 @@ PACKETS, SHARD = 4, 24.0
 
 
 def tile(owner, size=6):
-    return Block("C", owner, 0, (0, owner), 0, 1, 0, size, 0, size)
+    return Block("C", owner, 0, (0, owner), 0, 1, 0, size)
 
 
 def traces(kind, p, times=1):

@@ -221,7 +221,7 @@ def test_one_flow_alone_takes_the_same_time_however_links_are_shared(seed):
 
 
 def block(matrix, owner, size=8):
-    return Block(matrix, owner, 0, (0, 0), 0, size, 0, size, 0, size)
+    return Block(matrix, owner, 0, (0, 0), 0, size, 0, size)
 
 
 def readers(p, what):

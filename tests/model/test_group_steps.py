@@ -43,7 +43,7 @@ def toy(rate=1.0, **more):
 
 
 def tile(name, owner, rows, cols):
-    return Block(name, owner, 0, (0, owner), 0, rows, 0, cols, 0, cols)
+    return Block(name, owner, 0, (0, owner), 0, rows, 0, cols)
 
 
 def ring(p, rank, name="row"):

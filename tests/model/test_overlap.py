@@ -89,7 +89,7 @@ def test_a_kernel_whose_operands_are_there_takes_as_long_as_the_whole_product(se
 
 def one_way(p=2):
     """Rank 0 pushes what it has, in order; rank 1 awaits."""
-    block = lambda matrix, owner: Block(matrix, owner, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+    block = lambda matrix, owner: Block(matrix, owner, 0, (0, 0), 0, 4, 0, 4)
 
     def program(rank, pushes=3):
         if rank == 0:

@@ -192,7 +192,7 @@ def test_without_look_ahead_on_one_moving_rank_time_is_the_sum(seed):
 def _block(matrix, owner, rows, cols):
     from drbench.program.steps import Block
 
-    return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols, 0, cols)
+    return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols)
 
 
 def test_one_rank_takes_as_long_as_its_products():
@@ -261,9 +261,9 @@ def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, 
     link = Link("rma", inf, add=Rate(64.0, 32.0, 0.1))
     problem = Problem(16, 16, 16, 2)
     target = {
-        "rows": Block("C", 1, 0, (0, 0), 0, 4, 0, 16, 0, 16),
-        "columns": Block("C", 1, 0, (0, 0), 0, 8, 0, 8, 0, 16),
-        "cut": Block("C", 1, 0, (0, 0), 0, 8, 0, 8, 0, 8),
+        "rows": Block("C", 1, 0, (0, 0), 0, 4, 0, 16),
+        "columns": Block("C", 1, 0, (0, 0), 0, 8, 0, 8, full=False),
+        "cut": Block("C", 1, 0, (0, 0), 0, 8, 0, 8),
     }[where]
 
     def program(rank):

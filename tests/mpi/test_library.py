@@ -80,7 +80,7 @@ SAID = {
     "empty": "UsageError a product needs sizes of at least 1, got m=0, n=4, k=6.",
     "beta": "UsageError beta=1 adds to a matrix: give it as out.",
     "overlap": "UsageError multiply(C = A·B: ",
-    "large": "OutOfMemory the heap is too small: an array of 500x1000 float32 needs 2000000 bytes",
+    "large": "OutOfMemory the heap is too small: an array of 500x1008 float32 needs 2016000 bytes",
     "large out": "OutOfMemory rank 0: the heap is too small: an array of 200x400 float32 needs ",
     "odd shape": "UsageError rank {rank} of 4x6 float32 row has 2x6, the array to wrap is 1x1.",
     "redistribute": "UsageError 4x6 float32 row cannot become 6x4 float32 column",

@@ -39,10 +39,10 @@ def collectives(seed, rank, rows, cols):
             "column": tuple(x * cols + j for x in range(rows)),
             "world": tuple(range(rows * cols)),
         }[along]
-        block = Block("A", shared.choice([0, rank, rank + 1]), 0, (0, 0), 0, 1, 0, 1, 0, 1)
+        block = Block("A", shared.choice([0, rank, rank + 1]), 0, (0, 0), 0, 1, 0, 1)
         tokens.append((yield Collective(block, along, members, tag)))
         for _ in range(own.choice((0, 0, 1, 3))):
-            target = Block("C", rank, 0, (0, 0), 0, 1, 0, 1, 0, 1)
+            target = Block("C", rank, 0, (0, 0), 0, 1, 0, 1)
             yield Gemm(own.choice(tokens), own.choice(tokens), into=own.choice([None, target]))
 
 

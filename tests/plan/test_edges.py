@@ -157,7 +157,7 @@ def test_edges_can_be_left_out_by_kind(kind):
 
 
 def block(name, owner, row0, row1, col0, col1):
-    return Block(name, owner, 0, (owner, 0), row0, row1, col0, col1, 0, col1 - col0)
+    return Block(name, owner, 0, (owner, 0), row0, row1, col0, col1)
 
 
 def reached(found, t):
@@ -238,7 +238,7 @@ def edges_of_writes(writes):
         for rows, cols in writes:
             a = yield Get(block("A", 0, *rows, 0, 4))
             b = yield Get(block("B", 0, 0, 4, *cols))
-            part = Block("C", 0, 0, (0, 0), *rows, *cols, rows[0] * 4 + cols[0], 4)
+            part = Block("C", 0, 0, (0, 0), *rows, *cols)
             yield Gemm(a, b, into=part)
 
     found = edges(Lookahead(trace(program(), None, 0, fresh=False), 1), ArenaPlan({}, 0), {})

@@ -12,12 +12,12 @@ from drbench.program.steps import Add, Block, Copy, Fence, Gemm, Get, Group, Rep
 from drbench.program.trace import trace
 
 ROW = Group("row", (0, 1), 0)
-A = Block("A", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
-B = Block("B", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
-C = Block("C", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4)
-LOW = Block("C", 0, 0, (0, 0), 2, 4, 0, 4, 8, 4)
-HIGH = Block("C", 0, 0, (0, 0), 0, 2, 0, 4, 0, 4)
-OTHER = Block("C", 1, 0, (0, 1), 0, 4, 4, 8, 0, 4)
+A = Block("A", 0, 0, (0, 0), 0, 4, 0, 4)
+B = Block("B", 0, 0, (0, 0), 0, 4, 0, 4)
+C = Block("C", 0, 0, (0, 0), 0, 4, 0, 4)
+LOW = Block("C", 0, 0, (0, 0), 2, 4, 0, 4)
+HIGH = Block("C", 0, 0, (0, 0), 0, 2, 0, 4)
+OTHER = Block("C", 1, 0, (0, 1), 0, 4, 4, 8)
 
 
 def traced(program, problem=None):
@@ -54,7 +54,7 @@ def reduced_then_fenced(step_into_c):
         product = yield Gemm((yield Get(A)), (yield Get(B)))
         yield step_into_c(product)
         yield Fence()
-        pulled = yield ReplicaGet(Block("C", 2, 1, (0, 0), 0, 4, 0, 4, 0, 4))
+        pulled = yield ReplicaGet(Block("C", 2, 1, (0, 0), 0, 4, 0, 4))
         yield Add(pulled, into=C)
 
     return program
@@ -162,7 +162,7 @@ FREE = {
         lambda token: ReduceScatter(
             token, [Piece(C, rows=((0, 1), (3, 4))), Piece(OTHER, rows=((0, 2),))], ROW, 0
         ),
-        gemm(Block("C", 0, 0, (0, 0), 1, 3, 0, 4, 4, 4)),
+        gemm(Block("C", 0, 0, (0, 0), 1, 3, 0, 4)),
     ),
     "another rank's tile": (lambda token: Reduce(token, OTHER, ROW), gemm(C)),
     "an operand": (lambda token: Broadcast(A, ROW), gemm(C)),

@@ -18,8 +18,7 @@ from drbench.program.trace import trace
 
 def block(matrix, owner, rows, cols=(0, 4)):
     (row0, row1), (col0, col1) = rows, cols
-    ld = col1 - col0
-    return Block(matrix, owner, 0, (0, 0), row0, row1, col0, col1, row0 * ld, ld)
+    return Block(matrix, owner, 0, (0, 0), row0, row1, col0, col1)
 
 
 def traced(*programs):
@@ -108,7 +107,7 @@ def test_only_parts_of_a_product_can_be_offered():
 
 def test_a_part_of_what_is_stored_transposed_is_offered_where_it_lies():
     """A 4x6 block whose columns lie one after another: columns 2 to 5, of which rows 1 to 4."""
-    stored = Block("A", 0, 0, (0, 0), 0, 4, 0, 6, 0, 4, transposed=True)
+    stored = Block("A", 0, 0, (0, 0), 0, 4, 0, 6, transposed=True, full=False)
 
     def program():
         token = yield Await(1, "a", stored)

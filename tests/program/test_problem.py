@@ -29,29 +29,6 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize("text", ["row", "column", "tiles:3x270", "tiles:2x300@3x2", "tiles:4x50"])
-@pytest.mark.parametrize("transpose", ["", "ab"])
-def test_with_gaps_a_ranks_tiles_lie_in_one_array_whose_rows_are_an_odd_number_of_lines_apart(
-    text, transpose
-):
-    problem = Problem(8, 1100, 1030, 6, text, text, text, transpose=transpose)
-    for operand in problem.with_gaps().operands:
-        for rank in range(6):
-            taken, size = set(), operand.local_size(rank)
-            for tile in operand.own_tiles(rank):
-                (runs, length), apart = tile.stored_shape, tile.ld
-                row, col = operand.stored.local_start(tile.tile[:: -1 if tile.transposed else 1])
-                assert tile.offset == row * apart + col  # as ScaLAPACK's local array has it
-                columns = operand.stored.local_shape(rank)[1]
-                assert apart == columns if columns < 256 else apart % 32 == 16
-                assert columns <= apart < columns + 32
-                runs = range(tile.offset, tile.offset + runs * apart, apart)
-                elements = {at for run in runs for at in range(run, run + length)}
-                assert not taken & elements and max(elements) < size
-                taken |= elements
-            assert len(taken) == operand.stored.local_size(rank)
-
-
 @pytest.mark.parametrize("text", LAYOUTS)
 def test_every_block_of_every_tile_says_truly_where_it_is_stored(text):
     problem = Problem(7, 11, 5, 6, text, text, text)

@@ -137,15 +137,23 @@ def _home(shape, tile_shape, grid, order, replicas):
         at.number[i, j] = number
         rank = rank_at[i % grid[0], j % grid[1]]
         inside = tiles[i, j]  # row by row too
-        span = inside[-1][1] - inside[0][1] + 1
         for element in inside:
             at.tile[element] = number
-            at.width[element] = span
-            at.address[element] = at.size[rank]
             at.size[rank] += 1
             for replica in range(replicas):
                 at.owner[(replica, *element)] = replica * len(cells) + rank
     at.size = at.size[: len(cells)] * replicas
+    return _stored(at)
+
+
+def _stored(at):
+    """Where each element lies in its owner's local array, all the owner's rows by all its columns
+    (``address``), and how long a row of that is (``width``)."""
+    for owner in at.owner:
+        for rank in set(owner.flat):
+            rows, cols = (sorted(set(held.tolist())) for held in np.nonzero(owner == rank))
+            numbers = np.arange(len(rows) * len(cols)).reshape(len(rows), len(cols))
+            at.address[np.ix_(rows, cols)], at.width[np.ix_(rows, cols)] = numbers, len(cols)
     return at
 
 
@@ -183,9 +191,7 @@ def _home_on_grid(shape, text, nprocs, role):
             for col in cols:
                 cell = starts[0].index(rows[0]), starts[1].index(cols[0])
                 made.owner[0, row, col], made.tile[row, col] = rank, made.number[cell]
-                made.width[row, col] = len(cols)
-                made.address[row, col] = (row - rows[0]) * len(cols) + col - cols[0]
-    return made
+    return _stored(made)
 
 
 def chunk(values, chunks):
@@ -242,23 +248,16 @@ def _home_of_placements(shape, text, nprocs):
             else:
                 found.append([key, [index], at_local])
         runs.append([run for _, run, _ in found])
-    filled = [0] * nprocs
     for i, rows in enumerate(runs[0]):
         for j, cols in enumerate(runs[1]):
             at.number[i, j] = len(at.number)
-            first = {filled[r] for r, (local, *_) in enumerate(held) if _holds(local, rows, cols)}
-            (offset,) = first  # the same in every replica
             for r, (local, replica, _) in enumerate(held):
                 if _holds(local, rows, cols):
                     at.owner[replica, rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1] = r
-                    filled[r] += len(rows) * len(cols)
             for row in rows:
                 for col in cols:
                     at.tile[row, col] = at.number[i, j]
-                    at.width[row, col] = len(cols)
-                    at.address[row, col] = offset
-                    offset += 1
-    return at
+    return _stored(at)
 
 
 def _holds(local, rows, cols):
@@ -266,7 +265,8 @@ def _holds(local, rows, cols):
 
 
 def check_block(at, block):
-    """A block is not empty, lies in one tile, and says truly where it is stored."""
+    """A block is not empty, lies in one tile, and says truly whose it is and whether it holds whole
+    rows of the local array."""
     rows, cols = at.tile.shape
     inside = 0 <= block.row0 < block.row1 <= rows and 0 <= block.col0 < block.col1 <= cols
     require(inside, "a block is a non-empty part of its matrix", block)
@@ -278,11 +278,8 @@ def check_block(at, block):
         block.tile,
     )
     require(block.owner == at.owner[(block.replica, *first)], "a block names its owner", block)
-    require(
-        block.offset == at.address[first] and block.ld == at.width[first],
-        "a block names its place",
-        block,
-    )
+    length = block.shape[not block.transposed]
+    require(block.full == (length == at.width[first]), "a block knows whole stored rows", block)
 
 
 # -- which work is done
@@ -327,8 +324,7 @@ def work_done(problem, traces, stationary):
                 block.row1,
                 block.col0,
                 block.col1,
-                block.offset,
-                block.ld,
+                block.full,
             )
             if key not in checked:
                 require(block.transposed == turned[block.matrix], "it knows its storage", block)
@@ -539,9 +535,12 @@ class Memory:
         return np.array(self.base[name])[at.owner] + at.address
 
     def _window(self, flat, block):
-        first = self.base[block.matrix][block.owner] + block.offset
-        item = flat.itemsize
-        strides = (item, block.ld * item) if block.transposed else (block.ld * item, item)
+        at, item = self.at[block.matrix], flat.itemsize
+        if not block.size:
+            return np.empty(block.shape, flat.dtype)
+        first = self.base[block.matrix][block.owner] + at.address[block.row0, block.col0]
+        apart = at.width[block.row0, block.col0] * item
+        strides = (item, apart) if block.transposed else (apart, item)
         return np.ndarray(block.shape, flat.dtype, flat, first * item, strides)
 
     def view(self, block):

@@ -6,9 +6,8 @@ from harness import answer, ranks
 from mpi4py import MPI
 
 from drbench.host.huge_pages import LEAST_BYTES
-from drbench.host.matrix import Window
+from drbench.host.matrix import Place, Window
 from drbench.host.topology import Topology
-from drbench.program.steps import Block
 
 
 def areas() -> int:
@@ -20,19 +19,18 @@ with ranks() as comm, Topology(comm) as topology:
     before, found = areas(), []
     for extra in (-64, 12_345):  # just too small to be mapped again, and larger
         size = LEAST_BYTES // 4 + extra * (comm.rank + 1)
-        window = Window(topology, size, "f4")
-        zero = not window.local.any()
-        window.local[:] = np.arange(size) + comm.rank
+        window = Window(topology, 4 * size)
+        local = window.local.view("f4")
+        zero = not local.any()
+        local[:] = np.arange(size) + comm.rank
         window.sync()
         comm.Barrier()
         other = (comm.rank + 1) % comm.size
         sizes = comm.allgather(size)
         out = np.empty((1, sizes[other]), "f4")
-        window.rget(
-            out, Block("C", other, 0, (0, 0), 0, 1, 0, sizes[other], 0, sizes[other])
-        ).Wait()
+        window.rget(out, other, Place(0, 4 * sizes[other], 4)).Wait()
         right = np.arange(sizes[other], dtype="f4") + other
-        seen = window.in_reach[other] is None or (window.in_reach[other] == right).all()
+        seen = window.in_reach[other] is None or (window.in_reach[other].view("f4") == right).all()
         found.append(bool(zero and (out[0] == right).all() and seen))
         comm.Barrier()
         window.close()

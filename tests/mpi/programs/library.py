@@ -248,7 +248,7 @@ def mistakes(comm, ctx, other):
         "empty": said(lambda: multiply(Z, B)),
         "beta": said(lambda: multiply(A, B, "row", beta=1)),
         "overlap": said(lambda: multiply(A, ctx.from_global(np.ones((6, 6), "f4"), "row"), A)),
-        "large": said(lambda: ctx.empty((1000, 1000), "row")),
+        "large": said(lambda: ctx.empty((1000, 1008), "row")),
         "large out": said(
             lambda: multiply(
                 ctx.from_global(np.ones((400, 1), "f4"), "row"),

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from algorithms import get_algorithm
 from drbench.host.executor import Executor
-from drbench.host.matrix import DistributedMatrix, Window
+from drbench.host.matrix import DistributedMatrix, Window, local_places
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
@@ -29,12 +29,13 @@ class Bench:
 
     def __init__(self, topology, cases):
         self.topology, self.comm = topology, topology.comm
-        size = max(max(m * k, k * n, m * n) for (m, n, k), *_ in cases)
-        self.windows = {name: Window(topology, size, "float32") for name in ("A", "B", "C", "sum")}
-        self.windows["sum B"] = Window(topology, size, "float32")
+        nbytes = 4 * max(max(m * k, k * n, m * n) for (m, n, k), *_ in cases)
+        names = ("A", "B", "C", "sum", "sum B")
+        self.windows = {name: Window(topology, nbytes, transport=TRANSPORT) for name in names}
 
     def matrix(self, operand, window):
-        return DistributedMatrix(operand, self.topology, "float32", TRANSPORT, self.windows[window])
+        places, _ = local_places(operand, 4)
+        return DistributedMatrix(operand, self.topology, "float32", self.windows[window], places)
 
     def filled(self, name, bound, whole):
         """A or B; of a pending sum the first copies hold terms that add up to it."""

@@ -66,9 +66,9 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
     make_executor = Executor.__init__
 
     def noted(count, kind, function):
-        def wrapped(*args):
+        def wrapped(*args, **kwargs):
             count[kind.__name__] += 1
-            return function(*args)
+            return function(*args, **kwargs)
 
         return wrapped
 

@@ -96,7 +96,7 @@ def run(comm, topology, costs, case):
     }
     wanted = by_numpy(chain, dict(values))
     matrices = {
-        name: DistributedMatrix(operand, topology, "float64", TRANSPORT)
+        name: DistributedMatrix.open(operand, topology, "float64", TRANSPORT)
         for name, operand in bound.operands.items()
     }
     for name, value in values.items():

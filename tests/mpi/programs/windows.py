@@ -16,9 +16,8 @@ from mpi4py import MPI
 
 from drbench.host import matrix
 from drbench.host.huge_pages import LEAST_BYTES
-from drbench.host.matrix import Window
+from drbench.host.matrix import Place, Window
 from drbench.host.topology import Topology
-from drbench.program.steps import Block
 
 LATE_S = 0.5
 
@@ -26,12 +25,12 @@ LATE_S = 0.5
 def separate(comm, topology):
     names = {name: getattr(MPI, name) for name in dir(MPI)} | {"WIN_UNIFIED": -1}
     with mock.patch.object(matrix, "MPI", SimpleNamespace(**names)):
-        window = Window(topology, 4, np.dtype("f4"))
-    window.local[:] = comm.rank
+        window = Window(topology, 16)
+    window.local.view("f4")[:] = comm.rank
     window.sync()
     comm.Barrier()
     other, value = (comm.rank + 1) % comm.size, np.full((1, 4), -1, "f4")
-    window.rget(value, Block("C", other, 0, (0, 0), 0, 1, 0, 4, 0, 4)).Wait()
+    window.rget(value, other, Place(0, 16, 4)).Wait()
     comm.Barrier()
     reach = [memory is not None for memory in window.in_reach]
     window.close()
@@ -46,9 +45,8 @@ def late(comm, topology):
             time.sleep(LATE_S)
         return in_huge_pages(memories, own)
 
-    size = LEAST_BYTES // 4 + 100
     with mock.patch.object(matrix, "in_huge_pages", slowly):
-        window = Window(topology, size, np.dtype("f4"))
+        window = Window(topology, LEAST_BYTES + 400)
     if comm.rank != last:
         window.in_reach[last][comm.rank] = 1 + comm.rank
     comm.Barrier()
