@@ -17,7 +17,6 @@ from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.plan.signals import handed_whole, relays
-from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push, Signal, Take
 from drbench.program.steps import (
@@ -36,7 +35,6 @@ from drbench.program.trace import Trace
 from .blas import Blas, cuts, load_blas, prepared
 from .collectives import Call
 from .frame import Frame
-from .kernels.elementwise import apply, panels
 from .matrix import Window
 from .throttle import Throttle
 
@@ -214,12 +212,6 @@ class Executor(Frame):
     def _bind(self, matrices: dict) -> None:
         super()._bind(matrices)
         self._computes = [step.index for step in self.trace.steps if step.computes]
-        #: What functions between products write on the way.
-        self._held = {
-            step.index: panels(step.function, self.values[step.index])
-            for step in self.trace.steps
-            if type(step) is Map
-        }
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
         goes = self._handed_over()
@@ -383,8 +375,8 @@ class Executor(Frame):
 
     @property
     def windows(self) -> list[Window]:
-        """Of the written matrices."""
-        return [self.matrices[name].window for name in sorted(self.trace.ordered)]
+        """Of the written matrix."""
+        return [self.matrices[self.trace.written].window]
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
@@ -747,11 +739,6 @@ class Executor(Frame):
         kind = type(step)
         if kind is Gemm:
             self._gemm(t, step)
-            return
-        if kind is Map:
-            with self.clock.phase("pack"):
-                taken = [self.values[value.index] for value in step.inputs]
-                apply(step.function, self.values[t], taken, self._held[t])
             return
         with self.clock.phase("accumulate"):
             target, beta = self.values[t], self._beta(step.beta)

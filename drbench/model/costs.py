@@ -29,12 +29,11 @@ for each card. The first link that is full sets the rate (:class:`_OverNodes`).
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from math import inf, prod
+from math import inf
 from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.plan.refinement import product_shapes
-from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import (
     Accumulate,
@@ -232,13 +231,6 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""
     compute = machine.compute
-    if type(step) is Map:
-        of, shape = step.function, step.block.shape
-        products_s = sum(compute.gemm_s(*each, itemsize) for each in of.products(*shape))
-        an_element_s = compute.functions.get(of.name)
-        if an_element_s is None:
-            return products_s + compute.memory_s(_touched(step) * itemsize)
-        return products_s + compute.launch_s + an_element_s * of.elements(*shape)
     if type(step) is not Gemm:
         return compute.memory_s(_touched(step) * itemsize)
     one_s = lambda m, n, k: (
@@ -253,8 +245,6 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
 
 def _touched(step: Step) -> int:
     """Elements that a compute other than a product reads and writes."""
-    if type(step) is Map:
-        return step.block.size + sum(prod(token.shape) for token in step.inputs)
     if type(step) is Combine:
         return step.taken + step.shape[0] * step.shape[1]
     if step.block is None:

@@ -70,7 +70,7 @@ class Operand:
 
     def __init__(self, name: str, stored: Partition, transposed: bool = False, line: int = 0):
         self.name, self.line = name, line
-        self.axes = AXES.get(name, ("row", "column"))  # of a chain: any name
+        self.axes = AXES[name]
         self.stored, self.transposed = stored, transposed
         self.partition = p = stored.transposed() if transposed else stored
         equal = isinstance(p.rows, Dealt) and isinstance(p.cols, Dealt)

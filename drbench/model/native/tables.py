@@ -124,7 +124,7 @@ class Tables:
         rank, everywhere, here = trace.rank, self._everywhere, {}
         parts = parts_of(trace, self.machine)
         kernels = tilings(trace.steps, self.machine, self._itemsize)
-        rows, inputs, input0, ordered = self.row, self.inputs, self.input0, trace.ordered
+        rows, inputs, input0, ordered = self.row, self.inputs, self.input0, {trace.written}
         for step in trace.steps:
             for value in step.inputs:
                 inputs.append(value.index)
