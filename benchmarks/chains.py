@@ -3,13 +3,12 @@ a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
     python benchmarks/chains.py --machine here.toml --out results/measured/LABEL/chains [--only 1,2]
-    python benchmarks/chains.py --lookaheads [--out results/simulated/readings]
+    python benchmarks/chains.py --layers [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
 machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
 of its own: seconds in which a shared machine is slow then hurt no chain alone. Two minutes on two
-cores. With --lookaheads layers of transformers are predicted on h100x8 instead, whole, with every
-look-ahead: chains.csv.
+cores. With --layers layers of transformers are predicted on h100x8 instead: chains.csv.
 """
 
 # ruff: noqa: E402
@@ -26,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from chains.costs import LAYOUTS
+from algorithms.chains.costs import LAYOUTS, LIBRARY
 from drbench.measure.record_file import append_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
@@ -53,7 +52,7 @@ CHAINS = {
 }
 
 
-#: Layers that are predicted with every look-ahead: preset, and whether backward too.
+#: Layers that are predicted: preset, and whether backward too.
 LAYERS = (
     ("llama3-8b:mlp", False),
     ("llama3-70b:mlp", False),
@@ -90,9 +89,8 @@ def planned(name: str, machine, budget_s: float):
     asked, fix = CHAINS[name]
     chain = asked.chain()
     fixed = fixed_of(chain, fix)
-    found = answer(
-        asked, machine, RANKS, layouts=(*LAYOUTS, *fixed.values()) if fixed else None, fixed=fixed
-    )
+    layouts = (*LAYOUTS, *fixed.values()) if fixed else None
+    found = answer(asked, machine, RANKS, layouts=layouts, fixed=fixed, programs=LIBRARY)
     fill = fill_of(chain, None, "float32")
     order = order_of(found.choice.best, asked, machine.name, fill, budget_s=budget_s)
     return replace(records_of(found)[0], case=name), order
@@ -128,17 +126,16 @@ def points(path: Path) -> list[Point]:
     ]
 
 
-def lookaheads(out: Path) -> None:
-    """Write chains.csv: a row a layer, contender and look-ahead."""
+def predict_layers(out: Path) -> None:
+    """Write chains.csv: a row a layer and contender."""
     machine, made = find_machine(_ON), []
     for preset, backward in LAYERS:
         found = answer(Asked(preset, backward=backward), machine, machine.devices)
         for name, each, interval in found.rows:
-            for ahead, time_s in each.times.items():
-                row = {"machine": _ON, "ranks": machine.devices, "preset": preset}
-                row |= {"backward": str(backward).lower(), "who": name, "prefetch": ahead}
-                ends = {"low": interval.low, "high": interval.high}
-                made.append(row | {"time_s": f"{time_s:.6g}"} | ends)
+            row = {"machine": _ON, "ranks": machine.devices, "preset": preset}
+            row |= {"backward": str(backward).lower(), "who": name}
+            ends = {"low": interval.low, "high": interval.high}
+            made.append(row | {"time_s": f"{each.time_s:.6g}"} | ends)
         print(f"{preset}{' backward' * backward}: {found.choice.best.time_s:.4g} s", flush=True)
     with open(out / "chains.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, made[0], lineterminator="\n")
@@ -149,14 +146,14 @@ def lookaheads(out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", help="file of drbench calibrate -p 2")
-    parser.add_argument("--lookaheads", action="store_true")
+    parser.add_argument("--layers", action="store_true")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "simulated" / "readings")
     parser.add_argument("--only", help="numbers of chains, from 1 on; they are appended")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds a chain and round")
     parser.add_argument("--rounds", type=int, default=4)
     words = parser.parse_args()
-    if words.lookaheads:
-        lookaheads(words.out)
+    if words.layers:
+        predict_layers(words.out)
         return
     if words.machine is None:
         parser.error("--machine is missing. Make one with drbench calibrate -p 2 --threads 1.")

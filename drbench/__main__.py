@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-_PACKAGES = ("partitions", "drbench", "algorithms", "chains", "launch", "plots")
+_PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
 _INTERRUPTED = 130
 
 

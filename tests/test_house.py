@@ -13,7 +13,7 @@ import drbench.program.steps
 from drbench.program.steps import COUNTERS, Step
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("partitions", "drbench", "algorithms", "chains", "plots", "launch")
+PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 
 STEPS = {
     name
@@ -28,8 +28,6 @@ TELL_STEPS_APART = {
     "algorithms/lowering/lowering.py",
     "algorithms/lowering/op_costs.py",
     "algorithms/lowering/search.py",
-    "chains/estimate.py",
-    "chains/joints.py",
     "drbench/device/executor.py",
     "drbench/device/gpu/nccl.py",
     "drbench/host/collectives.py",

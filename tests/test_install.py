@@ -22,7 +22,7 @@ from launch.host.environment import describe
 from launch.sweeps.store import code_version
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("partitions", "drbench", "algorithms", "chains", "launch", "plots")
+PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
 SUFFIXES = {".py", ".cu", ".toml", ".j2", ".html", ".js"}
 
 

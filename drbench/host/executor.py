@@ -13,7 +13,6 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock
-from drbench.program.elementwise import Map
 from drbench.program.group_steps import GROUP_STEPS, GroupStep
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (
@@ -37,7 +36,6 @@ from drbench.program.trace import Trace
 from .blas import Blas, cuts, load_blas
 from .collectives import Call
 from .executor_base import ExecutorBase
-from .kernels.elementwise import panels
 from .matrix import Window
 from .throttle import Throttle
 
@@ -122,12 +120,6 @@ class Executor(ExecutorBase):
 
     def _bind(self, matrices: dict) -> None:
         super()._bind(matrices)
-        #: What functions between products write on the way.
-        self._held = {
-            step.index: panels(step.function, self.values[step.index])
-            for step in self.trace.steps
-            if type(step) is Map
-        }
         self._calls = {
             t: [
                 _Gemm(a, b, c, beta, self.blas.prepared(a, b, c), 2 * a.size * b.shape[1])
@@ -168,8 +160,8 @@ class Executor(ExecutorBase):
 
     @property
     def windows(self) -> list[Window]:
-        """Of the written matrices."""
-        return [self.matrices[name].window for name in sorted(self.trace.ordered)]
+        """Of the written matrix."""
+        return [self.matrices[self.trace.written].window]
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Compute:
     unit_bytes_per_s : float
         Memory traffic that one worker can make.
     functions : dict of str to float
-        What stands between products (:mod:`drbench.program.elementwise`), by name: seconds an
+        What stands between products (:mod:`algorithms.chains.functions`), by name: seconds an
         element of the result, of attention an element of the scores besides the products. Without
         it a function takes the time of its memory traffic.
 

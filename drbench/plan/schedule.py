@@ -8,8 +8,7 @@ With look-ahead ``depth`` (``--prefetch``):
 2. A compute may start when its inputs and all earlier computes are finished, and every
    communication step more than ``depth`` exposed computes back is finished.
 3. A step that touches the written matrix, C, starts only when every earlier Fence is finished; a
-   Fence only when every earlier step that touches C is finished. In a chain of products C stands
-   for every matrix that is made (``Trace.ordered``): what is read of others begins before.
+   Fence only when every earlier step that touches C is finished.
 
 A compute is *exposed* if it needs, or makes, a value that moves: an operand another rank owns, or a
 token handed on to communication. Computes on own data only do not use up the look-ahead, so a long
@@ -84,7 +83,7 @@ class Lookahead:
         self.depth: float = inf if depth == "all" else int(depth)
         rank, count, nfences = trace.rank, 0, 0
         self.before, self.exposed, self.fences = [], [], []
-        fenced, ordered = trace.fences, trace.ordered
+        fenced, written = trace.fences, trace.written
         moves: set[int] = set()  # values that are not at hand from the start
         for step in trace.steps:
             kind = type(step)
@@ -107,7 +106,7 @@ class Lookahead:
             self.before.append(count)
             self.exposed.append(exposed)
             count += exposed
-            touches = fenced and (kind is Fence or step.matrix in ordered)
+            touches = fenced and (kind is Fence or step.matrix == written)
             self.fences.append(nfences if touches else -1)
             nfences += kind is Fence
         self.lowered = trace.ops is not None

@@ -56,7 +56,7 @@ class Operand:
 
     def __init__(self, name: str, stored: Partition, transposed: bool = False):
         self.name = name
-        self.axes = AXES.get(name, ("row", "column"))  # of a chain: any name
+        self.axes = AXES[name]
         self.stored, self.transposed = stored, transposed
         self.partition = stored.transposed() if transposed else stored
         self._tiles: dict = {}  # of those asked for: the owner, and how long its stored rows are

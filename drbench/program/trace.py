@@ -8,7 +8,7 @@ come first (``beta``), which tiles must be zeroed, and how far a communication s
 
 import gc
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -35,9 +35,6 @@ class Trace:
         yields no Boundary.
     signals : bool
         Ranks of the program signal each other; this one may have nothing to say.
-    ordered : frozenset of str
-        Names of all matrices that steps write: several in a chain of products, where later steps
-        read what earlier ones made. Fences order the steps that touch any of them.
     """
 
     problem: Problem
@@ -46,10 +43,6 @@ class Trace:
     written: str = "C"
     ops: list | None = None
     signals: bool = False
-    ordered: frozenset = frozenset()
-
-    def __post_init__(self):
-        self.ordered = self.ordered or frozenset({self.written})
 
     @property
     def flops(self) -> int:
@@ -140,7 +133,6 @@ def trace(
     fresh: bool = True,
     written: str = "C",
     signals: bool = False,
-    ordered: Collection[str] = (),
 ) -> Trace:
     """Collect the steps of a program for one rank.
 
@@ -157,8 +149,6 @@ def trace(
         Name of the matrix the program writes.
     signals : bool
         Another rank's program may have steps with signals where this one has none.
-    ordered : collection of str
-        Names of all matrices that the program writes, if they are several.
 
     Returns
     -------
@@ -211,10 +201,10 @@ def trace(
         for value in step.inputs:
             value.uses += 1
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
-        _order_beside(steps, ordered or (written,))
+        _order_beside(steps, written)
     signals = signals or any(kind.signals for kind in kinds)
     known: Any = problem  # None in tests
-    return Trace(known, rank, steps, written, ops, signals, ordered=frozenset(ordered))
+    return Trace(known, rank, steps, written, ops, signals)
 
 
 def _numbered(steps: list) -> list[int]:
@@ -288,7 +278,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
     return zeros
 
 
-def _order_beside(steps: list, written: Collection[str]) -> None:
+def _order_beside(steps: list, written: str) -> None:
     """Where a group step reads or writes elements of an own tile that a compute writes, or that
     another group step writes, the later of the two takes the earlier one as an input; so do a
     reduction beside the computes and a compute.
@@ -298,7 +288,7 @@ def _order_beside(steps: list, written: Collection[str]) -> None:
     kinds = {}
     for step in steps:
         if step.grouped:
-            if step.matrix in written:
+            if step.matrix == written:
                 kinds[step] = "sum" if step.sums else "read"
         elif step.block is not None and (step.computes or step.side):
             kinds[step] = "side" if step.side else "compute"

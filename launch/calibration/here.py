@@ -14,6 +14,7 @@ import threadpoolctl
 from mpi4py import MPI
 
 from algorithms import get_algorithm
+from algorithms.chains.functions import function_seconds
 from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.host.blas import load_blas
@@ -21,7 +22,6 @@ from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
-from drbench.measure.function_times import function_seconds
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_turned
 from drbench.model.machine import Machine

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from chains.choose import Contender
-from chains.description import Between, Chain, Product, layers
-from chains.presets import preset
-from chains.program import Bound, Move, Way
+from algorithms.chains.choose import Solution
+from algorithms.chains.description import Chain, Map, layers
+from algorithms.chains.presets import preset
 from drbench.errors import DrbenchError, UsageError
 
 from .case import FIELDS
@@ -60,15 +59,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class ChainOrder:
-    """What ranks are told to run: a chain, its layouts, how its products are made, and how it is
-    measured."""
+    """What ranks are told to run: a chain, its layouts, how its products are computed (by what they
+    compute the layouts of A, B and C, and the stationary matrix), and how it is measured."""
 
     asked: Asked
     ranks: int
     dtype: str
     layouts: dict
-    ways: dict
-    prefetch: int | str
+    products: dict
     fill: str
     seed: int = 0
     iters: int = 10
@@ -76,21 +74,12 @@ class ChainOrder:
     transport: str = "auto"
     machine: str | None = None
 
-    def bound(self) -> Bound:
-        """The chain in its layouts."""
-        ways = {}
-        for name, (a, b, algorithm, options, made, c) in self.ways.items():
-            moved = [tuple(Move(*each) for each in moves) for moves in (a, b, c)]
-            told = tuple((option, value) for option, value in options)
-            ways[name] = Way(moved[0], moved[1], algorithm, told, made, moved[2])
-        return Bound(self.asked.chain(), self.ranks, dict(self.layouts), ways, self.dtype)
-
     def text(self) -> str:
         """As JSON, for :meth:`read`.
 
         Examples
         --------
-        >>> order = ChainOrder(Asked(tokens=8, widths="4,4"), 2, "float64", {}, {}, 1, "integer")
+        >>> order = ChainOrder(Asked(tokens=8, widths="4,4"), 2, "float64", {}, {}, "integer")
         >>> ChainOrder.read(order.text()) == order
         True
         """
@@ -103,42 +92,16 @@ class ChainOrder:
         return cls(Asked(**found.pop("asked")), **found)
 
 
-def order_of(
-    found: Contender,
-    asked: Asked,
-    machine: str | None,
-    fill: str,
-    seed: int = 0,
-    iters: int = 10,
-    budget_s: float = 10.0,
-    transport: str = "auto",
-) -> ChainOrder:
-    """What ranks are told to run of a chain in layouts."""
-    bound = found.bound
-    ways = {
-        name: [
-            [list(move) for move in way.a],
-            [list(move) for move in way.b],
-            way.algorithm,
-            [list(each) for each in way.options],
-            way.made,
-            [list(move) for move in way.c],
-        ]
-        for name, way in bound.ways.items()
+def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **how) -> ChainOrder:
+    """What ranks are told to run of a chain in layouts; ``how`` it is measured."""
+    products = {
+        each.operation: [*found.inner[each.operation], each.program.stationary]
+        for each in found.uses
+        if not each.matrix
     }
+    costs = found.costs
     return ChainOrder(
-        asked,
-        bound.nprocs,
-        bound.dtype,
-        bound.layouts,
-        ways,
-        found.prefetch,
-        fill,
-        seed,
-        iters,
-        budget_s,
-        transport,
-        machine,
+        asked, costs.nprocs, costs.dtype, found.layouts, products, fill, machine=machine, **how
     )
 
 
@@ -156,7 +119,7 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
         "dtype": order.dtype,
         "ranks": order.ranks,
         "transport": order.transport,
-        "prefetch": None if order.prefetch == "all" else order.prefetch,
+        "prefetch": 1,
         "fill": order.fill if mode == "measured" else None,
     }
 
@@ -193,19 +156,13 @@ def why_not_exact(chain: Chain, dtype: str) -> str | None:
     limit = {"float32": 1 << 24, "float64": 1 << 53, "bfloat16": 1 << 8}[dtype]
     most = {name: 1 for name, each in chain.matrices.items() if each.kind != "made"}
     for each in chain.operations:
-        if isinstance(each, Between):
+        if isinstance(each, Map):
             if each.function.name not in _WHOLE:
                 return f"{each.function.name} makes fractions"
             taken = [most[name] for name in each.takes]
             most[each.c] = sum(taken) if each.function.name == "add" else taken[0]
         else:
-            most[each.c] = most[each.a] * most[each.b] * inner(chain, each)
+            most[each.c] = most[each.a] * most[each.b] * chain.inner(each)
         if most[each.c] >= limit:
             return f"elements of {each.c} may be as large as {most[each.c]}, which {dtype} rounds"
     return None
-
-
-def inner(chain: Chain, each: Product) -> int:
-    """The extent that a product sums over."""
-    a = chain.matrices[each.a]
-    return a.rows if "a" in each.transpose else a.cols

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from chains.choose import Choice, Contender, choose
-from chains.description import Chain, Product
-from chains.program import Bound, Programs, moved_bytes
-from drbench.common import PHASES, parse_transport
+from algorithms.chains.choose import Choice, Solution, choose
+from algorithms.chains.costs import chain_partition
+from algorithms.chains.description import Chain, Matmul
+from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
@@ -36,27 +36,21 @@ def seen(machine: Machine, dtype: str, transport: str) -> Machine:
     return machine.for_dtype(dtype).for_transport(parse_transport(transport))
 
 
-def interval(found: Contender, machine: Machine, transport: str = "auto") -> Interval | None:
+def interval(found: Solution, machine: Machine, transport: str = "auto") -> Interval | None:
     """The interval of a chain's predicted time, made as those of single products are
     (:mod:`launch.models.intervals`).
 
     Parameters
     ----------
-    found : Contender
+    found : Solution
     machine : Machine
         As its file says, before :func:`seen`.
     transport : str
     """
-    dtype = found.bound.dtype
-    programs = Programs(found.bound, seen(machine, dtype, transport))
-    others = [
-        [
-            programs.simulator(seen(each, dtype, transport)).run(found.prefetch).time_s
-            for each in changed
-        ]
-        for changed in (doubted(machine), otherwise(machine))
-    ]
-    return combined(residuals_of(machine, transport), found.time_s, others)
+    ends, others = doubted(machine), otherwise(machine)
+    times = found.times_on([seen(each, found.costs.dtype, transport) for each in (*ends, *others)])
+    changed = times[: len(ends)], times[len(ends) :]
+    return combined(residuals_of(machine, transport), found.time_s, changed)
 
 
 @dataclass
@@ -69,7 +63,7 @@ class Answer:
     intervals: dict[str, Interval | None]
 
     @property
-    def rows(self) -> list[tuple[str, Contender, Interval | None]]:
+    def rows(self) -> list[tuple[str, Solution, Interval | None]]:
         """(name, chain in layouts, interval) of the choice, then of what people use."""
         known = [("chosen", self.choice.best)]
         known += [(each.name, each) for each in self.choice.contenders]
@@ -108,7 +102,7 @@ def answer(
     machine : Machine
         As its file says.
     **how
-        What else :func:`chains.choose.choose` takes.
+        What else :func:`algorithms.chains.choose.choose` takes.
     """
     found = choose(asked.chain(), seen(machine, dtype, transport), ranks, dtype=dtype, **how)
     known = {each.name: each for each in found.contenders} | {"chosen": found.best}
@@ -144,14 +138,13 @@ def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def operation_rows(found: Contender) -> list[tuple[str, str, str]]:
+def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
     """(operation, layouts of what it takes and makes, how) of a chain in layouts."""
-    bound, rows = found.bound, []
-    layout = lambda name: bound.layouts[bound.chain.variable(name)]
-    for each in bound.chain.operations:
-        taken = ", ".join(f"{name} {layout(name)}" for name in each.takes)
-        how = str(bound.ways[each.c]) if isinstance(each, Product) else "own tiles"
-        rows.append((str(each), f"{taken} → {layout(each.c)}", how))
+    rows = []
+    for each in found.chain.operations:
+        taken = ", ".join(f"{name} {found.layout(name)}" for name in each.takes)
+        how = found.describe(each) if isinstance(each, Matmul) else "own tiles"
+        rows.append((str(each), f"{taken} → {found.layout(each.c)}", how))
     return rows
 
 
@@ -161,8 +154,8 @@ def choice_rows(found: Answer, measured: Record | None = None) -> list:
     from plots.select.choice_rows import ChoiceRow
 
     best = found.choice.best
-    bound = best.bound
-    title = f"{bound.chain.name} on {bound.nprocs} ranks of {found.choice.machine}"
+    ranks = best.costs.nprocs
+    title = f"{best.chain.name} on {ranks} ranks of {found.choice.machine}"
     run_s = measured.median_s if measured is not None and measured.status == "ok" else None
     rows = []
     for name, each, known in found.rows:
@@ -170,37 +163,34 @@ def choice_rows(found: Answer, measured: Record | None = None) -> list:
         rows.append(
             ChoiceRow(
                 title,
-                bound.nprocs,
+                ranks,
                 "time",
                 name,
                 each.time_s,
                 low and each.time_s * low,
                 high and each.time_s * high,
                 run_s if name == "chosen" else None,
-                "; ".join(f"{var} {layout}" for var, layout in each.bound.layouts.items()),
-                f"look-ahead {each.prefetch}",
-                sum(each.found.counters.values()),
+                "; ".join(f"{var} {layout}" for var, layout in each.layouts.items()),
+                moved_bytes=sum(each.counters().values()),
             )
         )
-    moved = moved_bytes(bound)
-    layout = lambda name: f"{name} {bound.layouts[bound.chain.variable(name)]}"
-    for each, (told, _, how) in zip(bound.chain.operations, operation_rows(best)):
-        layouts = "; ".join(map(layout, (*each.takes, each.c)))
+    for each, (told, _, how) in zip(best.chain.operations, operation_rows(best)):
+        layouts = "; ".join(f"{name} {best.layout(name)}" for name in (*each.takes, each.c))
         rows.append(
             ChoiceRow(
                 title,
-                bound.nprocs,
+                ranks,
                 "step",
                 told,
                 layouts=layouts,
                 how=how,
-                moved_bytes=moved[each.c],
+                moved_bytes=sum(best.counters(each.c).values()),
             )
         )
     return rows
 
 
-def placements(bound: Bound) -> dict[str, tuple[tuple[int, ...], str]]:
+def placements(solution: Solution) -> dict[str, tuple[tuple[int, ...], str]]:
     """The mesh and DTensor placements of every matrix that is given or stays, by name: the same
     elements on the same ranks.
 
@@ -210,8 +200,9 @@ def placements(bound: Bound) -> dict[str, tuple[tuple[int, ...], str]]:
         If no placements say what a layout says.
     """
     found = {}
-    for name in bound.chain.matrices:
-        whole = bound.operands[name].stored
+    ranks = solution.costs.nprocs
+    for name, matrix in solution.chain.matrices.items():
+        whole = chain_partition(solution.layout(name), matrix.shape, ranks)
         try:
             text = to_placements(whole)
         except LayoutError as error:
@@ -219,7 +210,7 @@ def placements(bound: Bound) -> dict[str, tuple[tuple[int, ...], str]]:
         spec = parse_placements(text)
         mesh = spec.mesh
         if not mesh:
-            mesh = (bound.nprocs,)
+            mesh = (ranks,)
         found[name] = mesh, text.partition("@")[0]
     return found
 
@@ -227,9 +218,9 @@ def placements(bound: Bound) -> dict[str, tuple[tuple[int, ...], str]]:
 _TORCH = {"R": "Replicate()", "P": "Partial()"}
 
 
-def placements_text(bound: Bound, device: str = "cuda") -> str:
+def placements_text(solution: Solution, device: str = "cuda") -> str:
     """Python to paste: meshes, and the placements of every matrix."""
-    known = placements(bound)
+    known = placements(solution)
     meshes = {mesh: f"mesh_{'x'.join(map(str, mesh))}" for mesh, _ in known.values()}
     lines = [
         "from torch.distributed.device_mesh import init_device_mesh",
@@ -284,10 +275,10 @@ def records_of(found: Answer) -> list[Record]:
                 median_low_s=low and each.time_s * low,
                 median_high_s=high and each.time_s * high,
                 samples_s=[each.time_s],
-                gflops=each.bound.chain.flops / each.time_s / 1e9,
+                gflops=each.chain.flops / each.time_s / 1e9,
                 pool_bytes=each.memory_bytes,
-                **each.found.counters,
-                **{f"phase_{phase}_s": each.found.phases[phase] for phase in PHASES},
+                **each.counters(),
+                **{f"phase_{phase}_s": seconds for phase, seconds in each.phases.items()},
             )
         )
     return made
@@ -300,20 +291,18 @@ def summary(found: Answer, measured: Record | None = None) -> dict:
         "time_s": each.time_s,
         "low_s": interval and each.time_s * interval.low,
         "high_s": interval and each.time_s * interval.high,
-        "estimate_s": each.estimate_s,
-        "prefetch": each.prefetch,
         "memory_bytes": each.memory_bytes,
-        "layouts": each.bound.layouts,
-        "how": {name: str(way) for name, way in each.bound.ways.items()},
-        "bytes": {name: count for name, count in each.found.counters.items() if count},
+        "layouts": each.layouts,
+        "how": {one.c: each.describe(one) for one in each.chain.products},
+        "bytes": {name: count for name, count in each.counters().items() if count},
     }
-    choice, bound = found.choice, found.choice.best.bound
+    choice, chosen = found.choice, found.choice.best
     best, *others = (told(each, interval) for _, each, interval in found.rows)
     return {
-        "chain": bound.chain.name,
-        "ranks": bound.nprocs,
-        "dtype": bound.dtype,
-        "flops": bound.chain.flops,
+        "chain": chosen.chain.name,
+        "ranks": chosen.costs.nprocs,
+        "dtype": chosen.costs.dtype,
+        "flops": chosen.chain.flops,
         "best": best,
         "contenders": others,
         "within_interval": found.within,
@@ -321,9 +310,8 @@ def summary(found: Answer, measured: Record | None = None) -> dict:
         "bound_s": choice.least_s,
         "gap": choice.gap,
         "decided": found.decided,
-        "estimated": choice.estimated,
+        "bounded": choice.bounded,
         "simulated": choice.simulated,
-        "left": choice.left,
         "finished": choice.finished,
         "measured": None if measured is None else measured.to_json_dict(),
     }

@@ -1,126 +1,201 @@
-"""A whole chain on the ranks of this process: filled, run as one program, verified, timed."""
+"""A whole chain on the ranks of this process, by the library: filled, run, verified, timed."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 
-from chains.description import Product
-from chains.program import Bound, traces
-from drbench.common import PHASES, Clock, numpy_type, parse_transport
+import drbench
+from algorithms.chains.description import Chain, Map, Matmul
+from algorithms.chains.functions import apply
+from drbench.common import Clock
 from drbench.errors import DrbenchError
 from drbench.host.blas import load_blas
-from drbench.host.executor import Executor
 from drbench.host.fill import Fill
-from drbench.host.kernels.elementwise import apply
-from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology, mpi_version
 from drbench.measure.noise import cores_had, enough, is_noisy, time_columns, undisturbed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
-from drbench.measure.verify_chain import product_error, tiles_error
-from drbench.program.steps import COUNTERS
-from launch.cases.chains import ChainOrder, inner, keys_of
+from drbench.measure.verify_chain import product_error
+from launch.cases.chains import ChainOrder, keys_of
+from partitions import partition
 
 from .case import MPI, world
 
 _LEAST = 5  # repeats that must be left where others had the cores for a while
+_ROOM = 1 << 16  # bytes of a heap beside the elements of each matrix
+
+
+class ChainRun:
+    """A chain on the ranks of a context, as matrices and calls of the library.
+
+    Parameters
+    ----------
+    context : drbench.Context
+    chain : Chain
+    layouts : dict of str to str
+        Of every variable.
+    products : dict
+        By what a product computes the layouts of A, B and C that it is computed in, and its
+        stationary matrix.
+    dtype : str
+
+    Attributes
+    ----------
+    matrices : dict of str to drbench.Matrix
+    """
+
+    def __init__(
+        self,
+        context: drbench.Context,
+        chain: Chain,
+        layouts: Mapping[str, str],
+        products: Mapping[str, Sequence[str]],
+        dtype: str,
+    ):
+        self.context, self.chain, self._calls = context, chain, []
+        self.matrices = {
+            name: context.empty(matrix.shape, layouts[chain.variable(name)], dtype)
+            for name, matrix in chain.matrices.items()
+        }
+        for each in chain.operations:
+            if isinstance(each, Map):
+                inputs = [self.matrices[name].local for name in each.takes]
+                c = self.matrices[each.c]
+                self._calls.append(partial(apply, each.function, c.local, inputs))
+            else:
+                self._add_product(each, *products[each.c])
+
+    def _add_product(self, each: Matmul, a: str, b: str, c: str, stationary: str) -> None:
+        operands, result = [], self.matrices[each.c]
+        for (name, transposed), layout in zip(each.operands, (a, b)):
+            stored = self.matrices[name]
+            moved = self.context.redistribute(stored, layout)
+            shared = np.shares_memory(moved.local, stored.local)  # no rank's, where some has none
+            if not self.context.comm.allreduce(shared, MPI.LOR):
+                self._calls.append(partial(self.context.redistribute, stored, moved))
+            operands.append(moved.T if transposed else moved)
+        own = result.layout == c
+        out = result if own else self.context.empty(result.shape, c, result.dtype)
+        self._calls.append(self.context.plan(*operands, out, stationary=stationary))
+        if not own:
+            self._calls.append(partial(self.context.redistribute, out, result))
+
+    def poison(self) -> None:
+        """Fill what the chain computes with NaN."""
+        for name, matrix in self.matrices.items():
+            if self.chain.matrices[name].kind == "made":
+                matrix.local.fill(np.nan)
+
+    def run(self) -> None:
+        """Compute the chain (collective)."""
+        for call in self._calls:
+            call()
+
+    def error(self, exact: bool, seed: int, given: Mapping[str, Callable]) -> float:
+        """The worst of all operations, each by what it took as it lies there, and of what was given
+        by ``given[name](matrix, out)``: 0 is exact, above 1 is wrong (collective)."""
+        comm, worst = self.context.comm, 0.0
+        wanted = {
+            name: (lambda out, name=name: given[name](self.matrices[name], out)) for name in given
+        }
+        for each in self.chain.operations:
+            if isinstance(each, Matmul):
+                a, b = (
+                    self.matrices[name].T if transposed else self.matrices[name]
+                    for name, transposed in each.operands
+                )
+                error = product_error(comm, self.matrices[each.c], a, b, exact, seed)
+                worst = max(worst, error)
+            else:
+                inputs = [self.matrices[name].local for name in each.takes]
+                wanted[each.c] = partial(apply, each.function, inputs=inputs)
+        for name, write in wanted.items():
+            local = self.matrices[name].local
+            write(out := np.empty_like(local))
+            if comm.allreduce(not np.array_equal(out, local), MPI.LOR):
+                return float("inf")
+        return worst
+
+
+def heap_bytes(chain: Chain, order: ChainOrder) -> int:
+    """Bytes of a rank's part of the heap that a chain needs at most, copies in other layouts
+    included."""
+    found = 0
+    for name, matrix in chain.matrices.items():
+        texts = [order.layouts[chain.variable(name)]]
+        for each in chain.products:
+            texts += [
+                layout
+                for other, layout in zip((*each.takes, each.c), order.products[each.c])
+                if other == name
+            ]
+        for text in texts:
+            size = partition(text, matrix.shape, order.ranks).local_size(0)
+            found += 8 * size + _ROOM
+    return found
 
 
 def run_chain(order: ChainOrder, comm=None) -> Record:
     """The record of a chain on these ranks (collective)."""
-    comm = comm or world()
+    comm, chain = comm or world(), order.asked.chain()
     with Topology(comm) as topology:
         try:
-            with _open(order.bound(), topology, order.transport) as (bound, matrices):
-                return _measured(order, bound, matrices, topology)
+            heap = heap_bytes(chain, order)
+            with drbench.init(comm, heap, transport=order.transport) as context:
+                start = Clock.now()
+                run = ChainRun(context, chain, order.layouts, order.products, order.dtype)
+                return _measured(order, run, topology, start)
         except DrbenchError as error:
             return Record(**keys_of(order), status=error.status, reason=str(error))
 
 
-@contextmanager
-def _open(bound: Bound, topology: Topology, transport: str) -> Iterator:
-    """Windows of all matrices of a chain (collective)."""
-    choice, dtype = parse_transport(transport), numpy_type(bound.dtype)
-    matrices: dict[str, DistributedMatrix] = {}
-
-    def close():
-        for matrix in matrices.values():
-            matrix.close()
-
-    try:
-        for name, operand in bound.operands.items():
-            matrices[name] = DistributedMatrix.open(operand, topology, dtype, choice)
-        yield bound, matrices
-    except DrbenchError:
-        close()
-        raise
-    close()
-
-
 def elements(fill: str, seed: int, name: str):
-    """What writes a block of a matrix that is given, the same whatever its layout: -1, 0 or 1, or
-    multiples of 2⁻²³ in [-1, 1)."""
+    """What writes the local array of a matrix that is given, the same whatever its layout: -1, 0 or
+    1, or multiples of 2⁻²³ in [-1, 1)."""
     found = Fill(fill, seed + zlib.crc32(name.encode()) % (1 << 20), 1)
     if fill == "integer":
         found.bound = 1
-    return lambda block, out: found.into(out, "A", block.row0, block.col0)
+
+    def write(matrix, out):
+        if out.size:
+            found.into(out, "A", int(matrix.rows[0]), int(matrix.columns[0]))
+
+    return write
 
 
-def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topology) -> Record:
-    comm, clock = topology.comm, Clock()
-    start = Clock.now()
-    found = traces(bound)[comm.rank]
-    plan_s = Clock.now() - start
+def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float) -> Record:
+    comm, chain = topology.comm, run.chain
     given = {
         name: elements(order.fill, order.seed, name)
-        for name, each in bound.chain.matrices.items()
+        for name, each in chain.matrices.items()
         if each.kind != "made"
     }
-    for name, made in given.items():
-        for block, tile in matrices[name].own_blocks():
-            made(block, tile)
-    written = bound.written
-    yields = topology.oversubscribed(1)
-    with Executor(found, matrices, blas=load_blas(), prefetch=order.prefetch) as executor:
-        executor.clock, executor.yields = clock, yields
-        repeats, spent = [], 0.0
-        began = Clock.now()
+    for name, write in given.items():
+        write(run.matrices[name], run.matrices[name].local)
 
-        def once():
-            for name in written:
-                matrices[name].spoil()
-            executor.prepare()
-            comm.Barrier()
-            for matrix in matrices.values():
-                matrix.window.sync()
-            clock.seconds.update(dict.fromkeys(clock.seconds, 0.0))
-            return timed(comm, executor.run)
-
-        once()  # pages, buffers of MPI
-        phases = []
-        while not enough([each.seconds for each in repeats], spent, order.iters, order.budget_s):
-            repeats.append(once())
-            phases.append(dict(clock.seconds))
-            spent = comm.bcast(Clock.now() - began)
+    def once():
+        run.poison()
         comm.Barrier()
-        for matrix in matrices.values():
-            matrix.window.sync()
-        error = _error(order, bound, matrices, comm, given)
-        counters = {name: comm.allreduce(executor.bytes[name]) for name in COUNTERS}
-        arena = comm.allreduce(executor.arena_bytes, MPI.MAX)
+        return timed(comm, run.run)
+
+    once()  # plans, pages, buffers of MPI
+    plan_s = Clock.now() - start
+    repeats, spent, began = [], 0.0, Clock.now()
+    while not enough([each.seconds for each in repeats], spent, order.iters, order.budget_s):
+        repeats.append(once())
+        spent = comm.bcast(Clock.now() - began)
+    error = run.error(order.fill == "integer", order.seed, given)
     due, pairs = topology.core_due(1), [(each,) for each in repeats]
     kept = undisturbed(pairs, _LEAST) if due == 1 else range(len(repeats))
     cores = cores_had(pairs, kept, due)
     samples = [repeats[x].seconds for x in kept]
     ok = error <= (0.0 if order.fill == "integer" else 1.0)
     columns = time_columns(samples)
-    flops = bound.chain.flops
-    mean = {name: float(np.mean([phases[x].get(name, 0.0) for x in kept])) for name in PHASES}
     return Record(
         **keys_of(order),
         status="ok" if ok else "wrong",
@@ -129,15 +204,9 @@ def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topolog
         noisy=cores.lacking or is_noisy(samples),
         disturbed=cores.disturbed,
         core_share=cores.core_share,
-        gflops=flops / columns["median_s"] / 1e9,
+        gflops=chain.flops / columns["median_s"] / 1e9,
         error=error,
         plan_s=plan_s,
-        steps=comm.allreduce(len(found.steps)),
-        pool_bytes=arena,
-        **counters,
-        **{
-            f"phase_{name}_s": comm.allreduce(seconds) / comm.size for name, seconds in mean.items()
-        },
         threads=1,
         nodes=topology.nodes,
         oversubscribed=topology.oversubscribed(1),
@@ -148,34 +217,6 @@ def _measured(order: ChainOrder, bound: Bound, matrices: dict, topology: Topolog
         budget_s=order.budget_s,
         timestamp=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
-
-
-def _error(order: ChainOrder, bound: Bound, matrices: dict, comm, given: dict) -> float:
-    """The worst of all operations, and of what was given (collective)."""
-    chain, exact = bound.chain, order.fill == "integer"
-    worst = max(tiles_error(comm, matrices[name], made) for name, made in given.items())
-    for each in chain.operations:
-        c = matrices[each.c]
-        if isinstance(each, Product):
-            a, b = matrices[each.a], matrices[each.b]
-            k = inner(chain, each)
-            error = product_error(comm, c, a, b, each.transpose, k, exact, order.seed)
-        else:
-            takes = [matrices[name] for name in each.takes]
-
-            def made(block, out, takes=takes, each=each):
-                inputs = []
-                for x, source in enumerate(takes):
-                    cols = each.function.taken((block.col0, block.col1), x)
-                    own = source.operand.block(
-                        (block.row0, block.row1), cols, source.partition.replica_of(comm.rank)
-                    )
-                    inputs.append(source.view(own))
-                apply(each.function, out, inputs)
-
-            error = tiles_error(comm, c, made)
-        worst = max(worst, error)
-    return worst
 
 
 def serve_chain(path: str, answer: str) -> int:

@@ -30,7 +30,7 @@ from launch.host.units import plural
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
-_PACKAGES = ("partitions", "drbench", "algorithms", "chains", "launch")
+_PACKAGES = ("partitions", "drbench", "algorithms", "launch")
 
 
 def case_id(case: Case, ranks: int, code: str | None = None) -> str:

@@ -50,7 +50,7 @@ colour = "blue"
 def checkout(tmp_path_factory):
     """A copy of the sources with one more file."""
     root = tmp_path_factory.mktemp("checkout")
-    for package in ("partitions", "drbench", "algorithms", "chains", "launch", "plots"):
+    for package in ("partitions", "drbench", "algorithms", "launch", "plots"):
         shutil.copytree(
             ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__")
         )

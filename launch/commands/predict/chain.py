@@ -111,7 +111,7 @@ from ..options import (
     "--run",
     is_flag=True,
     group="Measurement",
-    help="Run the chain in the layouts that were found on MPI ranks here, verify every operation, "
+    help="Choose among what the library runs, run it on MPI ranks here, verify every operation, "
     "and time it beside its prediction. --machine is then a file of this machine.",
 )
 @of_case("fill", says="integer where every sum of them is exact, else uniform", default=None)
@@ -137,11 +137,12 @@ def chain_command(
       drbench chain --preset llama3-8b:block --backward --machine h100x8 --memory 20GiB
       drbench chain -m 8Ki --widths 4096,16384,4096 --between gelu --machine h100x8 -p 4
 
-    What each operation costs in every layout is estimated; layouts are searched by dynamic
-    programming; the best, and the contenders, are simulated as whole programs. The first line says
-    how much faster another layout could be, by the bounds.
+    What each operation costs in every layout has a lower bound; layouts are searched by dynamic
+    programming, and the operations of the best are simulated until no other can be faster. The
+    first line says by how much one could be, if the effort was spent before.
     """
-    from chains.presets import presets
+    from algorithms.chains.costs import EVERYTHING, LAYOUTS, LIBRARY
+    from algorithms.chains.presets import presets
     from launch.cases.chains import Asked, fill_of, order_of
     from launch.cases.machine_models import find_machine
     from launch.host.files import add_records, check_csv
@@ -178,8 +179,6 @@ def chain_command(
     refuse_more_ranks(model, ranks)
     given = tuple(each for each in layouts.split(";") if each) if layouts else None
     if given is not None or fixed:
-        from chains.costs import LAYOUTS
-
         given = (*(given or LAYOUTS), *fixed.values())
     told = answer(
         asked,
@@ -192,11 +191,13 @@ def chain_command(
         limit=memory,
         layers=layers,
         effort_s=effort_s,
+        programs=LIBRARY if run else EVERYTHING,
     )
     found = told.choice
     records, code, measured = records_of(told), 0, None
     if run:
-        order = order_of(found.best, asked, model.name, fill, seed, iters, budget, transport)
+        how = {"seed": seed, "iters": iters, "budget_s": budget, "transport": transport}
+        order = order_of(found.best, asked, model.name, fill, **how)
         measured = run_order(order)
         records.append(measured)
         code = EXIT_CODES[measured.status]
@@ -213,7 +214,7 @@ def chain_command(
         f"{dtype or 'float32'}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|layouts|how", operation_rows(found.best)))
-    columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank|look-ahead"
+    columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
     out.print(table(columns, [_cells(*row, found.best) for row in told.rows]))
     for who, why in found.refused.items():
         say(f"not {who}: {why}")
@@ -222,15 +223,15 @@ def chain_command(
     if told.within:
         say(f"Within the interval of the chosen: {', '.join(told.within)}.")
     say(
-        f"{found.estimated} programs of operations estimated, {found.simulated} of whole chains "
-        f"simulated{'' if found.finished and not found.left else ', until the effort was spent'}."
+        f"{found.bounded} programs of operations bounded, {found.simulated} simulated"
+        f"{'' if found.finished else ', until the effort was spent'}."
     )
     if measured is not None:
         say(measured_text(found.best.time_s, told.intervals["chosen"], measured))
     for line in drawn or ():
         say(line)
     if placements:
-        say(placements_text(found.best.bound))
+        say(placements_text(found.best))
     return code
 
 
@@ -287,7 +288,7 @@ def measured_text(predicted_s: float, interval, measured) -> str:
 
 
 def _cells(who: str, each, interval, best) -> tuple:
-    flops = each.bound.chain.flops / each.time_s / each.bound.nprocs
+    flops = each.chain.flops / each.time_s / each.costs.nprocs
     ends = [each.time_s * end for end in interval] if interval else (None, None)
     return (
         who,
@@ -295,7 +296,6 @@ def _cells(who: str, each, interval, best) -> tuple:
         f"{each.time_s / best.time_s:.3f}",
         f"{flops / 1e12:.4g}",
         format_bytes(each.memory_bytes),
-        str(each.prefetch),
     )
 
 

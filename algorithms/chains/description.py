@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from drbench.errors import UsageError
-from drbench.program.elementwise import Function, function, gradient
+
+from .functions import Function, function, gradient
 
 #: What a matrix is: given from outside, weights, or made by the chain.
 KINDS = ("input", "weight", "made")
@@ -29,8 +30,12 @@ class Matrix(NamedTuple):
     cols: int
     kind: str
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.cols
 
-class Product(NamedTuple):
+
+class Matmul(NamedTuple):
     """c = op(a) · op(b); ``transpose`` says which of them is taken transposed, as ``--transpose``
     does."""
 
@@ -43,16 +48,18 @@ class Product(NamedTuple):
     def takes(self) -> tuple[str, ...]:
         return self.a, self.b
 
+    @property
+    def operands(self) -> tuple[tuple[str, bool], tuple[str, bool]]:
+        """(name, whether it is taken transposed) of both operands."""
+        return (self.a, "a" in self.transpose), (self.b, "b" in self.transpose)
+
     def __str__(self) -> str:
-        one, two = (
-            f"{name}{'ᵀ' * (letter in self.transpose)}"
-            for name, letter in ((self.a, "a"), (self.b, "b"))
-        )
+        one, two = (f"{name}{'ᵀ' * transposed}" for name, transposed in self.operands)
         return f"{self.c} = {one}·{two}"
 
 
-class Between(NamedTuple):
-    """c = function(inputs): every rank its own tiles."""
+class Map(NamedTuple):
+    """c = function(inputs): every rank computes its own tiles."""
 
     c: str
     function: Function
@@ -62,7 +69,7 @@ class Between(NamedTuple):
         return f"{self.c} = {self.function.name}({', '.join(self.takes)})"
 
 
-Operation = Product | Between
+Operation = Matmul | Map
 
 
 @dataclass
@@ -118,14 +125,20 @@ class Chain:
 
     def multiply(self, c: str, a: str, b: str, transpose: str = "", kind: str = "made") -> str:
         """Append c = op(a)·op(b); c is made by it."""
+        one = Matmul(c, a, b, transpose)
         (m, k), (l, n) = (
-            (each.cols, each.rows) if letter in transpose else (each.rows, each.cols)
-            for each, letter in ((self.matrices[a], "a"), (self.matrices[b], "b"))
+            self.matrices[name].shape[:: -1 if transposed else 1]
+            for name, transposed in one.operands
         )
         if k != l:
             raise UsageError(f"{a} and {b} do not fit: the one gives {k} columns, {l} are needed.")
-        self.operations.append(Product(self.add(c, m, n, kind), a, b, transpose))
+        self.add(c, m, n, kind)
+        self.operations.append(one)
         return c
+
+    def inner(self, each: Matmul) -> int:
+        """The extent k that a product sums over."""
+        return self.matrices[each.a].shape["a" not in each.transpose]
 
     def between(self, c: str, of: Function, *takes: str) -> str:
         """Append c = of(takes), laid out as they are."""
@@ -146,7 +159,7 @@ class Chain:
         self.add(c, first.rows, units * of.gives)
         for name in takes:
             self.join(c, name)
-        self.operations.append(Between(c, of, takes))
+        self.operations.append(Map(c, of, takes))
         return c
 
     def stays(self, name: str) -> bool:
@@ -154,8 +167,8 @@ class Chain:
         return self.matrices[self.variable(name)].kind == "weight"
 
     @property
-    def products(self) -> list[Product]:
-        return [each for each in self.operations if isinstance(each, Product)]
+    def products(self) -> list[Matmul]:
+        return [each for each in self.operations if isinstance(each, Matmul)]
 
     @property
     def flops(self) -> int:
@@ -163,17 +176,11 @@ class Chain:
         total = 0
         for each in self.operations:
             c = self.matrices[each.c]
-            if isinstance(each, Product):
-                a = self.matrices[each.a]
-                total += 2 * c.rows * c.cols * (a.rows if "a" in each.transpose else a.cols)
+            if isinstance(each, Matmul):
+                total += 2 * c.rows * c.cols * self.inner(each)
             else:
-                total += sum(2 * m * n * k for m, n, k in each.function.products(c.rows, c.cols))
+                total += sum(2 * m * n * k for m, n, k in each.function.gemms(*c.shape))
         return total
-
-    def results(self) -> list[str]:
-        """What is made and that nothing takes."""
-        taken = {name for each in self.operations for name in each.takes}
-        return [each.c for each in self.operations if each.c not in taken]
 
 
 def layers(
@@ -195,7 +202,7 @@ def layers(
         Columns of X, and of what each product is after its function.
     between : sequence of str
         What comes after each product but the last: one of
-        :data:`drbench.program.elementwise.BETWEEN`, one for all or one each. Without it nothing.
+        :data:`algorithms.chains.functions.BETWEEN`, one for all or one each. Without it nothing.
     backward : bool
         Gradients too: of the input and of all weights, from that of the result.
     loops : bool
@@ -275,7 +282,7 @@ def _uses(operations: list[Operation]) -> dict[str, int]:
 def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:
     """(input, what appends its gradient under a name) of one operation; of weights first, whose
     gradients nobody waits for."""
-    if isinstance(each, Product):
+    if isinstance(each, Matmul):
         a, b = each.a, each.b
         yield b, lambda name=f"d{b}+": chain.multiply(name, a, grad, "a")
         yield a, lambda name=f"d{a}+": chain.multiply(name, grad, b, "b")

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drbench.errors import UsageError, did_you_mean
-from drbench.program.elementwise import attention, function
 
 from .description import Chain, finished, layers
+from .functions import attention, function
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,392 @@
+"""The layouts of a chain: searched by dynamic programming, next to what people use.
+
+The search begins with lower bounds. The programs of the fastest chain by them are simulated, and it
+is searched again, until a chain is fastest whose programs are all simulated: no other is faster.
+Only programs that a fastest chain by the bounds has are simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from drbench.common import PHASES, Clock
+from drbench.errors import OutOfMemory
+from drbench.model.machine import Machine
+from drbench.program.steps import COUNTERS
+from drbench.program.trace import no_collection
+
+from .costs import EVERYTHING, LAYOUTS, LOCAL, Costs, Program, Spent, Use, why_not_aligned
+from .description import Chain, Map, Matmul
+from .search import Label, search
+
+#: CPU seconds of one core that a search may take.
+EFFORT_S = 30.0
+#: Times that differ by less than this share are equal.
+_EQUAL = 1e-3
+
+
+@dataclass
+class Solution:
+    """A chain in layouts, its operations simulated: they follow each other, and what is hidden by
+    them has the links while they do not.
+
+    Attributes
+    ----------
+    name : str
+        ``chosen``, or what people call it.
+    chain : Chain
+    costs : Costs
+        Of its machine.
+    layouts : dict of str to str
+        Of every variable.
+    inner : dict of str to tuple of str
+        Of every product, by the matrix it computes: the layouts of A, B and C that it is computed
+        in.
+    uses : tuple of Use
+        The programs, of products and redistributions.
+    memory_bytes : int
+        Tiles and buffers of the rank that has most.
+    """
+
+    name: str
+    chain: Chain
+    costs: Costs
+    layouts: dict[str, str]
+    inner: dict[str, tuple[str, str, str]]
+    uses: tuple[Use, ...]
+    memory_bytes: int
+
+    @classmethod
+    def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> Solution:
+        """The chain of a label of the search."""
+        chosen = dict(label.chosen)
+        inner = {
+            each.c: tuple(chosen.pop(variable) for variable in costs.layouts_of_product(each))
+            for each in chain.products
+        }
+        layouts = {variable: chosen[variable] for variable in chain.variables.values()}
+        return cls(name, chain, costs, layouts, inner, label.how, label.memory)
+
+    def functions_s(self, machine: Machine) -> float:
+        """Seconds of all functions."""
+        return sum(
+            self.costs.map_s(self.chain, each, self.layout(each.c), machine)
+            for each in self.chain.operations
+            if isinstance(each, Map)
+        )
+
+    @property
+    def programs(self) -> list[Program]:
+        """Every program once."""
+        return list(dict.fromkeys(each.program for each in self.uses))
+
+    @property
+    def time_s(self) -> float:
+        """Of the whole chain."""
+        return self._time_s(self.costs.machine, {each: each.times for each in self.programs})
+
+    def times_on(self, machines: Sequence[Machine]) -> list[float]:
+        """The time on other machines."""
+        found = {each: each.times_on(machines) for each in self.programs}
+        return [
+            self._time_s(machine, {each: times[x] for each, times in found.items()})
+            for x, machine in enumerate(machines)
+        ]
+
+    def _time_s(self, machine: Machine, times: Mapping[Program, tuple]) -> float:
+        found = [each.seconds(times[each.program]) for each in self.uses]
+        return max(self.functions_s(machine) + sum(x for x, _ in found), sum(x for _, x in found))
+
+    @property
+    def moves(self) -> int:
+        """Redistributions of matrices."""
+        return sum(bool(each.matrix) for each in self.uses)
+
+    def layout(self, name: str) -> str:
+        """How a matrix is laid out."""
+        return self.layouts[self.chain.variable(name)]
+
+    def counters(self, operation: str | None = None) -> dict[str, int]:
+        """Bytes by kind, of all ranks and of one operation or all."""
+        uses = [each for each in self.uses if operation in (None, each.operation)]
+        return _sum("counters", COUNTERS, uses)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase, mean over the ranks; functions count as packing."""
+        found = _sum("phases", PHASES, self.uses)
+        return found | {"pack": found["pack"] + self.functions_s(self.costs.machine)}
+
+    def describe(self, each: Matmul) -> str:
+        """How a product is computed."""
+        by = {use.matrix: use.program for use in self.uses if use.operation == each.c}
+        stored = [self.layout(name) for name in (*each.takes, each.c)]
+        told = {"": by[""].says}
+        for x, old, new in zip("ABC", stored, self.inner[each.c]):
+            if old != new:
+                arrow = "⇒" if x in by and by[x].name == "gather" else "→"
+                told[x] = f"{x} {arrow} {new}" if x != "C" else f"C {new} {arrow} {old}"
+        return "; ".join(told[x] for x in ("A", "B", "", "C") if x in told)
+
+
+def _sum(kind: str, names: Collection[str], uses: Sequence[Use]) -> dict:
+    found = [getattr(each.program.simulated, kind) for each in uses]
+    return {name: sum(each[name] for each in found) for name in names}
+
+
+@dataclass
+class Choice:
+    """What was found for a chain.
+
+    Attributes
+    ----------
+    best : Solution
+        The fastest; of equal ones that with the fewest redistributions, then that with the least
+        memory.
+    contenders : list of Solution
+        What people use, the fastest first.
+    refused : dict of str to str
+        Contender -> why it cannot be.
+    least_s : float
+        Seconds that no chain in the layouts that are tried can be below.
+    tried : list of Solution
+        All that were simulated.
+    bounded, simulated : int
+        Programs of operations of which a bound is known, and the time.
+    finished : bool
+        The search ended before the effort was spent.
+    machine, arbitration : str
+        Of the model: its name, how it shares links.
+    """
+
+    best: Solution
+    contenders: list[Solution]
+    refused: dict[str, str]
+    least_s: float
+    tried: list[Solution] = field(default_factory=list)
+    bounded: int = 0
+    simulated: int = 0
+    finished: bool = True
+    machine: str = ""
+    arbitration: str | None = None
+
+    @property
+    def gap(self) -> float:
+        """By which share of its time the best may be slower than the fastest chain."""
+        return max(0.0, 1 - self.least_s / self.best.time_s)
+
+
+#: What is done by collectives alone; and by a ring, overlapped with the product.
+_COLLECTIVES = frozenset((LOCAL, "gather A", "gather B", "scatter C", "gather"))
+_RING = _COLLECTIVES | {"ring B"}
+
+
+def known_contenders(chain: Chain) -> dict[str, tuple[dict[str, str], Collection[str]]]:
+    """What people use: layouts of the variables, and the programs they take.
+
+    ``megatron`` cuts weights by columns, then by rows, and sums everywhere (Shoeybi et al., 2019);
+    ``sequence parallel`` keeps rows apart between the blocks and gathers and scatters them
+    (Korthikanti et al., 2022); ``fsdp`` keeps rows apart and gathers weights for each product (Zhao
+    et al., 2023).
+    """
+    variables, seen = chain.variables, {"X"}
+    tensor: dict[str, str] = {}
+    cut = "R"  # how the rows that come in are laid out: whole, or by columns
+    for each in chain.products:
+        if chain.matrices[each.b].kind != "weight":
+            continue
+        if each.c.startswith("d"):
+            break
+        b, c = variables[each.b], variables[each.c]
+        cut = "column" if cut == "R" and c not in seen else "R"
+        tensor[b] = "column" if cut == "column" else "row"
+        tensor.setdefault(c, cut)
+        seen.add(c)
+    ends = set(variables.values()) - set(tensor)
+    megatron = tensor | dict.fromkeys(ends, "R")
+    megatron |= {variables["X"]: "R"}
+    sequence = {name: "row" if layout == "R" else layout for name, layout in megatron.items()}
+    return {
+        "megatron": (megatron, _COLLECTIVES),
+        "sequence parallel": (sequence, _COLLECTIVES),
+        "fsdp": (dict.fromkeys(variables.values(), "row"), _RING),
+    }
+
+
+@no_collection()
+def choose(
+    chain: Chain,
+    machine: Machine,
+    nprocs: int,
+    *,
+    dtype: str = "float32",
+    layouts: Sequence[str] | None = None,
+    fixed: Mapping[str, str] | None = None,
+    limit: float | None = None,
+    layers: int = 1,
+    effort_s: float = EFFORT_S,
+    programs: Collection[str] = EVERYTHING,
+) -> Choice:
+    """The layouts of all matrices of a chain, and how its products are computed.
+
+    What people use is simulated first, whatever that takes.
+
+    Parameters
+    ----------
+    chain : Chain
+    machine : Machine
+        As the chain sees it: with its element type and transport.
+    nprocs : int
+    dtype : str
+    layouts : sequence of str, optional
+        Text forms that are tried; by default rows, columns, blocks and copies.
+    fixed : dict of str to str, optional
+        Variables whose layout is given.
+    limit : float, optional
+        Bytes that a rank may hold; by default the memory of a device.
+    layers : int
+        So many layers' weights and their gradients a rank holds.
+    effort_s : float
+        CPU seconds of one core after which nothing further is bounded or simulated.
+    programs : collection of str
+        What the chosen may take (:data:`algorithms.chains.costs.LIBRARY`: what can be run).
+
+    Raises
+    ------
+    OutOfMemory
+        If nothing fits.
+    """
+    costs = Costs(machine, nprocs, dtype, layouts or LAYOUTS, layers)
+    limit = min(inf if limit is None else limit, machine.memory_bytes)
+    run = _Search(chain, costs, limit, dict(fixed or {}), Clock.cpu() + effort_s)
+    run.simulate_contenders(programs)
+    run.search(programs)
+    return run.choice()
+
+
+class _Search:
+    """The state of a search: see :class:`Choice`."""
+
+    def __init__(self, chain: Chain, costs: Costs, limit: float, fixed: dict, ends_s: float):
+        self.chain, self.costs, self.limit, self.fixed = chain, costs, limit, fixed
+        self.ends_s = ends_s
+        self.domains = costs.domains(chain)
+        self.tried: list[Solution] = []
+        self.contenders: list[Solution] = []
+        self.refused: dict[str, str] = {}
+        self.finished = False
+        self.least_s = chain.flops / (costs.nprocs * costs.machine.compute.peak_flops)
+
+    def _fastest(
+        self, name: str, layouts: Mapping[str, str], programs: Collection[str], limit: float
+    ) -> Solution | None:
+        """The fastest chain in given layouts of some variables, or what was found of it until the
+        effort was spent; None if none fits."""
+        domains = self.domains | {variable: [layout] for variable, layout in layouts.items()}
+        found: Solution | None = None
+        while True:
+            for least in (inf, limit):  # memory is compared only where the fastest does not fit
+                factors = self.costs.factors(self.chain, domains, programs, least)
+                label = search(domains, factors, least)
+                if label is None:
+                    return None
+                if label.memory <= limit:
+                    break
+            if name == "chosen":
+                self.least_s = max(self.least_s, label.time_s)
+            one = Solution.of(name, self.chain, self.costs, label)
+            known = all(each.simulated for each in one.programs)
+            for each in one.programs:
+                each.simulate()
+            found = min(found or one, one, key=_time)
+            self.tried.append(one)
+            if known or found.time_s <= (1 + _EQUAL) * label.time_s:
+                return found
+            if Clock.cpu() > self.costs.ends_s:
+                raise Spent
+
+    def simulate_contenders(self, programs: Collection[str]) -> None:
+        """What people use; it counts as tried if it has the layouts and programs asked for."""
+        for name, (layouts, allowed) in known_contenders(self.chain).items():
+            if why := self._why_unsuited(layouts):
+                self.refused[name] = why
+                continue
+            tried = len(self.tried)
+            found = self._fastest(name, layouts, allowed, self.limit)
+            fits = found and all(layouts[var] == text for var, text in self.fixed.items())
+            if not fits or not all(each.name in programs for each in found.programs):
+                del self.tried[tried:]
+            if found is not None:
+                self.contenders.append(found)
+                continue
+            more = self._fastest(name, layouts, allowed, inf)
+            del self.tried[tried:]
+            self.refused[name] = (
+                f"a rank would hold {more.memory_bytes / 2**30:.1f} GiB, of "
+                f"{self.limit / 2**30:.1f} GiB"
+                if more
+                else "its layouts need redistributions that no collective does"
+            )
+        self.contenders.sort(key=_time)
+
+    def _why_unsuited(self, layouts: Mapping[str, str]) -> str | None:
+        """Why the layouts of a contender are none of the chain's; None if they are."""
+        for variable, layout in layouts.items():
+            if layout in self.domains[variable]:
+                continue
+            if layout not in self.costs.layouts:
+                return f"{variable} by {layout} is none of --layouts"
+            for each in self.chain.operations:
+                if isinstance(each, Map) and self.chain.variable(each.c) == variable:
+                    why = why_not_aligned(each, self.chain, layout, self.costs.nprocs)
+                    if why:
+                        ranks = self.costs.nprocs
+                        return f"{each.c} cannot be laid out by {layout} on {ranks} ranks: {why}"
+        return None
+
+    def search(self, programs: Collection[str]) -> None:
+        """The fastest of all, while there is effort; without any contender at least one."""
+        try:
+            if self.tried:
+                self.costs.ends_s = self.ends_s
+            self._fastest("chosen", self.fixed, programs, self.limit)
+            self.finished = True
+        except Spent:
+            pass
+
+    def choice(self) -> Choice:
+        """What was found.
+
+        Raises
+        ------
+        OutOfMemory
+            If nothing fits.
+        """
+        costs = self.costs
+        if not self.tried:
+            fixed = ", ".join(f"{x} {y}" for x, y in self.fixed.items())
+            raise OutOfMemory(
+                f"no layout of {self.chain.name} on {costs.nprocs} ranks fits "
+                f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}. Use more "
+                "ranks, fewer tokens, or further --layouts."
+            )
+        self.tried.sort(key=_time)
+        equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
+        return Choice(
+            min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s)),
+            self.contenders,
+            self.refused,
+            self.least_s,
+            self.tried,
+            len(costs.programs),
+            sum(each.simulated is not None for each in costs.programs),
+            self.finished,
+            costs.machine.name,
+            costs.machine.arbitration,
+        )
+
+
+def _time(found: Solution) -> float:
+    return found.time_s

@@ -1,1 +1,0 @@
-"""Loops over the elements of local arrays that are no products."""
