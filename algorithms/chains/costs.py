@@ -373,7 +373,7 @@ class Costs:
                     continue
                 more = {"replicate_result": True}
             try:
-                settled = algorithm.settle(problem, self._in_place, **options, **more)
+                settled = algorithm.resolve(problem, self._in_place, **options, **more)
             except DrbenchError:
                 continue  # it takes other layouts
             traced = partial(algorithm.trace, problem, **settled)

@@ -147,6 +147,7 @@ def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
     monkeypatch.setattr(drbench.host.executor, "_PIECE_S", 1e-12)
     monkeypatch.setattr(drbench.host.executor, "cuts", lambda k, count: [1, 2, 4])
     monkeypatch.setattr(matrix.window, "in_reach", matrix.window.in_reach * 2)
+    monkeypatch.setattr(matrix, "places", matrix.places * 2)
     tile = matrix.operand.block((0, 4), (0, 4))
     multiplied = []
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.program.problem import Operand
 from partitions import (
     LayoutError,
     Partition,
@@ -82,20 +81,15 @@ def as_elements(held):
 
 
 def local_array(bound, rank):
-    """The local array of a rank, filled with global indices tile by tile, and its packed tiles."""
+    """The local array of a rank, filled with global indices tile by tile."""
     rows, cols = bound.local_shape(rank)
-    found, packed = [[None] * cols for _ in range(rows)], [None] * (rows * cols)
-    operand = Operand("C", bound)
+    found = [[None] * cols for _ in range(rows)]
     for idx in bound.tiles_of(rank):
         (top, bottom), (left, right) = bound.tile_bounds(idx)
         row, col = bound.local_start(idx)
         for i, j in product(range(top, bottom), range(left, right)):
             assert found[row + i - top][col + j - left] is None
             found[row + i - top][col + j - left] = i, j
-            at = operand.block((i, i + 1), (j, j + 1)).offset
-            assert packed[at] is None
-            packed[at] = i, j
-    assert None not in packed
     return found
 
 

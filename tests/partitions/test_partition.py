@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.program.problem import Operand
 from partitions import (
     Interval,
     LayoutError,
@@ -105,14 +104,15 @@ def check_owner_agrees_with_tiles_of(p):
         assert p.tiles_of(rank) == mine
 
 
-def check_tiles_follow_one_another_in_local_storage(p):
-    operand = Operand("C", p)
+def check_tiles_fill_the_local_array(p):
     for rank in range(p.nprocs):
-        offset = 0
+        filled = Counter()
         for idx in p.tiles_of(rank):
-            assert operand.tile_block(idx).offset == offset
-            offset += len(elements(p, idx))
-        assert p.local_size(rank) == offset  # no gap, no overlap, nothing left
+            (top, bottom), (left, right) = p.tile_bounds(idx)
+            row, col = p.local_start(idx)
+            filled.update(product(range(row, row + bottom - top), range(col, col + right - left)))
+        rows, cols = p.local_shape(rank)
+        assert filled == Counter(product(range(rows), range(cols)))  # no gap, no overlap
 
 
 def check_local_shape_counts_rows_and_columns(p):
@@ -136,7 +136,7 @@ CHECKS = [
     check_tiles_match_dealing_by_hand,
     check_each_replica_holds_every_element_once,
     check_owner_agrees_with_tiles_of,
-    check_tiles_follow_one_another_in_local_storage,
+    check_tiles_fill_the_local_array,
     check_local_shape_counts_rows_and_columns,
 ]
 
@@ -163,7 +163,7 @@ def test_each_replica_holds_every_element_once(p):
 @property_test
 @given(layouts)
 def test_local_storage_is_tiled_without_gap_or_overlap(p):
-    check_tiles_follow_one_another_in_local_storage(p)
+    check_tiles_fill_the_local_array(p)
     check_local_shape_counts_rows_and_columns(p)
 
 
@@ -203,7 +203,7 @@ def test_no_method_scans_the_tile_grid():
     assert p.overlapping_tiles((far - 2, far), (5, 6)) == [(far - 2, 5), (far - 1, 5)]
     assert p.row_cuts(far // 2, far // 2 + 2) == [far // 2, far // 2 + 1, far // 2 + 2]
     assert p.local_size(8191) == (far // 64) ** 2
-    assert Operand("C", p).tile_block(last).offset == (far // 64) ** 2 - 1
+    assert p.local_start(last) == (far // 64 - 1, far // 64 - 1)
 
 
 def test_text_takes_no_part_in_equality_or_hash():
