@@ -101,7 +101,7 @@ def plan(ranks, rank, limit, as_json, **values):
             **described.texts,
             "transpose": described.transpose or None,
             "updates": described.updates,
-            "stationary": settled.get("stationary"),
+            **{name: settled.get(name) for name in ("experts", "topk", "routing", "stationary")},
             "pack": settled.get("pack"),
         }
         largest = {

@@ -201,7 +201,8 @@ class _Maker:
         if more.get("unit") == "%":
             of["predicted"] = record.percent_of_roof
             ends = {"low": record.percent_of_roof_low, "high": record.percent_of_roof_high}
-        shape, flops = (case.m, case.n, case.k), 2.0 * case.m * case.n * case.k * (case.topk or 1)
+        shape = case.m, case.n, case.k
+        flops = 2.0 * prod(shape) * case.options.get("topk", 1)
         return self.row(machine.name, ranks, what, shape, flops, **of, **ends, **more)
 
 

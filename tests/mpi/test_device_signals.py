@@ -115,11 +115,9 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant, hosts):
     assert right == [], mutant
 
 
-@pytest.mark.parametrize(
-    "mutant, name", [("made", "moe_rs"), ("ready", "ag_moe"), ("free", "ag_moe")]
-)
+@pytest.mark.parametrize("mutant, name", [("made", "moe_rs"), ("ready", "ag_moe")])
 def test_experts_broken_on_purpose_give_wrong_results(mpirun, mutant, name):
-    """No wait for what experts made, for tokens that come, for whoever had the memory before."""
+    """No wait for what experts made, or for tokens that come."""
     case = {"algorithm": name, "shape": [64, 32, 32], "prefetch": 2, "gemms": 2, "seed": 1}
     case |= {"options": {"experts": 4, "topk": 3}, "without": [mutant], "delay_s": 2e-3}
     run = lambda cases: mpirun(3, "device_signals.py", cases, gently=True)
