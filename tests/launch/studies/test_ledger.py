@@ -84,9 +84,8 @@ def test_held_out_points_on_two_virtual_nodes_lie_in_their_intervals(committed, 
     rows = by_group(committed)[group]
     found = summed(rows)
     assert {row.unit for row in rows} == {"%"} and not any(row.fitted for row in rows)
-    assert (
-        len(rows) > 170
-    )  # 66 mixed programs were measured with whole rows that are fetched no more and 0.90 <= found.held <= 0.98
+    # 66 mixed cases were measured with whole rows beyond what a rank needs, which none fetches now
+    assert len(rows) > 170 and 0.90 <= found.held <= 0.98
     assert found.half_width <= 10 and found.median <= 6
 
 

@@ -301,8 +301,9 @@ def mistakes(comm, ctx, other):
 def full_on_one(ctx):
     """A product for which all ranks but the first have no room."""
     A = ctx.from_global(np.ones((24, 2), "f4"), "row/c2")
-    rest = ctx.heap._space.largest - 1024
-    hold = ctx.heap.array((1, rest), np.dtype("u1")) if ctx.rank else None
+    hold = []
+    while ctx.rank and (rest := ctx.heap._space.largest - 1024) > 0:
+        hold.append(ctx.heap.array((1, rest), np.dtype("u1")))
     drbench.multiply(A, A.T, "row")
     return hold
 
