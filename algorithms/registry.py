@@ -229,7 +229,8 @@ def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
     """
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-        importlib.import_module(module.name)
+        if not module.name.startswith(f"{__package__}.chains"):  # of several products
+            importlib.import_module(module.name)
     return {
         name: found
         for name, found in sorted(_REGISTRY.items())

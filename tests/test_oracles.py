@@ -98,7 +98,7 @@ def test_a_wrong_beta_is_caught(beta):
     assert set(broken_once(SPLIT, "C", Gemm, change)) == {"values"}
 
 
-@pytest.mark.parametrize("attribute", ["offset", "ld", "owner", "replica", "col1", "row0"])
+@pytest.mark.parametrize("attribute", ["owner", "replica", "col1", "row0"])
 @pytest.mark.parametrize("kind", [Get, Gemm, ReplicaGet])
 def test_a_block_that_says_something_wrong_is_caught(attribute, kind):
     def change(steps, place):

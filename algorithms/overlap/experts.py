@@ -217,7 +217,12 @@ def bound(second: bool) -> Callable[..., Problem]:
     """
 
     def bind(
-        *given, experts: int = 8, topk: int | None = None, routing: str = "uniform", **options
+        *given,
+        transpose: str = "",
+        experts: int = 8,
+        topk: int | None = None,
+        routing: str = "uniform",
+        **options,
     ) -> Problem:
         most = min(2, experts) if topk is None else topk
         if most > experts:
@@ -225,7 +230,8 @@ def bound(second: bool) -> Callable[..., Problem]:
                 f"--topk must be 1 to {experts}, the number of experts, got {most}: a token "
                 "chooses an expert once."
             )
-        return ExpertProblem(*given, experts=experts, topk=most, routing=routing, second=second)
+        known = {"experts": experts, "topk": most, "routing": routing, "second": second}
+        return ExpertProblem(*given, transpose=transpose, **known)
 
     return bind
 

@@ -304,7 +304,7 @@ def agree_on_reach(
     if transport.kind in ("direct", "throttled") and not all(map(all, reach)):
         raise UnsupportedError(
             f"transport {transport.kind} needs every rank's memory in reach; the {comm.size} ranks "
-            f"are on {topology.nodes} nodes (or MPI does not share windows). Use transport auto."
+            f"are on {topology.nodes} nodes (or MPI does not share windows). Use --transport auto."
         )
     return visible, reach
 

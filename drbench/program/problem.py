@@ -45,6 +45,8 @@ class Operand:
     transposed : bool
         The product takes the transposed matrix. Programs see that one; columns of its blocks, not
         rows, are contiguous in the owners' local arrays, so nothing is copied to transpose it.
+    padded : int
+        Bytes of an element where rows of the local arrays are padded (:func:`row_bytes`); else 0.
 
     Attributes
     ----------
@@ -52,10 +54,10 @@ class Operand:
         Of the matrix as the product takes it: ``stored``, or ``stored.transposed()``.
     """
 
-    __slots__ = ("name", "axes", "partition", "stored", "transposed", "_tiles")
+    __slots__ = ("name", "axes", "partition", "stored", "transposed", "padded", "_tiles")
 
-    def __init__(self, name: str, stored: Partition, transposed: bool = False):
-        self.name = name
+    def __init__(self, name: str, stored: Partition, transposed: bool = False, padded: int = 0):
+        self.name, self.padded = name, padded
         self.axes = AXES[name]
         self.stored, self.transposed = stored, transposed
         self.partition = stored.transposed() if transposed else stored
@@ -99,10 +101,12 @@ class Operand:
 
     def _tile(self, tile: tuple[int, int]) -> tuple[int, int]:
         """What a tile adds to its owner's rank, and the length of a row of the local array that it
-        lies in, as stored."""
+        lies in, as stored; 0 if nothing fills a row, since it is padded."""
         p = self.partition
         i, j = (axis[x].coordinate for axis, x in zip((p.rows, p.cols), tile))
         length = p.rows.length(i) if self.transposed else p.cols.length(j)
+        if row_bytes(length * self.padded) != length * self.padded:
+            length = 0
         found = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length
         return found
 
@@ -210,7 +214,8 @@ class Problem:
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            object.__setattr__(self, name.lower(), Operand(name, bound, transposed))
+            item = ITEMSIZES[self.type_of(name)] if name in self.padded else 0
+            object.__setattr__(self, name.lower(), Operand(name, bound, transposed, item))
 
     def on_nodes(self, nodes: Sequence[int]) -> "Problem":
         """The same problem on ranks of these nodes; if all are on one, as if nobody knew.

@@ -270,7 +270,7 @@ class Programs(NamedTuple):
     folded: tuple
     traces: list
     simulator: Simulator
-    most_bytes: int
+    most_bytes: int = 0
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
         """The same on a machine that differs in constants alone; None if the programs go by what

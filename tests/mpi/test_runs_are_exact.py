@@ -196,7 +196,7 @@ def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
 
 
 def test_products_are_assembled_in_many_cases_and_in_none_that_forbids_it(ran):
-    told = [(case.get("assemble"), bool(out["panel_bytes"])) for case, out in ran.pairs]
+    told = [(case.get("pack"), bool(out["panel_bytes"])) for case, out in ran.pairs]
     assert sum(assembled for _, assembled in told) > 2
     assert ("never", True) not in told
 

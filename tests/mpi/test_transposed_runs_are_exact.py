@@ -45,7 +45,7 @@ def universal(p, situation):
                     "dtype": chance.choice(["float32", "float64"]),
                     "fill": chance.choice(["integer", "integer", "uniform"]),
                     "replicate_result": chance.random() < 0.3,
-                    "assemble": chance.choice(["always", "never"]),
+                    "pack": chance.choice(["always", "never"]),
                     "iters": 2,
                     "warmup": 0,
                     "seed": x,
