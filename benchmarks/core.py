@@ -9,7 +9,7 @@ results/measured/NAME/performance. Every ratio is the median of interleaved pair
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
 8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, mixed 4, gather, reduce, sums,
-signals, signals_remote and widen 2 each, sockets and pieces 1, planning and executor less than one.
+signals and signals_remote 2 each, sockets and pieces 1, planning and executor less than one.
 """
 
 import argparse
@@ -104,8 +104,8 @@ def one_node(size: int, repeats: str) -> Iterator[dict]:
             found = case(cube, layout, stationary, repeats=repeats)
             least = misaligned if layout == "misaligned" else bar
             yield ratio(f"{layout}, S-{stationary}", least, found, table="cube")
-    found = case(cube, "misaligned", "B", "--steal", repeats=repeats)
-    yield ratio("misaligned, S-B, --steal", 0.93, found, table="cube")
+    found = case(cube, "misaligned", "B", "--work", "level", repeats=repeats)
+    yield ratio("misaligned, S-B, --work level", 0.93, found, table="cube")
     yield from mlp(1024, h, 0.95, repeats, table="mlp")
     for layout in FIVE:
         for stationary in "CB":
@@ -155,9 +155,9 @@ def remote(size: int, repeats: str) -> Iterator[dict]:
                 bar = 0.80 if progress == "poll" else None
                 yield ratio(f"{layout}, S-{stationary}", bar, found, progress=progress)
     for layout in ("row", "outer", "column, column, row"):
-        words = "--progress", "poll", "--signals", "auto"
+        words = "--progress", "poll", "--sums", "auto"
         found = case((size,) * 3, layout, "B", *words, repeats=repeats, env=REMOTE)
-        yield ratio(f"{layout}, S-B, --signals auto", 0.80, found, progress="poll")
+        yield ratio(f"{layout}, S-B, --sums auto", 0.80, found, progress="poll")
 
 
 def progress(size: int, repeats: str) -> Iterator[dict]:
@@ -384,35 +384,6 @@ def over(pairs: list[tuple[dict, ...]]) -> dict:
     }
 
 
-def widen(size: int, repeats: str) -> Iterator[dict]:
-    """Rows of A of which each rank needs a part, fetched whole against packed by their owners: on
-    two virtual nodes, and over TCP. Of p ranks a row is p times what one needs of it."""
-    half = size // 2
-    for ranks, edge, where, env in (
-        (2, half, "virtual nodes", CLIQUES),
-        (4, half, "virtual nodes", CLIQUES),
-        (8, half, "virtual nodes", CLIQUES),
-        (2, size, "TCP", REMOTE),
-    ):
-        words = "--preset row --stationary B --fetch rows --signals auto --threads 1 --roof"
-        words += f" --iters 6 --budget 0 -m {edge} -n {edge} -k {edge} --widen"
-        asked = ranks, *words.split()
-        pairs = list(
-            in_rounds({how: partial(run, *asked, how, env=env) for how in (str(ranks), "1")})
-        )
-        whole, packed = pairs[-1]
-        yield {
-            "case": f"row, S-B, {ranks} ranks, {where}",
-            "ranks": ranks,
-            "edge": edge,
-            "where": where,
-            **over(pairs),
-            "get_bytes": whole["get_bytes"],
-            "packed_get_bytes": packed["get_bytes"],
-            "command": whole["command"],
-        }
-
-
 def mixed(size: int, repeats: str) -> Iterator[dict]:
     """Four ranks on two virtual nodes of this machine, against the same ranks on one that reach
     each other by RMA: both in turn, each as a share of the roof measured beside it."""
@@ -481,7 +452,6 @@ SECTIONS = {
         small,
         sockets,
         mixed,
-        widen,
         pieces,
         planning,
         executor,

@@ -180,27 +180,6 @@ def core_mixed() -> str:
     )
 
 
-@block
-def core_widen() -> str:
-    """Rows fetched whole against packed ones: the ratio, and MiB that all ranks fetch."""
-    mib = lambda number: f"{number / 2**20:.0f}"
-    return table(
-        ["ranks", "where", "m = n = k", "bytes", "packed: MiB", "whole: MiB", "ratio (range)"],
-        [
-            (
-                str(row.ranks),
-                row.where,
-                str(row.edge),
-                f"{row.get_bytes / row.packed_get_bytes:.0f} times",
-                mib(row.packed_get_bytes),
-                mib(row.get_bytes),
-                _interval(row),
-            )
-            for row in core("widen").itertuples()
-        ],
-    )
-
-
 def _against_bars(found: DataFrame) -> str:
     """A line a case; where ranks have uneven work also what the busiest one allows, by which the
     ratio is divided before it is held against its bar."""

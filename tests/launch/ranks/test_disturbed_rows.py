@@ -40,7 +40,8 @@ def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_core
 
 
 def test_bandwidths_next_to_busy_processes_are_noisy(drbench):
-    words = "bandwidth -p 2 --sizes 16MiB --only get".split()
+    # long enough that other processes have their turn meanwhile
+    words = "bandwidth -p 2 --sizes 128MiB --only get".split()
     with busy_cores():
         rows = json.loads(drbench(*words, "--json", timeout=120).stdout)
         shown = drbench(*words, timeout=120).stdout

@@ -129,7 +129,7 @@ def test_the_table_and_the_file_say_the_same(committed, tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize(
-    "section, count", [("one_node", 42), ("layers", 40), ("collectives", 8), ("remote", 21)]
+    "section, count", [("one_node", 42), ("layers", 40), ("collectives", 8), ("remote", 15)]
 )
 def test_a_section_has_a_row_for_each_of_its_cases(monkeypatch, section, count):
     """What runs is made up: a section that cannot be run is found before half an hour is spent."""

@@ -86,7 +86,7 @@ def main() -> None:
         b="row",
         c="block",
         transport=TRANSPORT.kind,
-        options={"stationary": "B", "chunk": 8},
+        options={"stationary": "B", "chunk": 8, "sums": "accumulate"},
         prefetch=2,
         budget=0,
         threads=1,
