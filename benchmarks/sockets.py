@@ -41,7 +41,6 @@ from benchmarks.signals import Contender, Ground, ground, ratio, rounds, undistu
 from drbench.host.executor import Executor
 from drbench.measure.noise import Timed
 from drbench.measure.roof import HostWork, Roof
-from launch.cases.case import by_messages
 
 #: Bytes of a call of the system: the socket takes or gives as many of them as it can.
 _PIECE = 1 << 20
@@ -117,9 +116,8 @@ def bytes_out(comm: MPI.Comm, executor: Executor) -> list[int]:
 def executor_of(here: Ground, stationary: str) -> Executor:
     """The universal algorithm as ``drbench run`` has it, after a first run."""
     algorithm = get_algorithm("universal")
-    where = [*range(here.comm.size)], True
-    problem, options = by_messages(algorithm, here.problem, {"stationary": stationary}, *where)
-    settled = algorithm.resolve(problem, False, **options)
+    problem = here.problem.on_nodes(range(here.comm.size))
+    settled = algorithm.resolve(problem, False, stationary=stationary)
     found = algorithm.trace(problem, here.comm.rank, **settled)
     prefetch = algorithm.prefetch(**settled)
     executor = Executor(found, here.matrices, prefetch=prefetch, blas=here.blas)

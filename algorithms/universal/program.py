@@ -523,7 +523,7 @@ OPTIONS = (
     ),
     Option(
         "work",
-        metavar="own|level|PMxPNxPK",
+        metavar="auto|own|level|PMxPNxPK",
         help="work distribution. own: each rank multiplies its tiles of the stationary matrix; "
         "level: ranks that hold more of it than others leave them the least that makes all equal; "
         "PMxPNxPK: rank (i, j, l) of a grid over m, n and k does block (i, j, l), wherever the "
