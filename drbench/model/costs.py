@@ -75,8 +75,6 @@ class Cost(NamedTuple):
         The lane of the link class; empty for own memory.
     bytes_per_s : float
         What moves a second when nothing else does.
-    engine : bool
-        A copy engine of the rank moves it.
     own_timer : bool
         The rank's own throttled link carries it.
     """
@@ -88,7 +86,6 @@ class Cost(NamedTuple):
     shares: tuple = ()
     lane: str = ""
     bytes_per_s: float = 1.0
-    engine: bool = False
     own_timer: bool = False
 
 
@@ -201,25 +198,11 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
     rate = link.bandwidth_bytes_per_s
     rate *= machine.pull_efficiency if reads else machine.accumulate_efficiency if adds else 1.0
     if link.own_timer:
-        links, memory = (("in" if reads else "out", rank),), ()
+        links = (("in" if reads else "out", rank),)
     else:
-        links, memory = machine.route(*ends)[1], machine.memory_of(*ends)
-    # what an add finds is read, and the sum is written; accumulates are kernels, of no copy engine
-    alone, shares, passes = rate, machine.shares(link), (1, 1 + (type(step) is Accumulate))
-    engine = link.lane == "copy" and type(step) is not Accumulate
-    if engine:
-        rate = min(rate, machine.copy_engine_bytes_per_s)
-    if memory:
-        rate = min(rate, machine.compute.memory_bytes_per_s / max(passes))
-    if memory or rate < alone:
-        shares = tuple(share * rate / alone for share in shares or (1.0,) * len(links))
-        shares += tuple(
-            min(1.0, each * rate / machine.compute.memory_bytes_per_s)
-            for each, _ in zip(passes, memory)
-        )
-        links += memory
-    seconds, latency_s = nbytes / rate, link.latency_s
-    return Cost(core_s, seconds, links, latency_s, shares, link.lane, rate, engine, link.own_timer)
+        links = machine.route(*ends)[1]
+    seconds, shares = nbytes / rate, machine.shares(link)
+    return Cost(core_s, seconds, links, link.latency_s, shares, link.lane, rate, link.own_timer)
 
 
 def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: int) -> float:

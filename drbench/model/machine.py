@@ -61,18 +61,6 @@ class Machine(MachineFile):
     arbitration : str
         How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`. Fair is
         nearer to what links of this kind do (``benchmarks/shared_links.py``).
-    owner_slowdown : float
-        Local products take that much longer while another rank adds to the memory of theirs, as
-        ``accumulate_slowdown`` says of the rank that adds.
-    memory_shared : bool
-        Transfers take the memory of both ends too: of ``compute.memory_bytes_per_s`` what their
-        bytes need, once where they are read, once where they are written, twice where they are
-        added.
-    copy_engines : int
-        Of a rank: so many of its copies on links whose ``lane`` is ``copy`` are under way at once.
-        Accumulates are kernels and need none. 0 for as many as there are copies.
-    copy_engine_bytes_per_s : float
-        What one of them moves.
     copy_streams : int
         Queues in which a rank's transfers of one direction and lane keep their order, peers being
         dealt to them in turn; each starts when the one before it is through. 0 for as many as there
@@ -147,10 +135,6 @@ class Machine(MachineFile):
     accumulate_slowdown: float = 0.0
     transfer_slowdown: float = 0.0
     arbitration: str = "fair"
-    owner_slowdown: float = 0.0
-    memory_shared: bool = False
-    copy_engines: int = 0
-    copy_engine_bytes_per_s: float = inf
     copy_streams: int = 0
     signal_s: float = 0.0
     pull_efficiency: float = 1.0
@@ -291,18 +275,6 @@ class Machine(MachineFile):
         path = [source, *(row * cols + x for x in _way_round(col, to_col, cols))]
         path += [x * cols + to_col for x in _way_round(row, to_row, rows)]
         return tuple((link.name, a, b) for a, b in pairwise(path))
-
-    def memory_of(self, source: int, target: int) -> tuple:
-        """What a transfer occupies of the memory of both ends; nothing unless it is shared.
-
-        Examples
-        --------
-        >>> Machine("t", Compute(1e12), memory_shared=True).memory_of(0, 3)
-        (('memory', 'of', 0), ('memory', 'of', 3))
-        """
-        if not self.memory_shared:
-            return ()
-        return ("memory", "of", source), ("memory", "of", target)
 
     def shares(self, link: Link) -> tuple[float, ...]:
         """How much of the time of a transfer on a link it occupies each thing on its way, in the

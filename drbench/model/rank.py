@@ -154,7 +154,7 @@ class Rank:
         self._machine, self._at, self._computed = machine, at, computed
         self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
         self._work = self._since = 0.0  # the rank's own clock, and when it was read
-        self._adding = self._moving = self._sums = self._added = 0  # what is beside: see beside()
+        self._adding = self._moving = self._sums = 0  # what is beside: see beside()
         self._kernel, self._workers, self._open = None, None, False
 
     def compute(self, t: int, now: float, seconds: float) -> None:
@@ -222,7 +222,6 @@ class Rank:
         slow = (
             1
             + (machine.accumulate_slowdown if self._adding else 0.0)
-            + (machine.owner_slowdown if self._added else 0.0)
             + machine.transfer_slowdown * self._moving
         )
         if self._sums and machine.side_units:
@@ -232,16 +231,13 @@ class Rank:
             slow += used / (used - taken) - 1
         return slow
 
-    def beside(
-        self, now: float, adds: int = 0, moves: int = 0, sums: int = 0, added: int = 0
-    ) -> None:
-        """Accumulates, transfers, sums, or accumulates of others into this rank's memory begin or
-        end: they may slow the local products beside them."""
+    def beside(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
+        """Accumulates, transfers or sums begin or end: they may slow the local products beside
+        them."""
         before, worked = self._slow(), self._worked(now)
         self._adding += adds
         self._moving += moves
         self._sums += sums
-        self._added += added
         if self._slow() != before:
             self._work, self._since = worked, now
             if self._due:

@@ -8,7 +8,7 @@ costs is the machine model's business.
 The state: a heap of events (time, number of the event, what is called, with what); for each rank
 its scheduler, its core's clock and what is under way on it (:mod:`drbench.model.rank`); of the
 network the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.model.links.Fair` say
-what theirs is; a link is an integer), lanes and copy engines; who has come to Fences and group
+what theirs is; a link is an integer) and lanes; who has come to Fences and group
 steps; and the signals that are seen.
 
 Traces of some ranks can be run alone, where they stand for the others
@@ -31,7 +31,7 @@ from drbench.program.steps import COUNTERS, Accumulate, Fence
 from drbench.program.trace import Trace
 
 from .costs import Costs, side_s
-from .links import ARBITRATIONS, Engines, Lanes, Transfer
+from .links import ARBITRATIONS, Lanes, Transfer
 from .machine import Machine
 from .rank import Rank, RankProgram, wait_of, work_of
 from .simulate_groups import GroupSteps
@@ -183,8 +183,7 @@ class _Run:
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
         self.links = ARBITRATIONS[self.machine.arbitration](self.at, self._begin, self._gone)
-        self.engines = Engines(self.links.ask, self.machine.copy_engines)
-        self.lanes = Lanes(self.engines.ask)
+        self.lanes = Lanes(self.links.ask)
         self.phases = dict.fromkeys(PHASES, 0.0)
         self.bars = [] if timeline else None
         self.fences: dict = {}  # number -> [(rank, step)]
@@ -356,9 +355,7 @@ class _Run:
                 ((rank, t),),
                 shares=cost.shares,
                 lane=lane,
-                engine=rank.number if cost.engine else None,
                 bytes_per_s=cost.bytes_per_s,
-                onto=other if type(step) is Accumulate else None,
             ),
             now,
         )
@@ -377,9 +374,6 @@ class _Run:
                 rank.beside(now, sums=sign)
             elif self.machine.transfer_slowdown:
                 rank.beside(now, moves=sign * transfer.flows)
-        if transfer.onto is not None and self.machine.owner_slowdown:
-            if transfer.onto in self.by_number:  # a rank may be simulated alone
-                self.by_number[transfer.onto].beside(now, added=sign)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """The transfer goes."""
@@ -397,7 +391,6 @@ class _Run:
         """The last byte has left the links."""
         self._beside(transfer, now, -1)
         self.links.release(transfer, now)
-        self.engines.free(transfer, now)
         if transfer.lane is not None:
             rank, t = transfer.steps[0]
             signal_s = self.machine.signal_s if type(rank.steps[t]) is Push else 0.0

@@ -4,7 +4,6 @@ of a slow simulator, and whatever the rule, bytes stay and no bound is broken.""
 import random
 from dataclasses import replace
 from heapq import heappop, heappush
-from math import inf
 
 import pytest
 from any_machines import any_machine, any_signalled, slow_signalled, with_lanes
@@ -16,7 +15,7 @@ from slow_simulator import filled, slow_on
 from drbench.errors import UsageError
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
-from drbench.model.links import ARBITRATIONS, Transfer, speeds
+from drbench.model.links import ARBITRATIONS, Transfer
 from drbench.model.links.levels import Levels
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
@@ -34,6 +33,14 @@ uses = st.dictionaries(
 flows = st.lists(st.tuples(rates, uses), min_size=1, max_size=9)
 
 
+def speeds(asked):
+    """The speed of each flow, as a part of its full speed."""
+    levels = Levels()
+    for name, (full, uses) in enumerate(asked):
+        levels.come(name, full, tuple(uses.items()))
+    return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.settle())).values())
+
+
 def both(machine):
     return [replace(machine, arbitration=each) for each in ARBITRATIONS]
 
@@ -41,7 +48,7 @@ def both(machine):
 @settings(quick, max_examples=500)
 @given(flows)
 def test_speeds_are_those_of_progressive_filling_in_fractions(asked):
-    found = speeds([(rate, tuple(uses.items())) for rate, uses in asked])
+    found = speeds(asked)
     assert found == pytest.approx([float(each) for each in filled(asked)], rel=1e-12)
 
 
@@ -63,7 +70,7 @@ def check_max_min(asked, found):
 @settings(quick, max_examples=300)
 @given(flows)
 def test_nobody_could_be_faster_without_slowing_one_who_is_no_faster(asked):
-    check_max_min(asked, speeds([(rate, tuple(uses.items())) for rate, uses in asked]))
+    check_max_min(asked, speeds(asked))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -84,9 +91,7 @@ def test_rates_stay_max_min_while_flows_come_and_go(seed):
             speed |= levels.settle()
             check_max_min(list(going.values()), list(map(speed.get, going)))
     speed |= levels.settle()
-    assert list(map(speed.get, going)) == pytest.approx(
-        speeds([(rate, tuple(uses.items())) for rate, uses in going.values()]), rel=1e-11
-    )
+    assert list(map(speed.get, going)) == pytest.approx(speeds(list(going.values())), rel=1e-11)
 
 
 def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
@@ -185,14 +190,7 @@ def test_signals_and_lanes_over_shared_links_are_those_of_a_slow_simulator(seed)
 def test_bytes_stay_and_no_bound_is_broken_however_links_are_shared(seed, depth):
     problem, options = any_case(seed)
     traces = traces_of(problem, **options)
-    rng = random.Random(seed)
-    machine = any_machine(
-        seed,
-        memory_shared=rng.random() < 0.5,
-        copy_engines=rng.choice([0, 1, 2]),
-        copy_engine_bytes_per_s=rng.choice([inf, 2.0]),
-        owner_slowdown=rng.choice([0, 0.5]),
-    )
+    machine = any_machine(seed)
     fair, fifo = (simulate(traces, each, prefetch=depth) for each in both(machine))
     assert fair.counters == fifo.counters
     for each, found in zip(both(machine), (fair, fifo)):
@@ -203,9 +201,8 @@ def test_bytes_stay_and_no_bound_is_broken_however_links_are_shared(seed, depth)
 @given(seeds)
 def test_one_flow_alone_takes_the_same_time_however_links_are_shared(seed):
     """Rank 0 reads one thing after another; nobody else does anything."""
-    rng = random.Random(seed)
     problem = Problem(8, 8, 8, 2, "tiles:9x9", "tiles:9x9", "tiles:9x9")
-    machine = any_machine(seed, memory_shared=rng.random() < 0.5, copy_engines=1)
+    machine = any_machine(seed)
 
     def program():
         before = None
@@ -284,82 +281,6 @@ def test_cards_of_one_rail_are_joined_by_their_switch_and_others_by_the_spine():
     assert machine.shares(links[2]) == (0.25, 1.0, 1.0)
     with pytest.raises(UsageError, match="carries_bytes_per_s must be at least"):
         Link("spine", 4.0, carries_bytes_per_s=2.0)
-
-
-@pytest.mark.parametrize("rule", ARBITRATIONS)
-def test_copy_engines_move_so_many_copies_at_a_time_and_so_fast(rule):
-    """One rank reads from three others over links of their own."""
-    problem = Problem(8, 8, 8, 4)
-
-    def program(rank):
-        for owner in (1, 2, 3) if rank == 0 else ():
-            yield Get(block("A", owner))
-
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(4)]
-    pair = (Link("xe", 256.0, shared="pair"),)
-    for engines, rate, seconds in (
-        (0, inf, 1),
-        (1, inf, 3),
-        (2, inf, 2),
-        (2, 128.0, 4),
-        (0, 64.0, 4),
-    ):
-        machine = Machine("m", Compute(1.0), pair, arbitration=rule, copy_engines=engines,
-                          copy_engine_bytes_per_s=rate)  # fmt: skip
-        assert simulate(traces, machine).time_s == seconds, (engines, rate)
-        assert bound_of(traces, machine).links_s <= seconds
-
-
-def test_accumulates_are_kernels_and_need_no_copy_engine():
-    machine = Machine("m", Compute(1e9), (Link("xe", 4.0, shared="pair"),), copy_engines=1,
-                      copy_engine_bytes_per_s=1.0)  # fmt: skip
-    assert simulate(readers(4, accumulate), machine).time_s == 4.0 + 1.0
-
-
-@pytest.mark.parametrize("rule, seconds", [("fair", 3.0), ("fifo", 3.0)])
-def test_memory_that_all_read_is_shared_where_links_are_not(rule, seconds):
-    """Three links of their own, each as fast as the owner's memory; an add takes it twice."""
-    compute, pair = Compute(1e9, memory_bytes_per_s=256.0), (Link("xe", 256.0, shared="pair"),)
-    machine = Machine("m", compute, pair, arbitration=rule, memory_shared=True)
-    assert simulate(readers(4, get), machine).time_s == seconds
-    alone = Machine("m", compute, pair, arbitration=rule)
-    assert simulate(readers(4, get), alone).time_s == 1.0
-
-    def add():
-        a = yield Get(block("A", 1))
-        yield Accumulate(a, block("C", 0))
-
-    problem = Problem(8, 8, 8, 2)
-    traces = [Trace(problem, 0, []), trace(add(), problem, 1, fresh=False)]
-    assert simulate(traces, machine).time_s == 2.0  # what is there is read, the sum written
-
-
-def test_accumulates_slow_the_products_of_the_rank_they_add_to_while_they_come():
-    problem = Problem(8, 8, 8, 2)
-
-    def multiplies():
-        a = yield Get(block("A", 0))
-        b = yield Get(block("B", 0))
-        yield Gemm(a, b, into=block("C", 0))
-
-    def adds():
-        a = yield Get(block("A", 1))
-        yield Accumulate(a, block("C", 0))
-
-    traces = [
-        trace(each(), problem, rank, fresh=False) for rank, each in enumerate((multiplies, adds))
-    ]
-    for slowdown, rate, seconds in (
-        (0.0, 256.0, 10.24),
-        (0.5, 256.0, 10.24 + 1 / 3),
-        (0.5, 1.0, 256.0),
-    ):
-        machine = Machine("m", Compute(100.0), (Link("wire", rate),), owner_slowdown=slowdown)
-        found = simulate(traces, machine)
-        assert found.time_s == pytest.approx(seconds)
-        assert found.phases["gemm"] * 2 == pytest.approx(
-            10.24 if not slowdown else min(15.36, seconds)
-        )
 
 
 def test_an_unknown_arbitration_is_refused():

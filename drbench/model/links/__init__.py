@@ -8,10 +8,9 @@ A transfer is asked for, may wait in a lane, and then goes by one of two rules
 
 from .fair import Fair
 from .first_come import FirstCome
-from .levels import speeds
-from .transfer import Engines, Lanes, Transfer
+from .transfer import Lanes, Transfer
 
 #: How transfers get over links, by the word that users say.
 ARBITRATIONS = {"fair": Fair, "fifo": FirstCome}
 
-__all__ = ["ARBITRATIONS", "Engines", "Fair", "FirstCome", "Lanes", "Transfer", "speeds"]
+__all__ = ["ARBITRATIONS", "Fair", "FirstCome", "Lanes", "Transfer"]

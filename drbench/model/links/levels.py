@@ -24,34 +24,6 @@ SAME = 1e-13
 PATIENCE = 20
 
 
-def speeds(flows: Sequence[tuple[float, Uses]]) -> list[float]:
-    """The speed of each flow, as a part of its full speed.
-
-    Parameters
-    ----------
-    flows : sequence of (float, sequence of (link, float))
-        As of :meth:`Levels.come`.
-
-    Returns
-    -------
-    list of float
-        Above 0, at most 1. Max-min fair in bytes a second, no link taken more than whole.
-
-    Examples
-    --------
-    Three flows into one device, of which one comes over a slow card that a fourth shares:
-
-    >>> port, card = (("port", 1.0),), (("card", 1.0), ("port", 0.25))
-    >>> speeds([(8.0, port), (8.0, port), (2.0, card), (2.0, (("card", 1.0),))])
-    [0.4375, 0.4375, 0.5, 0.5]
-    """
-    levels = Levels()
-    for name, (full, uses) in enumerate(flows):
-        levels.come(name, full, uses)
-    found = dict.fromkeys(range(len(flows)), 1.0) | dict(levels.settle())
-    return list(found.values())
-
-
 class Levels:
     """The flows on all links, and their rates.
 

@@ -1,4 +1,4 @@
-"""A transfer; lanes, queues in which transfers keep their order; and the copy engines of a rank."""
+"""A transfer, and lanes: queues in which transfers keep their order."""
 
 from collections import deque
 from collections.abc import Callable
@@ -25,8 +25,6 @@ class Transfer:
         throughout. Where links are shared: the part of it that the transfer takes at full speed.
     lane : tuple or None
         The queue it is in.
-    engine : int or None
-        The rank whose copy engine moves it.
     age : int
         Set when it is asked for.
     fixed_s : float
@@ -34,8 +32,6 @@ class Transfer:
         cannot be shared, and hold up nobody who shares.
     bytes_per_s : float
         What it moves a second at full speed: fair shares are of bytes.
-    onto : int or None
-        The rank whose memory it adds to.
     began : float
         When it went.
     """
@@ -47,11 +43,9 @@ class Transfer:
     flows: int = 1
     shares: tuple = ()
     lane: tuple | None = None
-    engine: int | None = None
     age: int = 0
     fixed_s: float = 0.0
     bytes_per_s: float = 1.0
-    onto: int | None = None
     began: float = 0.0
 
     def occupied(self) -> dict[float, tuple]:
@@ -116,59 +110,3 @@ class Lanes:
             self._ask(waiting.popleft(), now)
         else:
             del self._waiting[lane]
-
-
-class Engines:
-    """The copy engines of each rank: so many of its copies are under way at once, the others wait
-    in the order they were asked for. An engine is taken until its copy is through, also while that
-    waits for a link, as hardware does.
-
-    Parameters
-    ----------
-    ask : callable
-        ``ask(transfer, now)``, as :meth:`FirstCome.ask`.
-    count : int
-        Of one rank; 0 for as many as there are copies.
-
-    Examples
-    --------
-    >>> engines = Engines(lambda transfer, now: print(transfer.steps, "at", now), 1)
-    >>> first, second, other = (
-    ...     Transfer(("a",), 1, 0, steps, engine=engine)
-    ...     for steps, engine in (("1st", 0), ("2nd", 0), ("of 3", 3))
-    ... )
-    >>> for each in (first, second, other):
-    ...     engines.ask(each, 0.0)
-    1st at 0.0
-    of 3 at 0.0
-    >>> engines.free(first, 1.0)
-    2nd at 1.0
-    """
-
-    __slots__ = ("_ask", "_count", "_taken", "_waiting")
-
-    def __init__(self, ask: Callable[[Transfer, float], None], count: int):
-        self._ask, self._count = ask, count
-        self._taken: dict = {}
-        self._waiting: dict = {}
-
-    def ask(self, transfer: Transfer, now: float) -> None:
-        """Ask for a transfer once an engine is free; at once if it needs none."""
-        engine = transfer.engine
-        if self._count and engine is not None:
-            if self._taken.get(engine, 0) == self._count:
-                self._waiting.setdefault(engine, deque()).append(transfer)
-                return
-            self._taken[engine] = self._taken.get(engine, 0) + 1
-        self._ask(transfer, now)
-
-    def free(self, transfer: Transfer, now: float) -> None:
-        """A transfer is through: its engine takes the next."""
-        engine = transfer.engine
-        if not self._count or engine is None:
-            return
-        waiting = self._waiting.get(engine)
-        if waiting:
-            self._ask(waiting.popleft(), now)
-        else:
-            self._taken[engine] -= 1
