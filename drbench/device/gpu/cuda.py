@@ -97,7 +97,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks, multiprocessors)
         beside = accumulate_blocks or multiprocessors
         self._left_to_products = max(multiprocessors - beside, 0)
-        self._values = StreamValues(modules.driver, self._runtime, index)
+        self._values = StreamValues(modules.driver, index)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
         architecture = f"sm_{properties['major']}{properties['minor']}"
@@ -485,5 +485,9 @@ def _import_cupy() -> Modules:
     except ImportError as error:  # CuPy loads libraries of CUDA when it is imported
         reason = " ".join(str(error).split())
         raise MissingError(f"--backend cupy cannot load CuPy: {reason}. {_INSTALL}") from error
-    driver = load_driver(cupy.cuda.runtime.is_hip)
-    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule, cupy, driver)
+    if cupy.cuda.runtime.is_hip:
+        raise MissingError(
+            "--backend cupy runs on NVIDIA's GPUs alone, and this CuPy is made for AMD's. Use "
+            "--backend numpy."
+        )
+    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule, cupy, load_driver())

@@ -427,6 +427,14 @@ def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, 
         assert error.exit_code == 3 and "\n" not in str(error)
 
 
+def test_a_cupy_for_amd_is_refused_before_anything_of_it_is_used(importable, monkeypatch):
+    importable()
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "is_hip", True)
+    with pytest.raises(MissingError, match="NVIDIA's GPUs alone.* Use --backend numpy") as amd:
+        cuda_device(0, 1)
+    assert amd.value.exit_code == 3 and "\n" not in str(amd.value)
+
+
 def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(importable, monkeypatch):
     importable()
     monkeypatch.setattr(

@@ -59,30 +59,13 @@ def test_a_driver_that_cannot_flush_is_not_asked_to(cupy):
         cuStreamWriteValue32_v2=lambda *words: 0,
         cuStreamWaitValue32_v2=lambda *words: waits.append(words[-1].value) or 0,
     )
-    StreamValues(driver, cupy.runtime, 0).wait(4096, 1, 0x5001)
+    StreamValues(driver, 0).wait(4096, 1, 0x5001)
     assert waits == [0]
 
 
-def test_on_amd_a_flag_is_a_copy_of_four_bytes(cupy, flag):
-    waits = []
-    cupy.runtime.is_hip = True
-    driver = SimpleNamespace(
-        hipStreamWaitValue32=lambda *words: waits.append([word.value for word in words]) or 0
-    )
-    values = StreamValues(driver, cupy.runtime, 0)
-    assert values.why_not is None
-    for number in (3, 3, 4):
-        values.write(flag.ctypes.data, number, 0x5001)
-        assert flag.view(np.ndarray)[0] == number
-    assert cupy.runtime.calls[-1] == ("memcpyAsync", 4, 4, 0x5001)
-    values.wait(flag.ctypes.data, 4, 0x5001)
-    assert waits == [[0x5001, flag.ctypes.data, 4, 0, 0xFFFFFFFF]]
-    assert "ROCm 4.2" in StreamValues(None, cupy.runtime, 0).why_not
-
-
 def test_a_machine_without_a_driver_is_no_error(monkeypatch):
-    monkeypatch.setattr("drbench.device.gpu.stream_values._HIP", "libnone-such.so")
-    assert load_driver(hip=True) is None
+    monkeypatch.setattr("drbench.device.gpu.stream_values._CUDA", "libnone-such.so")
+    assert load_driver() is None
 
 
 @pytest.mark.parametrize("limit, blocks", [(None, 132), (16, 16)])
