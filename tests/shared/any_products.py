@@ -6,8 +6,6 @@ MPI against slow oracles.
 A case is a dict that :func:`prove` takes, so that one that fails can be made smaller by hand.
 """
 
-# ruff: noqa: E402
-
 import random
 import sys
 from collections import Counter
