@@ -201,7 +201,7 @@ def test_what_a_rank_without_rows_has_of_a_matrix_is_not_fetched_from_another_no
     mpirun, situation
 ):
     """To reshard, a rank fetches its part of every tile: of one row on two ranks, one is empty."""
-    lies = {"a": "row", "b": "column", "c": "row", "algorithm": "dtensor_mm"}
+    lies = {"a": "row", "b": "column", "c": "row", "algorithm": "dtensor_mm", "options": {}}
     odd = lies | {"m": 6, "n": 3, "k": 15, "c": "column", "options": {"strategy": "partial"}}
     run(mpirun, 2, [lies | {"m": 1, "n": 27, "k": 19}], situation=situation)
     run(mpirun, 4, [odd, odd | {"get": "view"}], situation=situation)
