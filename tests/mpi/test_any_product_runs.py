@@ -34,7 +34,8 @@ def drawn(situation, wanted):
         how |= {"dtype": chance.choice(("float32", "float64")), "seed": seed, "iters": 1 + seed % 2}
         how |= {"warmup": 0, "prefetch": chance.choice((0, 1, 2, 3, "all", None))}
         how |= {"get": chance.choice(("view", "copy")), "fill": "integer"}
-        how |= {name: case[name] for name in ("alpha", "beta") if name in case}
+        alpha, beta = chance.choice(((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (2.0, -2.0), (3.0, 0.0)))
+        how |= {"alpha": case.get("alpha", alpha), "beta": case.get("beta", beta)}
         how |= {"transpose": case["transpose"]} if case.get("transpose") else {}
         how["options"] = {
             name: value for name, value in how["options"].items() if value is not None
