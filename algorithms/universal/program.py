@@ -339,6 +339,13 @@ def resolve(
     cut only where tiles are not read in place. Where ranks are on several nodes
     (:attr:`Problem.nodes`), whole rows are fetched and partial sums are pushed: MPI moves both
     without the core of the rank at the other end. What is packed each rank decides for itself.
+    Resolved options resolve to themselves, as :func:`program` does with those it is given.
+
+    Examples
+    --------
+    >>> problem = Problem(8, 8, 8, 2)
+    >>> resolve(problem, stationary="C", pack="never")["pack"]
+    'never'
 
     Raises
     ------
@@ -380,7 +387,7 @@ def resolve(
         return found | {"sums": "push"} | ({"fetch": fetch} if fetch == "tile" else {})
     if fetch == "auto":
         fetch = "rows" if problem.nodes else "slice"
-    found |= {"fetch": fetch} if fetch != "slice" else {}
+    found |= {"fetch": fetch} if fetch != "slice" or problem.nodes else {}
     if chunk == "auto" and not (
         in_place or fetch == "tile" or (fetch == "rows" and cuts_rows(problem, stationary))
     ):
@@ -390,7 +397,7 @@ def resolve(
         size = max(shortest, -(-(problem.extent(free) // replicas) // pieces))
     found["chunk"] = size
     whole_rows = fetch == "rows" and keeps_rows(problem, stationary)
-    if pack == "always" or (pack == "auto" and not lowered and (fetch == "slice" or whole_rows)):
+    if pack == "always" or (not lowered and (fetch == "slice" or whole_rows)):
         found["pack"] = pack
     return found
 

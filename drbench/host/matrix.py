@@ -160,8 +160,8 @@ class DistributedMatrix:
 
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns, with the strides of its owner's local array), or None
-        if it is out of reach."""
-        memory = self.window.in_reach[block.owner]
+        if it is out of reach, which a block without elements never is."""
+        memory = self.window.in_reach[block.owner if block.size else self.rank]
         if memory is None:
             return None
         if not block.size:  # it may begin where the storage has ended

@@ -141,7 +141,7 @@ def of_schedule(
     >>> of_schedule(None, {"pack": "auto"}).name
     'cores'
     """
-    if model is None and "pack" in settled:
+    if model is None and settled.get("pack", "never") != "never":
         choice, machine = parse_transport(transport), cores(dtype)
         if machine and choice.kind == "throttled":  # which says itself what its links carry
             machine = machine.for_transport(choice)

@@ -213,3 +213,14 @@ def test_ranks_of_several_nodes_fetch_whole_rows():
     assert (settled["fetch"], settled["chunk"]) == ("rows", 256)
     columns = Problem(4096, 4096, 4096, 4, *["column"] * 3).on_nodes([0, 0, 1, 1])
     assert universal.resolve(columns, False, stationary="C")["chunk"] is None  # k cuts rows of A
+
+
+def test_slices_that_are_asked_for_on_several_nodes_are_fetched():
+    """The program resolves options again: with slice left out of them, it took whole rows."""
+    problem = Problem(16, 16, 16, 4, "column", "column", "column").on_nodes([0, 0, 2, 2])
+    widest = {}
+    for fetch in ("slice", "rows"):
+        settled = universal.resolve(problem, stationary="C", fetch=fetch, chunk=2)
+        steps = universal.trace(problem, 0, **settled).steps
+        widest[fetch] = max(s.block.shape[1] for s in steps if type(s) is Get and s.matrix == "A")
+    assert settled["fetch"] == "rows" and widest == {"slice": 2, "rows": 4}

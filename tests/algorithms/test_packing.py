@@ -347,3 +347,17 @@ def test_a_run_without_a_model_knows_its_throttled_links():
         for transport in ("auto", "throttled:0.25,50", "throttled:1000,0")
     }
     assert panels["auto"] == panels["throttled:1000,0"] > 0 == panels["throttled:0.25,50"]
+
+
+def test_what_is_never_packed_is_not_packed_by_a_model_either():
+    """The program resolves options again: with never left out of them, it took auto."""
+    texts = "tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"
+    problem = Problem(4096, 4096, 4096, 2, *texts)
+    assembled = {}
+    for pack in ("auto", "never"):
+        settled = universal.resolve(problem, stationary="C", pack=pack)
+        machine = of_schedule(None, settled, dtype="float32")
+        assert settled["pack"] == pack and (machine is None) == (pack == "never")
+        steps = universal.trace(problem, 0, machine or CORES, **settled).steps
+        assembled[pack] = sum(type(step) is Assemble for step in steps)
+    assert assembled["auto"] and not assembled["never"]

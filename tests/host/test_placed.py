@@ -17,7 +17,7 @@ from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
 from drbench.program.problem import Operand
 from drbench.program.redistribution import redistribute
-from drbench.program.steps import Accumulate, Gemm, Get
+from drbench.program.steps import Accumulate, Block, Gemm, Get
 from drbench.program.trace import trace
 from partitions import partition
 
@@ -44,6 +44,14 @@ def placed(name, text, shape, arrays, reached=True):
     for target, array in zip(locals_, arrays):
         target[...] = array
     return made, locals_
+
+
+def test_a_block_without_elements_is_in_reach_on_any_rank():
+    """Nothing is fetched of it, and it has no memory to be fetched into."""
+    matrix, _ = placed("A", "row", (1, 4), [np.zeros((1, 4)), np.zeros((0, 4))], reached=False)
+    nothing = Block("A", 1, 0, (0, 0), 1, 1, 0, 4)
+    assert nothing.size == 0 and matrix.view(nothing).shape == (0, 4)
+    assert matrix.view(Block("A", 1, 0, (0, 0), 0, 1, 0, 4)) is None
 
 
 def test_a_block_by_columns_is_read_in_runs_of_its_columns():

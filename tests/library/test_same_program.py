@@ -49,16 +49,104 @@ def multiply(p, shape, texts, stationary, in_place, nodes, dtype):
     return [plan.trace(rank) for rank in range(p)]
 
 
+def placed(seed):
+    """Ranks, a shape that few ranks divide evenly, and three layouts that DTensor can express."""
+    rng = random.Random(f"placements {seed}")
+    p = rng.choice((2, 3, 4, 6, 8))
+    q = rng.choice(divisors(p))
+    mesh = rng.choice(((p,), (q, p // q)))
+    words = ("S(0)", "S(1)", "R")
+    texts = [[rng.choice(words) for _ in mesh] for _ in "ab"]
+    texts.append([rng.choice((*words, "P")) for _ in mesh])
+    on = "@" + "x".join(map(str, mesh))
+    sizes = [rng.choice((97, 512, 1500, 2048, p - 1)) for _ in "mnk"]
+    return p, sizes, [",".join(each) + on for each in texts]
+
+
+def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
+    """The traces of DTensor's mm, as the handler of the operation makes them: of tensors on a mesh
+    of ranks that are not there (:func:`absent_ranks`), with local tensors that nobody looks at."""
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+    from drbench.torch import out, private
+    from drbench.torch.dispatch import Installed
+
+    words = {"S(0)": Shard(0), "S(1)": Shard(1), "R": Replicate(), "P": Partial()}
+    a, b, c = ([words[x] for x in text.partition("@")[0].split(",")] for text in texts)
+    extents = tuple(map(int, texts[0].partition("@")[2].split("x")))
+    mesh = DeviceMesh("cpu", torch.arange(p).reshape(extents), _init_backend=False)
+
+    def tensor(rows, cols, placements):
+        meta = TensorMeta(torch.Size((rows, cols)), (cols, 1), getattr(torch, dtype))
+        spec = DTensorSpec(mesh, tuple(placements), tensor_meta=meta)
+        return private.wrapped(torch.empty(0, 0, dtype=meta.dtype), spec)
+
+    (m, n, k), runtime = (
+        shape,
+        SimpleNamespace(
+            in_place=in_place, on_cores=True, nodes=nodes, size=p, plans=set(), comm=None
+        ),
+    )
+    context = SimpleNamespace(
+        specs=Specs(p, 0, TYPES),
+        multiplication=lambda a, b, c, update: Multiplication(runtime, a, b, c, "auto", update),
+    )
+    installed, args = Installed(None, None, "always", {}), (tensor(m, k, a), tensor(k, n, b))
+    with (
+        out(*c),
+        mock.patch("drbench.library.plan.Exchange"),
+        mock.patch.object(installed, "context", lambda mesh: context),
+    ):
+        decision = installed.decision(private.MM, args, {})
+        assert decision.who == "drbench", decision
+        plan = installed.product(decision, args).plan()
+    return [plan.trace(rank) for rank in range(p)]
+
+
+def situation(seed, p):
+    """What tells a program where ranks are: whether all is read in place, nodes, and a type."""
+    nodes = [rank * 2 // p for rank in range(p)] if seed % 3 == 0 else [0] * p
+    in_place = len({*nodes}) == 1 and seed % 2 == 0
+    return in_place, nodes, random.Random(f"type {seed}").choice(("float32", "float64"))
+
+
+def assert_same(made, how):
+    """The steps of every rank are those of ``drbench run``."""
+    expected = run_here(*how)
+    assert len(made) == len(expected)
+    for ours, theirs in zip(made, expected):
+        assert list(map(repr, ours.steps)) == list(map(repr, theirs.steps)), how
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_the_program_of_a_layout_is_the_same_in_the_library_as_in_a_run(seed):
     p, shape, texts = layouts(seed)
-    rng = random.Random(seed)
-    nodes = [rank * 2 // p for rank in range(p)] if seed % 3 == 0 else [0] * p
-    in_place = len({*nodes}) == 1 and seed % 2 == 0
-    stationary = rng.choice(("auto", "A", "B", "C"))
-    how = p, shape, texts, stationary, in_place, nodes, rng.choice(("float32", "float64"))
-    for ours, theirs in zip(multiply(*how), run_here(*how)):
-        assert list(map(repr, ours.steps)) == list(map(repr, theirs.steps)), how
+    stationary = random.Random(seed).choice(("auto", "A", "B", "C"))
+    how = p, shape, texts, stationary, *situation(seed, p)
+    assert_same(multiply(*how), how)
+
+
+@pytest.fixture(scope="module")
+def absent_ranks():
+    """torch's process group of 8 ranks, of which only the first is here."""
+    pytest.importorskip("torch")
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("seed", range(60))
+def test_the_program_of_placements_is_the_same_in_dtensors_mm_as_in_a_run(seed, absent_ranks):
+    p, shape, texts = placed(seed)
+    how = p, shape, texts, "auto", *situation(seed, p)
+    assert_same(mm(*how), how)
 
 
 def test_a_misaligned_product_is_one_local_gemm_in_the_library_too():

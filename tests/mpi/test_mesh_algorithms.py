@@ -194,3 +194,14 @@ def test_a_throttled_ring_takes_its_time(mpirun):
     slow, late = (out["best_s"] for out in run(mpirun, 4, cases)[0])
     assert slow >= 48 * 48 * 4 / 1e6  # one neighbour's tile
     assert late >= 3 * 0.02  # P - 1 messages, one after the other
+
+
+@pytest.mark.parametrize("situation", ["mixed", "remote"])
+def test_what_a_rank_without_rows_has_of_a_matrix_is_not_fetched_from_another_node(
+    mpirun, situation
+):
+    """To reshard, a rank fetches its part of every tile: of one row on two ranks, one is empty."""
+    lies = {"a": "row", "b": "column", "c": "row", "algorithm": "dtensor_mm", "options": {}}
+    odd = lies | {"m": 6, "n": 3, "k": 15, "c": "column", "options": {"strategy": "partial"}}
+    run(mpirun, 2, [lies | {"m": 1, "n": 27, "k": 19}], situation=situation)
+    run(mpirun, 4, [odd, odd | {"get": "view"}], situation=situation)

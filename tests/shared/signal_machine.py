@@ -16,6 +16,7 @@ from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
+    Assemble,
     Copy,
     Fence,
     Gemm,
@@ -23,6 +24,7 @@ from drbench.program.steps import (
     Join,
     Panel,
     Part,
+    ReplicaAdd,
     Zero,
 )
 
@@ -147,14 +149,18 @@ class SignalMachine:
     def end(self, rank, step):
         before, kind = self.begun[rank].pop(step.index), type(step)
         beta = self.beta if step.beta is None else step.beta
-        if kind is not Fence and not step.alias:
+        if kind not in (Fence, Assemble) and not step.alias:
             now = self.taken(rank, step)
             if step.onto is not None:  # changed by the step itself
                 kept = step.count if kind is Add else 2
                 before, now = before[:kept], now[:kept]
             same = all(np.array_equal(x, y, equal_nan=True) for x, y in zip(before, now))
             require(same, "operands are left alone while they are used", rank, step)
-        if isinstance(step, Get):
+        if kind is Assemble:
+            (rows, cols), panel = step.block.shape, self.value(rank, step.onto)
+            cut = slice(step.row, step.row + rows), slice(step.col, step.col + cols)
+            panel[cut] = self.memory.view(step.block)
+        elif isinstance(step, Get):
             if step.block.owner != rank:
                 self.value(rank, step)[...] = self.memory.view(step.block)
         elif kind is Push:
@@ -180,7 +186,7 @@ class SignalMachine:
                     start = stop
             else:
                 assign(target, product, beta)
-        elif kind in (Add, Accumulate):
+        elif kind in (Add, Accumulate, ReplicaAdd):
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
             for term in before[: len(step.terms) if kind is Add else 1]:
                 target += term

@@ -1,0 +1,37 @@
+"""Products of any layouts by any algorithm with any options, drawn by a seed, without MPI: exact in
+random orders of completion, out of planned memory, with no transfer too many.
+
+``python tests/shared/any_products.py FIRST COUNT`` tries other seeds.
+"""
+
+from collections import Counter
+
+import pytest
+from any_products import any_product, prove
+
+
+def failing(seeds):
+    """What was proved how often, and the cases that fail, with how."""
+    tally, wrong = Counter(), []
+    for seed in seeds:
+        case = any_product(seed)
+        try:
+            tally[prove(case)] += 1
+        except Exception as error:
+            wrong.append((seed, f"{type(error).__name__}: {error}", case))
+    return tally, wrong
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_any_product_is_exact_or_refused_in_one_line(part):
+    tally, wrong = failing(range(part, 800, 8))
+    assert not wrong
+    assert tally["refused"] < 15 and tally["universal"] > 50
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+def test_twenty_thousand_products_are_exact_or_refused_in_one_line():
+    tally, wrong = failing(range(20_000))
+    assert not wrong
+    assert len(tally) > 20 and tally["refused"] < 1500

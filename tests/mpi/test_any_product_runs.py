@@ -1,0 +1,75 @@
+"""Products of any layouts by any algorithm, drawn by a seed, on ranks: by the benchmark and by the
+library, on every transport, exact.
+
+``DRBENCH_SEARCH="FIRST COUNT"`` tries so many other seeds instead, in each situation.
+"""
+
+import json
+import os
+import random
+
+import pytest
+from any_products import any_layout, any_product
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
+
+SITUATIONS = ("direct", "rma", "mixed", "remote")
+FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 20").split())
+MOST = 6  # ranks
+
+
+def drawn(situation, wanted):
+    """ranks -> cases of run_cases.py; of the seeds, those with as many ranks as are started."""
+    found, seed = {}, FIRST * 100
+    chance = random.Random(f"{situation} {FIRST}")
+    count = 0
+    while count < wanted:
+        seed += 1
+        case = any_product(seed * len(SITUATIONS) + SITUATIONS.index(situation))
+        if case["p"] > MOST:
+            continue
+        m, n, k = case["sizes"]
+        how = dict(zip("abc", case["texts"])) | {"m": m, "n": n, "k": k}
+        how |= {"algorithm": case["algorithm"], "options": dict(case["options"])}
+        how |= {"dtype": chance.choice(("float32", "float64")), "seed": seed, "iters": 1 + seed % 2}
+        how |= {"warmup": 0, "prefetch": chance.choice((0, 1, 2, 3, "all", None))}
+        how |= {"get": chance.choice(("view", "copy")), "fill": "integer"}
+        alpha, beta = chance.choice(((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (2.0, -2.0), (3.0, 0.0)))
+        how |= {"alpha": case.get("alpha", alpha), "beta": case.get("beta", beta)}
+        how |= {"transpose": case["transpose"]} if case.get("transpose") else {}
+        how["options"] = {
+            name: value for name, value in how["options"].items() if value is not None
+        }
+        found.setdefault(case["p"], []).append(how)
+        count += 1
+    return found
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_any_product_is_exact_or_refused_in_one_line(mpirun, situation):
+    tally, wrong = {}, []
+    for p, cases in sorted(drawn(situation, COUNT).items()):
+        for first in range(0, len(cases), 50):
+            some = cases[first : first + 50]
+            for case, out in zip(some, mpirun.cases(p, some, situation=situation, timeout=200)):
+                status, reason = out["status"], out["reason"] or ""
+                tally[status] = tally.get(status, 0) + 1
+                refused = status in ("usage", "unsupported") and reason and "\n" not in reason
+                exact = status == "ok" and out["error"] == 0 and out["same_on_every_rank"]
+                if not exact and not refused or any(out["left_open"].values()):
+                    wrong.append((p, case, status, reason, out["error"]))
+    print(situation, tally)
+    assert not wrong, wrong
+    assert tally["ok"] > sum(tally.values()) / 2, tally
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6])
+def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, situation, p):
+    chance = random.Random(f"layouts {p} {situation} {FIRST}")
+    shapes = [(chance.randint(2, 14), chance.randint(2, 14)) for _ in range(40)]
+    texts = [any_layout(chance, shape, p, False) for shape in shapes]
+    texts = [each for each in texts if not each.startswith(("grid:", "traditional"))]  # roles
+    seed, count = str(chance.randrange(1 << 20)), str(max(2, COUNT // 5))
+    found = mpirun(p, "library.py", "exact", json.dumps(texts), seed, count, situation=situation)
+    assert (found["wrong"], found["left"]) == ([], 0), (texts, seed, count)
