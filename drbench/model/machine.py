@@ -60,7 +60,7 @@ class Machine(MachineFile):
         both share its memory. A ring collective both ways is four.
     arbitration : str
         How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`. Fair is
-        nearer to what links of this kind do (``benchmarks/shared_links.py``).
+        nearer to what links of this kind do (``benchmarks/model/shared_links.py``).
     owner_slowdown : float
         Local products take that much longer while another rank adds to the memory of theirs, as
         ``accumulate_slowdown`` says of the rank that adds.
