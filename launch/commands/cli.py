@@ -151,7 +151,6 @@ _SECTIONS["The paper"]["paper"] = Group(
     cls=Group,
     sections=_SECTIONS,
     hidden={"serve": "run", "serve-chain": "predict.chain"},
-    old={name: f"paper {name}" for name in _PAPER},
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
