@@ -44,7 +44,7 @@ MIXED_TILES = ("tiles:700x500@2x2", "tiles:600x800@2x2", "block")
 ROUNDS = 3
 REMOTE_CASES = (("row", "CB"), ("column", "C"), ("outer", "CB"), ("column, column, row", "B"))
 FIVE = ("row", "column", "inner", "outer", "misaligned")
-#: Predicts the rows of ``gather`` and ``reduce``; below the root. Made by ``benchmarks/model.py``.
+#: Predicts the rows of ``gather`` and ``reduce``. Made by benchmarks/model/model.py.
 MODEL = Path("results/measured/epyc-2core/model/throttled/here.toml")
 #: Of what is timed here, without ``drbench run``.
 PAIRS = 9

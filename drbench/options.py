@@ -69,8 +69,6 @@ class Option:
         What the help shows for the value, and under which heading.
     called : str
         The name on the command line, if it is another than that of the field.
-    old : tuple of str
-        What it was called on the command line: accepted with a warning for one release.
 
     Examples
     --------
@@ -95,7 +93,6 @@ class Option:
     metavar: str | None = None
     group: str = "Algorithm"
     called: str = ""
-    old: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:

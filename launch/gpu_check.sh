@@ -38,4 +38,4 @@ if [ -n "$wheels" ]; then
   export PYTHONPATH="$site:$PYTHONPATH"
 fi
 cd "$root"
-"$python" -m benchmarks.gpu_check --out "$out"
+"$python" -m benchmarks.gpu.check --out "$out"

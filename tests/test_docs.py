@@ -187,9 +187,9 @@ def test_paths_are_found_in_code_links_and_blocks():
     assert paths(text) == {"launch/no.py", "docs/no.md", "plots/no.py"}
 
 
-def test_the_algorithm_of_contributing_is_planned_and_predicted(tmp_path):
+def test_the_algorithm_of_the_page_is_planned_and_predicted(tmp_path):
     (text,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S
+        r"^```python\n(.*?)^```", (ROOT / "docs/architecture.md").read_text(), re.M | re.S
     )
     (tmp_path / "rows.py").write_text(text, encoding="utf-8")
     call = (
@@ -218,19 +218,35 @@ def table(page: str, first: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_the_map_of_rooms_is_the_table_that_is_enforced():
-    kept = runpy.run_path(str(ROOT / "tests/test_layers.py"))["ROOMS"]
-    told = {
-        room: re.findall(r"`([\w.]+)`", imports)
-        for room, _, imports in table("architecture.md", "room")
+def test_the_table_of_packages_is_the_one_that_is_enforced():
+    kept = runpy.run_path(str(ROOT / "tests/test_layers.py"))
+    rows = [
+        [re.findall(r"`([\w.]+)`", cell) for cell in row]
+        for row in table("architecture.md", "package")
+    ]
+    single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, beside packages
+    assert {package: set(below) for (package,), _, below in rows} == {
+        package: {*below} - single for package, below in kept["ROOMS"].items()
     }
-    single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, beside rooms
-    assert {room.strip("`"): set(below) for room, below in told.items()} == {
-        room: {*below} - single for room, below in kept.items()
-    }
+    (on_request,) = [inside for (package,), inside, _ in rows if package == "drbench"]
+    assert {*on_request} == {name for _, name in kept["UPWARD"]}
 
 
 @pytest.mark.parametrize("path, function, _", table("architecture.md", "file"))
-def test_every_station_of_the_road_is_there(path, function, _):
+def test_every_station_of_the_call_path_is_there(path, function, _):
     text = (ROOT / path.strip("`")).read_text(encoding="utf-8")
     assert f"def {function.strip('`')}(" in text
+
+
+def test_the_call_path_of_the_page_is_the_one_that_a_run_takes():
+    """The files of the page are those that are entered, in their order."""
+    ended = subprocess.run(
+        [sys.executable, "benchmarks/walk.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    *entered, _ = ended.stdout.split("\n")[:-1]
+    assert [path.strip("`") for path, *_ in table("architecture.md", "file")] == entered

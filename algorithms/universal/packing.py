@@ -164,12 +164,14 @@ def choose_packing(
     problem = share.problem
     if not share.ranges[share.free]:
         return None
-    costs = _Costs(share, machine, copies)
-    transfer_s = _transfer_s(share, machine)
     atoms = {axis: share.cut(axis) for axis in "mnk"}
     if chunk:
         cut = (_chunks([each], chunk) for each in atoms[share.free])
         atoms[share.free] = [each for groups in cut for (each,) in groups]
+    if not always and all(len(each) == 1 for each in atoms.values()):
+        return None  # one GEMM of whole blocks
+    costs = _Costs(share, machine, copies)
+    transfer_s = _transfer_s(share, machine)
     blocks = {axis: _Cut(axis, [[each] for each in atoms[axis]], problem) for axis in "mnk"}
     blocks_s, number = costs.gemms_s(blocks)
     blocks_s = max(blocks_s, transfer_s)  # blocks arrive and leave while others are multiplied

@@ -1,6 +1,6 @@
-"""Chains: tables of docs/chain.md, and the numbers in them; rows of ``benchmarks/chains.py``."""
+"""Chains: tables of docs/chain.md, and their numbers; rows of ``benchmarks/model/chains.py``."""
 
-from benchmarks.chains import CHAINS, Point, points
+from benchmarks.model.chains import CHAINS, Point, points
 
 from .records import RESULTS, rows
 from .tables import block, table

@@ -618,7 +618,7 @@ def _times_as_long(line, of: str) -> str:
 @block
 def tune_chosen(machine: str) -> str:
     """What ``tune --measure`` chose of each problem, beside the best three of all programs."""
-    from benchmarks.tune import CHOICE, verdicts
+    from benchmarks.model.tune import CHOICE, verdicts
 
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
     found = verdicts(again.astype(str).to_dict("records"))
@@ -877,7 +877,7 @@ _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
 
 @cache
 def model_pairs(transport: str) -> DataFrame:
-    """Cases that benchmarks/model.py measured and predicted."""
+    """Cases that benchmarks/model/model.py measured and predicted."""
     from launch.studies.accuracy import beside
 
     folder = f"{CORE}/model/{transport}"
@@ -887,7 +887,7 @@ def model_pairs(transport: str) -> DataFrame:
 @block
 def model_errors() -> str:
     """How far the model is from this machine, by transport and shape."""
-    from benchmarks.model import errors
+    from benchmarks.model.model import errors
 
     lines = []
     for transport, name in _TRANSPORTS.items():
@@ -914,7 +914,7 @@ _NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank 
 @block
 def model_nodes() -> str:
     """How far the model is from ranks on two virtual nodes, by what their programs move."""
-    from benchmarks.model import errors, held
+    from benchmarks.model.model import errors, held
     from launch.studies.accuracy import at_calibrated_pace, beside
 
     lines = []
@@ -953,7 +953,7 @@ def model_nodes() -> str:
 @block
 def model_picks() -> str:
     """What comes of going by the model: percent above the best measured."""
-    from benchmarks.model import picks
+    from benchmarks.model.model import picks
 
     lines = []
     for transport, name in _TRANSPORTS.items():

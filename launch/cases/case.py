@@ -286,7 +286,6 @@ class Case:
         group="Output",
         ours=True,
         called="--timeline",
-        old=("--trace",),
         metavar="FILE",
         help="Write what each step of one more repeat did when, for chrome://tracing, "
         "ui.perfetto.dev or drbench plot timeline.",

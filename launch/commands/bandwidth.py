@@ -63,7 +63,7 @@ from .options import (
     default=600.0,
     group="Ranks and data movement",
 )
-@label_option(old=(), help="Name of the machine in the rows.")
+@label_option(help="Name of the machine in the rows.")
 @csv_option("Add the rows to this file.")
 @json_option("Print the rows as one JSON list instead of a table.")
 @option(

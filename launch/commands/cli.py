@@ -1,7 +1,9 @@
 """The command line. Options are read here; the work is done by the modules this one calls."""
 
+import importlib
 import sys
 import traceback
+from collections import UserDict
 
 import click
 
@@ -10,8 +12,6 @@ from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
 from launch.host.mpi import launched
 from partitions import LayoutError
-
-from .names import Group
 
 #: The commands by purpose: heading of the help -> command -> module in launch/commands that holds
 #: it. To add one: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
@@ -140,6 +140,52 @@ def _abort(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
+class _Commands(UserDict):
+    """Commands by name: commands as they are, or the module of each, imported when it is asked
+    for."""
+
+    def __getitem__(self, name):
+        found = self.data[name]
+        if isinstance(found, click.Command):
+            return found
+        module = importlib.import_module(f"{__package__}.{found}")
+        commands = (each for each in vars(module).values() if isinstance(each, click.Command))
+        return next(each for each in commands if each.name == name)
+
+
+class Group(click.Group):
+    """Commands whose help has sections.
+
+    Parameters
+    ----------
+    sections : dict of str to dict
+        heading -> name of a command -> its module in this package, or the command itself.
+    hidden : dict
+        Likewise, commands that the help does not show.
+    """
+
+    def __init__(self, *arguments, sections, hidden=(), **words):
+        self.sections = sections
+        found = {name: each for section in sections.values() for name, each in section.items()}
+        commands = _Commands(found | dict(hidden))
+        super().__init__(*arguments, commands=commands, **words)
+
+    def list_commands(self, ctx):
+        """In the order of the help."""
+        return [name for section in self.sections.values() for name in section]
+
+    def format_commands(self, ctx, formatter):
+        """A section for each heading."""
+        width = max(map(len, self.list_commands(ctx)))
+        for heading, section in self.sections.items():
+            rows = [
+                (name.ljust(width), self.commands[name].get_short_help_str(limit=200))
+                for name in section
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
 _SECTIONS["The paper"]["paper"] = Group(
     "paper",
     sections={"Commands": _PAPER},
@@ -151,7 +197,6 @@ _SECTIONS["The paper"]["paper"] = Group(
     cls=Group,
     sections=_SECTIONS,
     hidden={"serve": "run", "serve-chain": "predict.chain"},
-    old={name: f"paper {name}" for name in _PAPER},
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,

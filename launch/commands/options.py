@@ -9,7 +9,6 @@ from itertools import chain
 
 import click
 
-from algorithms.registry import goes_by_model
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record_file import TornRowWarning
 from drbench.model.links import ARBITRATIONS
@@ -17,12 +16,10 @@ from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts
 from launch.cases.peak_files import check_peak
-from launch.cases.sweep_values import ranks_list, scale_of, shipped
+from launch.cases.sweep_values import ranks_list, scale_of
 from launch.host.files import check_output
 from launch.host.mpi import launched
 from launch.peers import known_options
-
-from .names import renamed
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -41,39 +38,11 @@ _METAVARS = {"elements": "SIZE", "bytes": "BYTES", int: "N", float: "NUMBER", st
 
 
 class _Option(click.Option):
-    """An option with a heading in the help, and the names it had in earlier releases.
+    """An option with a heading in the help."""
 
-    Parameters
-    ----------
-    group : str
-    old : iterable of str, or dict
-        Names that are accepted with a warning. Of a dict, each with ``meant(text)`` -> what the
-        value is now, or None if it is not for this option: one old name may have become two
-        options.
-    """
-
-    def __init__(self, *arguments, group: str = "Options", old=(), **words):
+    def __init__(self, *arguments, group: str = "Options", **words):
         super().__init__(*arguments, **words)
         self.group = group
-        self.old = old if isinstance(old, dict) else dict.fromkeys(old, lambda text: text)
-
-    def add_to_parser(self, parser, ctx):
-        super().add_to_parser(parser, ctx)
-        action = "append" if self.multiple else "store"
-        for name in self.old:
-            parser.add_option(self, [name], name, action, self.nargs)
-
-    def consume_value(self, ctx, opts):
-        for name, meant in self.old.items():
-            value = meant(opts[name]) if name in opts else None
-            if value is None:
-                continue
-            new = "/".join(self.opts)
-            if self.name in opts:
-                raise click.UsageError(f"{name} is now {new}, which is given too. Leave one out.")
-            renamed(name, new)
-            opts = {**opts, self.name: value}
-        return super().consume_value(ctx, opts)
 
 
 #: Of a command with many options the help leaves to ``--help-all`` what is under these headings,
@@ -193,8 +162,6 @@ def _described(described: Option, kind: click.ParamType | None, *names: str, **w
         "help": described.help + (f" [default: {described.says}]" if described.says else ""),
         "group": described.group,
     }
-    if described.old:
-        words["old"] = described.old
     flag = described.flag
     if described.type is bool:
         if described.default is not False:
@@ -324,7 +291,6 @@ launcher_option = _shared(
     metavar="NAME|FILE",
     group="Ranks and data movement",
     type=TEXT,
-    old={"--machine": lambda text: text if _is_file(text) else None},
 )
 arbitration_option = _shared(
     "--arbitration",
@@ -339,21 +305,9 @@ ARBITRATION = (
 timeout_option = _shared("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
 
 
-def _is_file(text: str) -> bool:
-    """Whether a machine of earlier releases was a file, rather than a label for the records."""
-    return text in shipped("machines") or text.endswith(".toml") or "/" in text
-
-
-def _is_model(text: str) -> bool:
-    from launch.cases.machine_models import machine_names
-
-    return text.partition("-")[0] in machine_names() or text.endswith(".toml") or "/" in text
-
-
 def label_option(**changes):
-    """The name of the machine in the records, which was called --machine; ``changes`` describe it
-    anew."""
-    return of_case("machine", **{"old": ("--machine",)} | changes)
+    """The name of the machine in the records, described anew by ``changes``."""
+    return of_case("machine", **changes)
 
 
 def machine_option():
@@ -366,11 +320,9 @@ def machine_option():
 
 
 def label_beside_launcher():
-    """The label of a command whose --machine was a launcher or a label."""
-    meant = {"--machine": lambda text: None if _is_file(text) else text}
+    """The label of a command that has a launcher."""
     return label_option(
         default=None,
-        old=meant,
         help="Name of the machine in the records. [default: the launcher file's, or here]",
     )
 
@@ -502,12 +454,6 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
 
     dtype = values.get("dtype") or "float32"
     transport = values.get("transport", "auto")
-    if (
-        not goes_by_model(options) and "machine" in values and not _is_model(text)
-    ):  # as in earlier releases
-        renamed(f"--machine {text}, which is no model,", "--label")
-        values["machine"] = text
-        return None, None
     of_cores = find_machine(text).adds_on_core and options.get("pack") != "never"
     return text, text if of_schedule(text, options, transport, dtype) or of_cores else None
 

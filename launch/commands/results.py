@@ -194,7 +194,6 @@ class Shape(click.ParamType):
 @save_option(
     "The figure: .pdf, .png, .svg, or .txt, which tells what it draws; .pdf and .png without a "
     "suffix. [default: NAME]",
-    old=("--out",),
 )
 @option("--list", "list_", is_flag=True, help="List the figures.")
 @option(
@@ -254,9 +253,7 @@ def plot(name, files, save, list_, **options):
 
 @command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
-@save_option(
-    "The page. [default: report.html in DIR; of several DIRs, where you are]", old=("--out",)
-)
+@save_option("The page. [default: report.html in DIR; of several DIRs, where you are]")
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 

@@ -58,7 +58,7 @@ from .options import (
 @of_case("trace", kind=FILE)
 @csv_option("Append the record to this file.")
 @json_option("Print the record as one JSON object instead of a table.")
-@label_option(old=(), help="Name of the machine in the record.")
+@label_option(help="Name of the machine in the record.")
 @yes_option(
     "Start -p ranks although they are far above the cores.", group="Ranks and data movement"
 )

@@ -85,9 +85,8 @@ _PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
 )
 @launcher_option(
     "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file (drbench list).",
-    old=(),
 )
-@label_option(default=None, old=(), says="the launcher file's, or here")
+@label_option(default=None, says="the launcher file's, or here")
 @peak_option(PEAK_OF_MANY)
 @timeout_option(
     "Seconds a case may take; 0 for no limit.",

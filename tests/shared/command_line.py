@@ -1,7 +1,6 @@
 """Every command of the command line, by the words it is called with."""
 
-from launch.commands.cli import cli
-from launch.commands.names import Group
+from launch.commands.cli import Group, cli
 
 
 def found(group: Group, before: str = "") -> dict:

@@ -40,7 +40,6 @@ from ..options import command, json_option, option, out_option, reading
 @option(
     "--machine",
     "only",
-    old=("--of",),
     type=click.Choice(["pvc12", "h100x8"]),
     help="With --sensitivity: vary this machine's constants only. [default: both]",
 )
@@ -53,7 +52,6 @@ from ..options import command, json_option, option, out_option, reading
 )
 @out_option(
     "Draw Figures 2 and 3 of these records into this folder, a PDF and a PNG a machine.",
-    old=("--figures",),
     group="Output",
 )
 @json_option("Print the verdicts as one JSON list.")

@@ -30,7 +30,7 @@ from ..options import (
     metavar="gpt3|megatron-nlg|HIDDENxHEADSxBLOCKS",
     help="The transformer, by name or as 12288x96x96.",
 )
-@ranks_option("Chips of the torus.", default=256, old=("--chips",))
+@ranks_option("Chips of the torus.", default=256)
 @option(
     "--machine",
     default="tpuv4",

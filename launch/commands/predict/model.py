@@ -347,10 +347,9 @@ def _sweep(
 @save_option(
     "TOML file whose section [model] is written; its other sections stay.",
     required=True,
-    old=("--out",),
 )
 @of_case("threads")
-@label_option(old=("--name",), help="Name of the machine in the file.")
+@label_option(help="Name of the machine in the file.")
 @option(
     "--nodes",
     is_flag=True,
@@ -361,7 +360,6 @@ def _sweep(
     "--rounds",
     type=click.IntRange(1),
     default=5,
-    old=("--trials",),
     help="Measure everything this often; the best counts.",
 )
 @of_case("backend")

@@ -76,7 +76,6 @@ def search_options():
         option(
             "--only",
             "names",
-            old=("--algorithms",),
             type=TEXT,
             metavar="A,B,...",
             group="Algorithm",
@@ -135,9 +134,9 @@ def searched(values: dict) -> tuple:
 
 @command("tune")
 @search_options()
-@of_case("a", says="", old=("--fixed-a",), help="A is partitioned so, and not otherwise.")
-@of_case("b", old=("--fixed-b",), help="B, likewise.")
-@of_case("c", old=("--fixed-c",), help="C, likewise.")
+@of_case("a", says="", help="A is partitioned so, and not otherwise.")
+@of_case("b", help="B, likewise.")
+@of_case("c", help="C, likewise.")
 @option(
     "--from-a",
     type=TEXT,

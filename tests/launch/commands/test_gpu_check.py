@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from starting import within
 
-from benchmarks.gpu_check import Stage, run_stage
+from benchmarks.gpu.check import Stage, run_stage
 
 ROOT = Path(__file__).parents[3]
 #: Starts another process, prints its number, and sleeps.

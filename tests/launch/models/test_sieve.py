@@ -230,6 +230,6 @@ def test_on_eight_nodes_the_audits_layouts_are_beaten():
     links = {"devices": 64, "links": {"nvlink": near, "ib": card}}
     machine = Machine.from_dict(model.sources | links, "nodes")
     case = Case(8192, 49152, 12288)
-    found = tune(TuneRequest(case, 64, effort=10.0), machine)  # as benchmarks/search.py
+    found = tune(TuneRequest(case, 64, effort=10.0), machine)  # as benchmarks/model/search.py
     assert found.ranking[0].record.best_s <= 3.77e-3
     assert found.tried > 3 * 43**3 and found.left and found.gap < 0.3

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.model import errors, held, merged, on_nodes, picks
+from benchmarks.model.model import errors, held, merged, on_nodes, picks
 from drbench.measure.record import Record
 from launch.studies.accuracy import at_calibrated_pace, beside
 from plots.select.records import frame

@@ -1,9 +1,9 @@
 """Does anything get slower when a link, products or latencies get better? It should not.
 
-``python -m benchmarks.perturbations --save results/simulated/readings/perturbations.csv`` simulates
-random cases of the universal algorithm on random machines, each again with one constant better,
-under both rules of sharing links, and tells how often that slowed the run by more than 2 %, and
-what did:
+``python -m benchmarks.model.perturbations --save results/simulated/readings/perturbations.csv``
+simulates random cases of the universal algorithm on random machines, each again with one constant
+better, under both rules of sharing links, and tells how often that slowed the run by more than
+2 %, and what did:
 ``order`` where the run is as long again if steps that were ready at the same time may not overtake
 each other (look-ahead 0, nothing overlaps), else ``overlap``. Minutes.
 """

@@ -1,7 +1,7 @@
 """What the claims P7 and P10 rest on: MLP-2 simulated again as other programs, under other readings
 of the paper and with other constants.
 
-    python benchmarks/readings.py [--out results/simulated/readings]
+    python benchmarks/model/readings.py [--out results/simulated/readings]
 
 Writes lines.csv, a row a line of the figures, stationary matrix and batch size, with the best
 replication factor, and verdicts.csv, a row a claim. Two minutes on one core.
@@ -15,7 +15,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from pandas import concat
@@ -99,7 +99,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "results/simulated/readings")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    made = {"command": "python benchmarks/readings.py", "date": date.today(), "commit": commit()}
+    command = "python benchmarks/model/readings.py"
+    made = {"command": command, "date": date.today(), "commit": commit()}
     found = {
         (machine, program): simulated(machine, program)
         for machine in ("h100x8", "pvc12")

@@ -1,11 +1,11 @@
 """How many events a second the simulator works off, and where the rest of a prediction's time goes.
 Seconds of CPU; each is the best of ``--times``.
 
-    python benchmarks/simulator.py [--times 3] [--large]
+    python benchmarks/model/simulator.py [--times 3] [--large]
 
-Machines are those of benchmarks/search.py. Products come first, then crowds of reads of any sizes,
-all asked for at once, where links are shared by many: all ranks of one owner, each of the next one,
-each of all others. ``--large`` adds cases of half a million events and more.
+Machines are those of benchmarks/model/search.py. Products come first, then crowds of reads of any
+sizes, all asked for at once, where links are shared by many: all ranks of one owner, each of the
+next one, each of all others. ``--large`` adds cases of half a million events and more.
 """
 
 import argparse

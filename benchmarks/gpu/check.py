@@ -65,10 +65,10 @@ def stages(out: Path) -> list[Stage]:
     """All stages, in order."""
     module = lambda words: (sys.executable, "-m", *words.split())
     contract = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
-    peers = (*mpiexec_command(2), *module("mpi4py -m benchmarks.gpu_speed peers"))
+    peers = (*mpiexec_command(2), *module("mpi4py -m benchmarks.gpu.speed peers"))
     found = [
         Stage("report", module("launch.ranks.gpu_report"), 60),
-        Stage("speed", module("benchmarks.gpu_speed"), 90),
+        Stage("speed", module("benchmarks.gpu.speed"), 90),
         Stage("peers", peers, 60),
         Stage("tests", module(contract), 90),
     ]

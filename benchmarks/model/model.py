@@ -1,7 +1,7 @@
 """The machine model against this machine: predicted and measured times of many cases, their
 concordance and errors.
 
-    python benchmarks/model.py --out FOLDER [--scale 1] [--transport throttled:0.25,50]
+    python benchmarks/model/model.py --out FOLDER [--scale 1] [--transport throttled:0.25,50]
     [--stationary CBA] [--rounds 5] [--nodes 2]
 
 Calibrates once (FOLDER/here.toml), then runs the 27 partition triples of row, column and block ×
@@ -40,7 +40,7 @@ from typing import NamedTuple
 from pandas import DataFrame
 from rich.console import Console
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from drbench.measure.record import Record

@@ -2,8 +2,9 @@
 a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
-    python benchmarks/chains.py --machine here.toml --out results/measured/LABEL/chains [--only 1,2]
-    python benchmarks/chains.py --layers [--out results/simulated/readings]
+    python benchmarks/model/chains.py --machine here.toml --out results/measured/LABEL/chains \\
+        [--only 1,2]
+    python benchmarks/model/chains.py --layers [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
 machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
@@ -22,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from algorithms.chains.costs import LAYOUTS, LIBRARY

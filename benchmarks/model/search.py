@@ -1,8 +1,8 @@
 """What ``drbench tune`` finds, in how many seconds of CPU, and what it misses.
 
-    python benchmarks/search.py [--ranks 8,64,512] [--effort 10] [--replication none]
-    python benchmarks/search.py --regret [--machines dgxh100,dgxa100] [--meshes 2x4,8x1,3x8,8x8]
-        [--shapes NAME,...] [--random 300] [--csv FILE]
+    python benchmarks/model/search.py [--ranks 8,64,512] [--effort 10] [--replication none]
+    python benchmarks/model/search.py --regret [--machines dgxh100,dgxa100]
+        [--meshes 2x4,8x1,3x8,8x8] [--shapes NAME,...] [--random 300] [--csv FILE]
 
 The first form searches the MLP-1 of "Slicing Is All You Need" at batch 8192 on nodes of eight H100
 that are joined by InfiniBand of 50 GB/s a GPU and direction.
@@ -24,7 +24,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from drbench.errors import DrbenchError

@@ -4,9 +4,10 @@ Each is changed alone, and the overlapping programs of both tables are simulated
 over the paper's, as geometric mean and range. ``docs/reproduction.md`` has the table, made of the
 record ``results/simulated/overlap/experts/constants.csv``.
 
-    python -m benchmarks.experts_constants               # both numbers of GPUs; some minutes
-    python -m benchmarks.experts_constants --gpus 8
-    python -m benchmarks.experts_constants --csv results/simulated/overlap/experts/constants.csv
+    python -m benchmarks.model.experts_constants               # both numbers of GPUs; some minutes
+    python -m benchmarks.model.experts_constants --gpus 8
+    python -m benchmarks.model.experts_constants \\
+        --csv results/simulated/overlap/experts/constants.csv
 """
 
 import argparse

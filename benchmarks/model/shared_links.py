@@ -1,7 +1,7 @@
 """Do flows over one link share it, or go one after another? Measured here, beside both predictions.
 
-``python -m benchmarks.shared_links --save results/measured/spr-2core/shared-links.csv`` gives the
-ranks a network of their own (a namespace, so it takes root) whose one link the kernel's token
+``python -m benchmarks.model.shared_links --save results/measured/spr-2core/shared-links.csv`` gives
+the ranks a network of their own (a namespace, so it takes root) whose one link the kernel's token
 bucket throttles, and lets several ranks read blocks of different sizes from the first one at the
 same time, by MPI's RMA over TCP. When each ends is compared with the simulator's ``fair`` and
 ``fifo``; for ``fifo`` in whichever order comes nearest. Half a minute.
@@ -26,7 +26,7 @@ from drbench.program.steps import Block, Get
 from drbench.program.trace import Trace, trace
 
 MEGABITS = 400
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 #: MiB that each reading rank reads at the same time.
 FLOWS = ((8,), (8, 8), (4, 12), (8, 16), (4, 8, 16), (8, 8, 16))
 REPEATS = 7
@@ -107,7 +107,8 @@ def main() -> None:
     if chosen.ranks:
         return measure()
     ranks = max(map(len, FLOWS)) + 1
-    command = f"mpiexec -iface lo -n {ranks} {sys.executable} -m benchmarks.shared_links --ranks"
+    program = f"{sys.executable} -m benchmarks.model.shared_links --ranks"
+    command = f"mpiexec -iface lo -n {ranks} {program}"
     environ = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

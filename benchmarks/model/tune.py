@@ -1,6 +1,7 @@
 """Is what ``drbench tune --measure`` chooses the fastest of all that it chose among? 2 ranks here.
 
-    python benchmarks/tune.py --out results/measured/NAME/tune [--work DIR] [--problems square,tall]
+    python benchmarks/model/tune.py --out results/measured/NAME/tune [--work DIR] \\
+        [--problems square,tall]
 
 Calibrates this machine. Then, for each of six problems: ``tune --measure`` chooses; every program
 among its candidates runs once, the fastest third of them three times more; and the choice runs
@@ -24,7 +25,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from drbench.errors import CaseFailed
