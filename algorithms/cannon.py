@@ -5,18 +5,16 @@ At step s chip (i, j) works with index q = i + j + s (mod p) of the axis along w
 matrices are divided.
 """
 
-from collections.abc import Iterator
-
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import Shift
 from drbench.program.problem import Problem
-from drbench.program.steps import Copy, Gemm, Get, Step
+from drbench.program.steps import Copy, Gemm, Get, Step, Steps
 
-from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, settle_mesh
-from .registry import algorithm
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, resolve_mesh
+from .registry import Texts, algorithm
 
 
-def settle(
+def resolve(
     problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None
 ) -> dict:
     """Decide the dataflow; refuse a mesh that is not square, and another layout."""
@@ -26,22 +24,20 @@ def settle(
             f"cannon needs a square process mesh (algorithm requirement); got {rows}x{cols}. Use "
             "4, 9 or 16 ranks, or --algorithm summa."
         )
-    return settle_mesh(problem, "cannon", dataflow, mesh)
+    return resolve_mesh(problem, "cannon", dataflow, mesh)
 
 
-def layout(
-    m: int, n: int, k: int, nprocs: int, *, mesh: str | None = None, **options
-) -> tuple[str, str, str]:
+def layout(*sizes: int, mesh: str | None = None, **options) -> Texts:
     """That of a mesh; an error offers square ones."""
-    rows, cols = parse_mesh(mesh, nprocs, square=True)
-    return mesh_layout(m, n, k, nprocs, mesh=f"{rows}x{cols}", **options)
+    rows, cols = parse_mesh(mesh, sizes[-1], square=True)
+    return mesh_layout(*sizes, mesh=f"{rows}x{cols}", **options)
 
 
-@algorithm("cannon", options=(DATAFLOW, MESH), settle=settle, layout=layout)
-def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
+@algorithm("cannon", options=(DATAFLOW, MESH), resolve=resolve, layout=layout)
+def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
-    chip, turned = Mesh(problem, rank, mesh), dataflow == "RS"
-    if turned:  # C[q, j] += A[q, i] · B[i, j] is LS of Cᵀ = Bᵀ · Aᵀ, in which rows are columns
+    chip, transposed = Mesh(problem, rank, mesh), dataflow == "RS"
+    if transposed:  # C[q, j] += A[q, i] · B[i, j] is LS of Cᵀ = Bᵀ · Aᵀ, in which rows are columns
         chip = chip.transposed()
     i, j, row, column, *_ = chip.place
     p, a_tile, b_tile, c_tile = chip.nrows, chip.a.tile, chip.b.tile, chip.c.tile
@@ -58,7 +54,7 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterato
         a, c = (yield Get(a_tile(i, j))), None
         b = yield from shifted((yield Get(b_tile(j, i))), column, -j, b_tile(j, at(0)))
         for s in range(p):
-            c = yield Gemm(*((b, a) if turned else (a, b)), into=c)
+            c = yield Gemm(*((b, a) if transposed else (a, b)), into=c)
             if s < p - 1:
                 b = yield Shift(b, column, -1, brings=b_tile(j, at(s + 1)))
                 c = yield Shift(c, row, -1, brings=c_tile(i, at(s + 1)))
@@ -66,6 +62,6 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterato
         yield Copy(c, c_tile(i, j))
 
 
-def shifted(token: Step, group, by: int, brings) -> Iterator[Step]:
+def shifted(token: Step, group, by: int, brings) -> Steps:
     """A shift of the skew, unless it would go once around the ring."""
     return (yield Shift(token, group, by, brings=brings)) if by % len(group) else token

@@ -1,12 +1,10 @@
 """Collective 2-D GEMM (MeshSlice, §2.3.4, Figure 2b): one AllGather or ReduceScatter a direction,
 no overlap."""
 
-from collections.abc import Iterator
-
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Step
+from drbench.program.steps import Gemm, Get, Steps
 from partitions import divisors
 
 from .mesh import (
@@ -17,8 +15,8 @@ from .mesh import (
     everywhere,
     mesh_layout,
     on_mesh,
+    resolve_mesh,
     scattered_product,
-    settle_mesh,
 )
 from .registry import algorithm
 
@@ -43,7 +41,7 @@ def baseline_of(problem: Problem) -> tuple[str, dict] | None:
         for rows in divisors(p):
             try:
                 mesh = f"{rows}x{p // rows}"
-                return "collective", settle_mesh(problem, "collective", dataflow, mesh)
+                return "collective", resolve_mesh(problem, "collective", dataflow, mesh)
             except UnsupportedError:
                 continue  # another dataflow or mesh may fit
     return None
@@ -52,11 +50,11 @@ def baseline_of(problem: Problem) -> tuple[str, dict] | None:
 @algorithm(
     "collective",
     options=(DATAFLOW, MESH),
-    settle=on_mesh("collective"),
+    resolve=on_mesh("collective"),
     layout=mesh_layout,
     congruent=everywhere,
 )
-def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
+def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
     """One AllGather or ReduceScatter a direction of the mesh, then one product (MeshSlice
     §2.3.4)."""
     chip = Mesh(problem, rank, mesh)

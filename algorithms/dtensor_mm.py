@@ -9,14 +9,13 @@ each copy of what is its own: after what has come, or before what goes. What PyT
 ranks do not divide an extent is left out.
 """
 
-from collections.abc import Iterator
 from math import prod
 
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Operand, Problem
-from drbench.program.steps import Copy, Gemm, Get, Group, Join, Step
+from drbench.program.steps import Copy, Gemm, Get, Group, Join, Steps
 from partitions import part, partition
 
 from .mesh import Tiles
@@ -32,12 +31,7 @@ _STRATEGIES = {
 _PLACEMENTS = "row", "column"
 
 
-def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    """Everything in rows, unless the caller says otherwise."""
-    return "row", "row", "row"
-
-
-def settle(problem: Problem, in_place: bool = True, *, strategy: str | None = None) -> dict:
+def resolve(problem: Problem, in_place: bool = True, *, strategy: str | None = None) -> dict:
     """Choose as DTensor does: what redistributes the fewest bytes of A and B, which need not be
     what is fastest (the sum of a partial C is not counted)."""
     placed = [_placement(operand) for operand in problem.operands]
@@ -67,11 +61,11 @@ STRATEGY = Option(
 @algorithm(
     "dtensor_mm",
     options=(STRATEGY,),
-    settle=settle,
-    layout=layout,
-    dispatches=lambda problem, **settled: 1,  # then the host runs ahead of the device
+    resolve=resolve,
+    layout=("row", "row", "row"),
+    dispatches=lambda problem, **resolved: 1,  # then the host runs ahead of the device
 )
-def program(problem: Problem, rank: int, *, strategy: str) -> Iterator[Step]:
+def program(problem: Problem, rank: int, *, strategy: str) -> Steps:
     """DTensor's torch.mm on rows and columns: redistribute, multiply, scatter the sum (PyTorch's
     sharding strategies of mm)."""
     everyone = Group("row", tuple(range(problem.nprocs)), rank)
@@ -89,7 +83,7 @@ def program(problem: Problem, rank: int, *, strategy: str) -> Iterator[Step]:
         yield Gemm(a, b, into=tiles[rank])
 
 
-def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Iterator[Step]:
+def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Steps:
     """The part of op(A) or op(B) that a strategy takes, as one token."""
     have, p, rank = _placement(operand), len(everyone), everyone.position
     tiles = _tiles(operand, have, p)
@@ -116,11 +110,7 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Iterator[S
 
 def _cut(operand: Operand, by: str, p: int) -> list[tuple[int, int]]:
     """The rows or columns of each rank."""
-    return [part(_shape(operand)[_axis(by)], q, p) for q in range(p)]
-
-
-def _shape(operand: Operand) -> tuple[int, int]:
-    return operand.partition.rows.extent, operand.partition.cols.extent
+    return [part(operand.partition.shape[_axis(by)], q, p) for q in range(p)]
 
 
 def _tiles(operand: Operand, by: str, p: int) -> list:
@@ -136,7 +126,7 @@ def _moved(operand: Operand, have: str, wanted: str) -> float:
     """Elements that a rank receives."""
     if have == wanted:
         return 0.0
-    size, p = prod(_shape(operand)), operand.partition.nprocs
+    size, p = prod(operand.partition.shape), operand.partition.nprocs
     return size * (p - 1) / p / (1 if wanted == "R" else p)
 
 
@@ -150,7 +140,7 @@ def _placement(operand: Operand) -> str:
     """
     placed = operand.partition
     for by in _PLACEMENTS:
-        needed = partition(by, _shape(operand), placed.nprocs)
+        needed = partition(by, operand.partition.shape, placed.nprocs)
         if placed == needed and placed.places == needed.places:
             return by
     raise UnsupportedError(

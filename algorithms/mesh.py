@@ -17,7 +17,7 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 
@@ -26,8 +26,11 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.options import Option
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
-from drbench.program.steps import Block, Gemm, Group, Step
+from drbench.program.steps import Block, Gemm, Group, Join, Step, Steps
 from partitions import Partition, divisors, extents, intersect, near_square, part, replica_suffix
+from partitions.intervals import Range
+
+from .registry import Layout, Texts, texts_of
 
 DATAFLOWS = ("OS", "LS", "RS")
 #: Options of every algorithm on a mesh.
@@ -80,11 +83,11 @@ class Tiles:
             for axis in (p.rows, p.cols)
         )
 
-    def rows(self, x: int) -> tuple[int, int]:
+    def rows(self, x: int) -> Range:
         """Rows [start, stop) of the tiles in row ``x`` of the grid."""
         return self.row_ranges[x]
 
-    def cols(self, y: int) -> tuple[int, int]:
+    def cols(self, y: int) -> Range:
         """Columns [start, stop) of the tiles in column ``y`` of the grid."""
         return self.col_ranges[y]
 
@@ -92,13 +95,15 @@ class Tiles:
         """The tile (x, y); without elements where the matrix has ended."""
         return self.block(x, y, self.row_ranges[x], self.col_ranges[y])
 
-    def block(self, x: int, y: int, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
+    def block(self, x: int, y: int, rows: Range, cols: Range) -> Block:
         """Rows × columns, which must lie in tile (x, y)."""
         if rows[0] < rows[1] and cols[0] < cols[1]:
             return self.operand.block(rows, cols, self.replica)
         owner = self.operand.partition.rank_at(x, y, self.replica)
-        bounds, turned = (*rows, *cols), self.operand.transposed
-        return Block(self.operand.name, owner, self.replica, (x, y), *bounds, turned)
+        bounds = *rows, *cols
+        return Block(
+            self.operand.name, owner, self.replica, (x, y), *bounds, self.operand.transposed
+        )
 
 
 class Transposed:
@@ -110,7 +115,7 @@ class Transposed:
     def tile(self, x: int, y: int) -> Block:
         return self.tiles.tile(y, x)
 
-    def block(self, x: int, y: int, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
+    def block(self, x: int, y: int, rows: Range, cols: Range) -> Block:
         return self.tiles.block(y, x, cols, rows)
 
 
@@ -186,7 +191,7 @@ def mesh_layout(
     mesh: str | None = None,
     replicas: int | None = None,
     **options,
-) -> tuple[str, str, str]:
+) -> Texts:
     """Text forms of the partitions of A, B and C for a dataflow on a mesh, or on one a replica.
 
     Examples
@@ -197,10 +202,10 @@ def mesh_layout(
     copies = replica_suffix(replicas or 1)
     rows, cols = parse_mesh(mesh, max(1, nprocs // (replicas or 1)))
     dataflow = _dataflow(dataflow, m, n, k)
-    upright, turned = f"block:{rows}x{cols}{copies}", f"block:{cols}x{rows}:col{copies}"
+    upright, by_columns = f"block:{rows}x{cols}{copies}", f"block:{cols}x{rows}:col{copies}"
     return (
-        (turned if dataflow == "RS" else upright),
-        (turned if dataflow == "LS" else upright),
+        (by_columns if dataflow == "RS" else upright),
+        (by_columns if dataflow == "LS" else upright),
         upright,
     )
 
@@ -214,14 +219,10 @@ def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
     >>> _dataflow("auto", 8, 8, 8), _dataflow(None, 1, 8, 4), _dataflow(None, 8, 1, 4)
     ('OS', 'RS', 'LS')
     """
-    if dataflow in (None, "auto"):
-        return _STATIONARY[largest_matrix(m, n, k)]
-    if dataflow not in DATAFLOWS:
-        raise UsageError(f"dataflow must be {', '.join(DATAFLOWS)} or auto, got {dataflow!r}.")
-    return dataflow
+    return _STATIONARY[largest_matrix(m, n, k)] if dataflow in (None, "auto") else dataflow
 
 
-def settle_mesh(
+def resolve_mesh(
     problem: Problem, name: str, dataflow: str | None, mesh: str | None, replicas: int = 1
 ) -> dict:
     """Decide dataflow and mesh, and check that the matrices lie as the algorithm has them.
@@ -233,22 +234,22 @@ def settle_mesh(
     """
     rows, cols = parse_mesh(mesh, max(1, problem.nprocs // replicas))
     dataflow = _dataflow(dataflow, problem.m, problem.n, problem.k)
-    settled = {"dataflow": dataflow, "mesh": f"{rows}x{cols}"}
+    resolved = {"dataflow": dataflow, "mesh": f"{rows}x{cols}"}
     check_layout(
         problem,
         f"{name} {dataflow} on a {rows}x{cols} mesh" + f" a replica, {replicas}" * (replicas > 1),
         mesh_layout,
         replicas=replicas,
-        **settled,
+        **resolved,
     )
-    return settled
+    return resolved
 
 
 def on_mesh(name: str, **defaults) -> Callable[..., dict]:
-    """``settle`` of an algorithm that decides nothing but dataflow and mesh: its other options are
+    """``resolve`` of an algorithm that decides nothing but dataflow and mesh: its other options are
     as given, or these."""
 
-    def settle(
+    def resolve(
         problem: Problem,
         in_place: bool = True,
         *,
@@ -257,23 +258,23 @@ def on_mesh(name: str, **defaults) -> Callable[..., dict]:
         **options,
     ) -> dict:
         given = {option: value for option, value in options.items() if value is not None}
-        return settle_mesh(problem, name, dataflow, mesh) | defaults | given
+        return resolve_mesh(problem, name, dataflow, mesh) | defaults | given
 
-    return settle
+    return resolve
 
 
-def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
+def everywhere(problem: Problem, **resolved) -> tuple[str, ...]:
     """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of
     an algorithm)."""
     return "row", "column"
 
 
-def check_layout(problem: Problem, who: str, layout: Callable, **settled) -> None:
+def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None:
     """Refuse partitions that are not those of an algorithm's layout; other words for the same tiles
     and owners are fine, but not another grid, on which owners of nothing have other places."""
     sizes = problem.m, problem.n, problem.k, problem.nprocs
-    texts = dict(zip("abc", layout(*sizes, **settled)))
-    needed = replace(problem, transpose="", **texts)
+    texts = texts_of(layout, *sizes, **resolved)
+    needed = replace(problem, transpose="", **dict(zip("abc", texts)))
     for operand, other in zip(problem.operands, needed.operands):
         placed = operand.partition
         if placed != other.partition or placed.places != other.partition.places:
@@ -315,7 +316,12 @@ def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Iterator[Step]:
+def joined(tokens: list[Step], axis: int = 0) -> Steps:
+    """One token for several, side by side along an axis."""
+    return tokens[0] if len(tokens) == 1 else (yield Join(tokens, axis))
+
+
+def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Steps:
     """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its
     tile."""
     piece = pieces[0] if type(pieces[0]) is Piece else Piece(pieces[0])
@@ -326,7 +332,7 @@ def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -
         yield ReduceScatter(partial, pieces, group, axis)
 
 
-def reduced_product(a: Step, b: Step, target: Block, group: Group) -> Iterator[Step]:
+def reduced_product(a: Step, b: Step, target: Block, group: Group) -> Steps:
     """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its
     tile."""
     if len(group) == 1:

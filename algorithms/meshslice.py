@@ -2,7 +2,6 @@
 directions, overlapped with the products."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from math import lcm
 from operator import itemgetter
 
@@ -10,10 +9,10 @@ from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.program.group_steps import AllGather, Piece
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Gemm, Get, Step
-from partitions.intervals import union
+from drbench.program.steps import Block, Gemm, Get, Steps
+from partitions.intervals import Range, union
 
-from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, resolve_mesh, scattered_product
 from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
@@ -23,7 +22,7 @@ _SLICED = {"OS": "k", "LS": "n", "RS": "m"}
 _DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
 
 
-def settle(
+def resolve(
     problem: Problem,
     in_place: bool = True,
     *,
@@ -34,25 +33,25 @@ def settle(
 ) -> dict:
     """Decide dataflow, mesh, slice count and block; refuse another layout, or more slices than
     blocks."""
-    settled = settle_mesh(problem, "meshslice", dataflow, mesh)
-    axis = _SLICED[settled["dataflow"]]
-    extent, shards = problem.extent(axis), lcm(*parse_mesh(settled["mesh"], problem.nprocs))
+    resolved = resolve_mesh(problem, "meshslice", dataflow, mesh)
+    axis = _SLICED[resolved["dataflow"]]
+    extent, shards = problem.extent(axis), lcm(*parse_mesh(resolved["mesh"], problem.nprocs))
     if slices is None:
-        slices = max(1, min(_DEFAULT_SLICES[settled["dataflow"]], extent // (block or 1)))
+        slices = max(1, min(_DEFAULT_SLICES[resolved["dataflow"]], extent // (block or 1)))
     if block is None:
         block = max(1, extent // (shards * slices))
     blocks = -(-extent // block)
     if slices > blocks:
         raise UnsupportedError(
-            f"meshslice {settled['dataflow']} cuts {axis} = {extent} into blocks of {block}, "
+            f"meshslice {resolved['dataflow']} cuts {axis} = {extent} into blocks of {block}, "
             f"which is {blocks} (algorithm requirement: at "
             f"least one a slice); got {slices} slices. Use at most {blocks} slices, or a block "
             f"of at most {max(1, extent // slices)}."
         )
-    return settled | {"slices": slices, "block": block}
+    return resolved | {"slices": slices, "block": block}
 
 
-def comb(extent: int, slices: int, s: int, block: int) -> list[tuple[int, int]]:
+def comb(extent: int, slices: int, s: int, block: int) -> list[Range]:
     """Ranges of slice ``s``: every ``slices``-th block of an axis (Algorithm 2, for any extent).
 
     Where S·B divides every shard this is the local slicing of the paper; taken on global indices,
@@ -83,12 +82,12 @@ def congruent(
 
 def slice_col(tile: Block, teeth: list) -> Piece:
     """The columns of a tile that are in a slice."""
-    return Piece(tile, cols=_clipped(teeth, tile.col0, tile.col1))
+    return Piece(tile, cols=_clipped(teeth, *tile.cols))
 
 
 def slice_row(tile: Block, teeth: list) -> Piece:
     """The rows of a tile that are in a slice."""
-    return Piece(tile, rows=_clipped(teeth, tile.row0, tile.row1))
+    return Piece(tile, rows=_clipped(teeth, *tile.rows))
 
 
 def _clipped(teeth: list, start: int, stop: int) -> tuple:
@@ -119,13 +118,13 @@ BLOCK = Option(
 @algorithm(
     "meshslice",
     options=(DATAFLOW, MESH, SLICES, BLOCK),
-    settle=settle,
+    resolve=resolve,
     layout=mesh_layout,
     congruent=congruent,
 )
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int
-) -> Iterator[Step]:
+) -> Steps:
     """S slices; partial collectives in both directions overlap with the products (Nam et al., ISCA
     2025)."""
     chip = Mesh(problem, rank, mesh)

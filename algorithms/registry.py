@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -13,17 +13,29 @@ from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
 from drbench.options import Option, check_options, named, pick_options
 from drbench.program.problem import Problem
-from drbench.program.steps import Step
+from drbench.program.steps import Steps
 from drbench.program.trace import Trace, trace
 from partitions import partition
 
+#: Text forms of the partitions of A, B and C.
+Texts = tuple[str, str, str]
+#: Those that an algorithm runs on: the same for all sizes, or ``layout(m, n, k, nprocs,
+#: **options)``.
+Layout = Texts | Callable[..., Texts]
 
-def blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    """Text forms of A, B and C in blocks: the layout of an algorithm that names none."""
-    return "block", "block", "block"
+
+def texts_of(layout: Layout, *sizes: int, **options) -> Texts:
+    """Return the text forms of a layout for m, n, k and a number of ranks, and options.
+
+    Examples
+    --------
+    >>> texts_of(("row", "column", "row"), 8, 8, 8, 4)
+    ('row', 'column', 'row')
+    """
+    return layout(*sizes, **options) if callable(layout) else layout
 
 
-def goes_by_model(settled: dict) -> bool:
+def goes_by_model(resolved: dict) -> bool:
     """Whether a program of ours decides by what a machine takes for its steps: a schedule by cost,
     the order of pushed partial sums, what is packed.
 
@@ -32,9 +44,9 @@ def goes_by_model(settled: dict) -> bool:
     >>> goes_by_model({"schedule": "cost"}), goes_by_model({"sums": "push"}), goes_by_model({})
     (True, True, False)
     """
-    by_cost = settled.get("schedule", "").startswith(("cost", "exhaustive"))
-    pushes = settled.get("sums", "accumulate") != "accumulate"
-    return by_cost or pushes or settled.get("pack", "never") != "never"
+    by_cost = resolved.get("schedule", "").startswith(("cost", "exhaustive"))
+    pushes = resolved.get("sums", "accumulate") != "accumulate"
+    return by_cost or pushes or resolved.get("pack", "never") != "never"
 
 
 _REGISTRY: dict[str, Algorithm] = {}
@@ -59,9 +71,9 @@ class Algorithm:
         decided), the same on every rank; ``in_place`` says that every rank reads every tile in
         place. A UsageError if an option makes no sense, an UnsupportedError if the algorithm does
         not take the problem.
-    layout : callable
-        ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that
-        the algorithm runs on where the user names none.
+    layout : tuple of str, or callable
+        Text forms of the partitions of A, B and C that the algorithm runs on where the user names
+        none, or ``layout(m, n, k, nprocs, **options)``, which returns them.
     signals : bool, or callable
         Its ranks signal each other (:mod:`drbench.program.signal_steps`), or
         ``signals(**options)`` says whether they do.
@@ -85,10 +97,10 @@ class Algorithm:
     """
 
     name: str
-    program: Callable[..., Iterator[Step]]
+    program: Callable[..., Steps]
     options: dict[str, Option]
     resolve: Callable[..., dict]
-    layout: Callable[..., tuple[str, str, str]] = blocks
+    layout: Layout = ("block", "block", "block")
     signals: bool | Callable[..., bool] = False
     congruent: Callable[..., tuple[str, ...]] | None = None
     bind: Callable[..., Problem] | None = None
@@ -168,8 +180,9 @@ class Algorithm:
         {'a': 'row', 'b': 'column', 'c': 'row'}
         """
         options = self.pick(options)
+        check_options(self.options, options)
         bind = self.bind or (lambda *known, transpose="", **_: Problem(*known, transpose=transpose))
-        own, stored = self.layout(m, n, k, nprocs, **options), []
+        own, stored = texts_of(self.layout, m, n, k, nprocs, **options), []
         shapes = bind(m, n, k, nprocs, *own, **options).shapes() if transpose else {}
         for name, text, own_text in zip_longest("ABC", given, own):
             if text is None and name.lower() in transpose:
@@ -193,11 +206,11 @@ def algorithm(
     name: str,
     *,
     options: tuple[Option, ...] = (),
-    settle: Callable[..., dict] | None = None,
+    resolve: Callable[..., dict] | None = None,
     **more: Any,
 ):
     """Register a program under a name, with the options it takes and how they are resolved:
-    ``settle(problem, in_place, **options)`` is :attr:`Algorithm.resolve` of options that are
+    ``resolve(problem, in_place, **options)`` is :attr:`Algorithm.resolve` of options that are
     checked; without it they are run as they are given. ``more`` are attributes of
     :class:`Algorithm`.
 
@@ -208,12 +221,12 @@ def algorithm(
     """
     known = named(*options)
 
-    def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
+    def checked(problem: Problem, in_place: bool = True, **given) -> dict:
         check_options(known, given)
-        return settle(problem, in_place, **given) if settle else given
+        return resolve(problem, in_place, **given) if resolve else given
 
     def register(program):
-        _REGISTRY[name] = Algorithm(name, program, known, resolve, **more)
+        _REGISTRY[name] = Algorithm(name, program, known, checked, **more)
         return program
 
     return register

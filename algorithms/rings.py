@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from drbench.program.group_steps import Shift
-from drbench.program.steps import Add, Block, Group, Join, Part, Scratch, Step
+from drbench.program.steps import Add, Block, Group, Join, Part, Scratch, Step, Steps
 
 
 def gather_order(size: int, position: int) -> list[tuple[int, int]]:
@@ -46,8 +46,8 @@ def gather_ring(
     tile_of: Callable[[int], Block],
     group: Group,
     unroll: int,
-    multiply: Callable[[list, list], Iterator[Step]],
-) -> Iterator[Step]:
+    multiply: Callable[[list, list], Steps],
+) -> Steps:
     """Every member's tile passes by; ``multiply(positions, tokens)`` uses those of ``unroll``
     shifts at a time. Returns what the last one returns.
 
@@ -76,8 +76,8 @@ def reduce_ring(
     group: Group,
     axis: int,
     unroll: int,
-    multiply: Callable[[list, object], Iterator[Step]],
-) -> Iterator[Step]:
+    multiply: Callable[[list, object], Steps],
+) -> Steps:
     """Sums for every member's tile pass by and grow; the own tile ends up complete.
 
     ``multiply(positions, into)`` is a generator that yields the product for the tiles of some

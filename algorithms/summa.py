@@ -1,18 +1,16 @@
 """SUMMA (van de Geijn & Watts, 1997; MeshSlice, §2.3.3, Figure 2a): broadcasts of panels, and
 reduces where C moves."""
 
-from collections.abc import Iterator
-
 from drbench.options import Option
 from drbench.program.group_steps import Broadcast
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Step
+from drbench.program.steps import Gemm, Get, Steps
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, on_mesh, panels, reduced_product
 from .registry import algorithm
 
 
-def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:
+def congruent(problem: Problem, *, dataflow: str, **resolved) -> tuple[str, ...]:
     """In LS the chips of a row take turns at unpacking their panel of C, which has gaps; in RS it
     has none."""
     return ("column",) if dataflow == "LS" else ("row", "column")
@@ -31,19 +29,19 @@ PANEL = Option(
 @algorithm(
     "summa",
     options=(DATAFLOW, MESH, PANEL),
-    settle=on_mesh("summa", panel=None),
+    resolve=on_mesh("summa", panel=None),
     layout=mesh_layout,
     congruent=congruent,
 )
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None
-) -> Iterator[Step]:
+) -> Steps:
     """Panels broadcast along process rows and columns, reduced where C moves (van de Geijn &
     Watts)."""
     yield from summa(Mesh(problem, rank, mesh), dataflow, panel)
 
 
-def summa(chip: Mesh, dataflow: str, panel: int | None) -> Iterator[Step]:
+def summa(chip: Mesh, dataflow: str, panel: int | None) -> Steps:
     """The program of one chip."""
     a, b, c = chip.a, chip.b, chip.c
     i, j, row, column, in_row, in_column = chip.place

@@ -5,16 +5,14 @@ A replica moves 1/c of what SUMMA on its p/c chips would, for c times the memory
 and on p = c³ chips it is the 3-D algorithm.
 """
 
-from collections.abc import Iterator
-
 from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.replicas import broadcast_replica, reduce_replicas
-from drbench.program.steps import Fence, Step
+from drbench.program.steps import Fence, Steps
 from partitions import divisors, intersect, most_replicas, part
 
-from .mesh import DATAFLOW, Mesh, mesh_layout, settle_mesh
-from .registry import algorithm
+from .mesh import DATAFLOW, Mesh, mesh_layout, resolve_mesh
+from .registry import Texts, algorithm
 from .summa import PANEL, summa
 from .universal.program import REPLICATE_RESULT
 
@@ -28,14 +26,12 @@ REPLICAS = Option(
 )
 
 
-def layout(
-    m: int, n: int, k: int, nprocs: int, *, replicas: int | None = None, **options
-) -> tuple[str, str, str]:
+def layout(*sizes: int, replicas: int | None = None, **options) -> Texts:
     """SUMMA's, on the near-square mesh of each replica."""
-    return mesh_layout(m, n, k, nprocs, replicas=replicas or most_replicas(nprocs), **options)
+    return mesh_layout(*sizes, replicas=replicas or most_replicas(sizes[-1]), **options)
 
 
-def settle(
+def resolve(
     problem: Problem,
     in_place: bool = True,
     *,
@@ -48,7 +44,7 @@ def settle(
     c = problem.c.partition
     replicas = replicas or c.replicas
     mesh = f"{c.rows.parts}x{c.cols.parts}" if replicas == c.replicas else None
-    return settle_mesh(problem, "summa2.5d", dataflow, mesh, replicas) | {
+    return resolve_mesh(problem, "summa2.5d", dataflow, mesh, replicas) | {
         "replicas": replicas,
         "panel": panel,
         "replicate_result": replicate_result,
@@ -56,7 +52,10 @@ def settle(
 
 
 @algorithm(
-    "summa2.5d", options=(DATAFLOW, REPLICAS, PANEL, REPLICATE_RESULT), settle=settle, layout=layout
+    "summa2.5d",
+    options=(DATAFLOW, REPLICAS, PANEL, REPLICATE_RESULT),
+    resolve=resolve,
+    layout=layout,
 )
 def program(
     problem: Problem,
@@ -67,7 +66,7 @@ def program(
     replicas: int,
     panel: int | None = None,
     replicate_result: bool = False,
-) -> Iterator[Step]:
+) -> Steps:
     """SUMMA in each replica on its share of k, then the replicas reduced (Solomonik & Demmel)."""
     chip = Mesh(problem, rank, mesh)
     if dataflow == "OS":  # one range of k, cut by the tiles of A and of B

@@ -1,15 +1,12 @@
 """1-D tensor parallelism in the sequence-parallel style (Korthikanti et al., 2022; MeshSlice,
 §4.3): the ring of Wang's algorithm on p chips."""
 
-from collections.abc import Iterator
-
-from drbench.errors import UsageError
 from drbench.options import Option
 from drbench.program.problem import Problem
-from drbench.program.steps import Step
+from drbench.program.steps import Steps
 
 from .mesh import UNROLL, Mesh, check_layout, everywhere
-from .registry import algorithm
+from .registry import Texts, algorithm
 from .wang import wang
 
 #: AG: gather the input, then multiply by the own columns of the weights; RdS: multiply by the own
@@ -17,20 +14,12 @@ from .wang import wang
 _LAYOUTS = {"AG": ("row", "column", "column"), "RdS": ("column", "row", "row")}
 
 
-def layout(
-    m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, **options
-) -> tuple[str, str, str]:
+def layout(*sizes: int, dataflow: str | None = None, **options) -> Texts:
     """Text forms of the partitions of A, B and C."""
-    dataflow = dataflow or "AG"
-    if dataflow not in _LAYOUTS:
-        raise UsageError(
-            "dataflow of tensor_parallel_1d must be AG (AllGather, then product) or RdS "
-            f"(product, then ReduceScatter), got {dataflow!r}."
-        )
-    return _LAYOUTS[dataflow]
+    return _LAYOUTS[dataflow or "AG"]
 
 
-def settle(
+def resolve(
     problem: Problem,
     in_place: bool = True,
     *,
@@ -55,11 +44,11 @@ DATAFLOW = Option(
 @algorithm(
     "tensor_parallel_1d",
     options=(DATAFLOW, UNROLL),
-    settle=settle,
+    resolve=resolve,
     layout=layout,
     congruent=everywhere,
 )
-def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Iterator[Step]:
+def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Steps:
     """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped
     (Korthikanti et al.)."""
     if dataflow == "AG":  # C[:, j] = A · B[:, j], A's rows passing by

@@ -1,14 +1,13 @@
 """Wang's algorithm (Wang et al., ASPLOS 2023; MeshSlice, §2.3.4): one direction of the mesh as a
 collective, the other as ring shifts that overlap with partial products."""
 
-from collections.abc import Iterator
 from math import prod
 
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step, joined_shape
+from drbench.program.steps import Gemm, Get, Part, Scratch, Step, Steps, joined_shape
 
-from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, mesh_layout, on_mesh, parse_mesh
+from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, joined, mesh_layout, on_mesh, parse_mesh
 from .registry import algorithm
 from .rings import gather_ring, reduce_ring
 
@@ -42,13 +41,11 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
 @algorithm(
     "wang",
     options=(DATAFLOW, MESH, UNROLL),
-    settle=on_mesh("wang", unroll=1),
+    resolve=on_mesh("wang", unroll=1),
     layout=mesh_layout,
     congruent=everywhere,
 )
-def program(
-    problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: int = 1
-) -> Iterator[Step]:
+def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: int = 1) -> Steps:
     """The costlier direction as ring shifts that overlap with products, the other as a collective
     (Wang et al.)."""
     yield from wang(
@@ -56,18 +53,18 @@ def program(
     )
 
 
-def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Iterator[Step]:
+def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
     """The program of one chip; ``ring`` is the direction that shifts.
 
     RS is LS, and OS along columns is OS along rows, of the transposed product Cᵀ = Bᵀ · Aᵀ, in
     which rows are columns.
     """
-    turned = dataflow == "RS" or (dataflow == "OS" and ring == "column")
-    rows, cols = (1, 0) if turned else (0, 1)  # the axes
-    chip = chip.transposed() if turned else chip
+    transposed = dataflow == "RS" or (dataflow == "OS" and ring == "column")
+    rows, cols = (1, 0) if transposed else (0, 1)  # the axes
+    chip = chip.transposed() if transposed else chip
     a, b, c = chip.a, chip.b, chip.c
     i, j, row, column, in_row, in_column = chip.place
-    gemm = lambda x, y, into: Gemm(*((y, x) if turned else (x, y)), into=into)
+    gemm = lambda x, y, into: Gemm(*((y, x) if transposed else (x, y)), into=into)
 
     if dataflow == "OS":
         own = yield Get(a.tile(i, j))
@@ -75,17 +72,17 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Iterator[Step]:
 
         def multiply(sources, tokens):  # C[i, j] += A[i, l] · B[l, j]
             right = yield from parts(gathered, rows, [a.cols(l) for l in sources])
-            yield gemm((yield from side_by_side(tokens, cols)), right, c.tile(i, j))
+            yield gemm((yield from joined(tokens, cols)), right, c.tile(i, j))
 
         yield from gather_ring(own, lambda l: a.tile(i, l), row, unroll, multiply)
-    elif (ring == "column") != turned:  # the moving input shifts
+    elif (ring == "column") != transposed:  # the moving input shifts
         left, own = (yield Get(a.tile(i, j))), (yield Get(b.tile(j, i)))
         pieces, room = [c.tile(i, l) for l in in_row], None
         if len(row) > 1:
             room = yield Scratch(joined_shape([piece.shape for piece in pieces], cols))
 
         def multiply(sources, tokens):  # C'[:, l] = A[i, j] · B[j, l]
-            right, ranges = (yield from side_by_side(tokens, cols)), [b.cols(l) for l in sources]
+            right, ranges = (yield from joined(tokens, cols)), [b.cols(l) for l in sources]
             if room is not None:
                 return (yield gemm(left, right, (yield from parts(room, cols, ranges))))
             offset = 0  # alone in its row: the own tile is all of C'
@@ -110,14 +107,9 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Iterator[Step]:
         yield from reduce_ring(lambda l: c.tile(i, l), row, cols, unroll, multiply)
 
 
-def parts(token: Step, axis: int, ranges: list) -> Iterator[Step]:
+def parts(token: Step, axis: int, ranges: list) -> Steps:
     """The ranges of a gathered matrix, side by side."""
     found = []
     for start, stop in ranges:
         found.append((yield Part(token, axis, start, stop)))
-    return (yield from side_by_side(found, axis))
-
-
-def side_by_side(tokens: list, axis: int) -> Iterator[Step]:
-    """One token for several."""
-    return tokens[0] if len(tokens) == 1 else (yield Join(tokens, axis))
+    return (yield from joined(found, axis))

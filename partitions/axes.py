@@ -205,7 +205,7 @@ class Listed:
 Axis = Dealt | Listed
 
 
-def axis_of(extent: int, held: Sequence[Sequence[tuple[int, int]]]) -> tuple[Axis, list[int]]:
+def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[int]]:
     """The axis on which each coordinate holds the ranges it is given, in rising order.
 
     Equal segments dealt in turn become :class:`Dealt`, whatever order the coordinates were given
@@ -250,7 +250,7 @@ def axis_of(extent: int, held: Sequence[Sequence[tuple[int, int]]]) -> tuple[Axi
     return dealt if alike else listed, numbers
 
 
-def chunked(ranges: list[tuple[int, int]], parts: int) -> list[list[tuple[int, int]]]:
+def chunked(ranges: list[Range], parts: int) -> list[list[Range]]:
     """Cut what ranges hold into ``parts`` chunks as ``torch.chunk`` does: ceil-sized, the last
     short or empty.
 
@@ -265,7 +265,7 @@ def chunked(ranges: list[tuple[int, int]], parts: int) -> list[list[tuple[int, i
     return split(ranges, [part(extent, x, parts).stop for x in range(parts)])
 
 
-def strided(ranges: list[tuple[int, int]], parts: int, factor: int) -> list[list[tuple[int, int]]]:
+def strided(ranges: list[Range], parts: int, factor: int) -> list[list[Range]]:
     """Cut ranges into ``factor`` chunks, each of them into ``parts``, and give part x of every
     chunk to x: DTensor's ``_StridedShard``.
 

@@ -24,6 +24,7 @@ from math import prod
 from .arithmetic import near_square
 from .axes import axis_of, chunked, strided
 from .errors import LayoutError
+from .intervals import Pair
 from .partition import Partition
 from .places import mesh_places
 
@@ -90,7 +91,7 @@ class PlacementSpec:
         mesh = f"@{_mesh_text(self.mesh)}" if self.mesh else ""
         return _names(self.placements) + mesh
 
-    def bind(self, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
+    def bind(self, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
         """Apply the placements to a matrix and a number of ranks.
 
         Parameters
@@ -239,7 +240,7 @@ def _spec_by_strides(partition: Partition) -> PlacementSpec | None:
     return spec if len(ordered) > 1 else PlacementSpec(spec.placements)
 
 
-def _digits(side: Sequence[int]) -> list[tuple[int, int]]:
+def _digits(side: Sequence[int]) -> list[Pair]:
     """(stride, extent) of the mesh dimensions that coordinates along one side count.
 
     Examples
@@ -247,7 +248,7 @@ def _digits(side: Sequence[int]) -> list[tuple[int, int]]:
     >>> _digits(range(0, 8, 2)), _digits((0, 1, 4, 5)), _digits(range(1))
     ([(2, 4)], [(4, 2), (1, 2)], [])
     """
-    found: list[tuple[int, int]] = []
+    found: list[Pair] = []
     count = 1
     while count < len(side):
         stride, extent = side[count], 1

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from .arithmetic import ceil_div, part
 from .axes import Axis, axis_of
 from .errors import LayoutError
+from .intervals import Pair
 from .partition import Partition
 from .places import Places
 
@@ -294,7 +295,7 @@ class GridSpec:
     def __str__(self) -> str:
         return f"grid:{self.grid}"
 
-    def bind(self, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
+    def bind(self, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
         """Apply it to A, B or C.
 
         Parameters
@@ -331,7 +332,7 @@ class GridSpec:
         return _laid(self.grid, shape, nprocs, (rows, cols), within, str(self))
 
 
-def work_on(grid: Grid, role: str, shape: tuple[int, int], nprocs: int) -> Partition:
+def work_on(grid: Grid, role: str, shape: Pair, nprocs: int) -> Partition:
     """Who multiplies what on a grid, as a layout of one matrix: its tiles are the blocks of the
     grid, with a replica for each part of the axis that the matrix lacks.
 
@@ -358,7 +359,7 @@ def _strides(grid: Grid) -> dict[str, int]:
 
 def _laid(
     grid: Grid,
-    shape: tuple[int, int],
+    shape: Pair,
     nprocs: int,
     axes: tuple[str, str],
     within: dict[str, str],

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 Range = tuple[int, int]
+#: Rows and columns: the shape of a matrix or of a tile, or which tile of its grid.
+Pair = tuple[int, int]
 
 
 class Interval(NamedTuple):
@@ -40,7 +42,7 @@ class Interval(NamedTuple):
         return self.stop <= self.start
 
 
-def intersect(x: tuple[int, int], y: tuple[int, int]) -> Interval:
+def intersect(x: Range, y: Range) -> Interval:
     """Return the part that two intervals share, normalised so that ``stop >= start``.
 
     Examples

@@ -13,7 +13,7 @@ from operator import index
 from .arithmetic import ProcessGrid
 from .axes import Axis, Dealt, axis_of
 from .errors import LayoutError
-from .intervals import Interval
+from .intervals import Interval, Pair, Range
 from .places import Places, grid_places, regular
 
 
@@ -87,17 +87,17 @@ class Partition:
     cols: Axis
     places: Places
     text: str
-    shape: tuple[int, int]
-    grid_shape: tuple[int, int]
-    tile_shape: tuple[int, int]
+    shape: Pair
+    grid_shape: Pair
+    tile_shape: Pair
     replicas: int
     part_of: "tuple[Partition, Interval, Interval] | None"
     grid: ProcessGrid | None
 
     def __init__(
         self,
-        shape: tuple[int, int],
-        tile_shape: tuple[int, int],
+        shape: Pair,
+        tile_shape: Pair,
         grid: ProcessGrid,
         replicas: int = 1,
         text: str = "",
@@ -238,7 +238,7 @@ class Partition:
             text = text if text != self.text else _TURNED + text
         return Partition.of(self.cols, self.rows, places, text)
 
-    def part(self, rows: tuple[int, int], cols: tuple[int, int]) -> "Partition":
+    def part(self, rows: Range, cols: Range) -> "Partition":
         """The partition of a range of rows and columns: every element with the rank that holds it
         here. What a rank holds of the part is a range of its local array, too.
 
@@ -281,7 +281,7 @@ class Partition:
 
     # -- tiles ---------------------------------------------------------------
 
-    def tile_bounds(self, idx: tuple[int, int]) -> tuple[Interval, Interval]:
+    def tile_bounds(self, idx: Pair) -> tuple[Interval, Interval]:
         """Return the global rows and columns that tile ``idx`` covers.
 
         Raises
@@ -292,7 +292,7 @@ class Partition:
         i, j = self._checked(idx)
         return Interval(*self.rows[i][:2]), Interval(*self.cols[j][:2])
 
-    def tile_index(self, row: int, col: int) -> tuple[int, int]:
+    def tile_index(self, row: int, col: int) -> Pair:
         """Return the index of the tile that holds one element of the matrix.
 
         Raises
@@ -307,9 +307,7 @@ class Partition:
             )
         return self.rows.at(row), self.cols.at(col)
 
-    def overlapping_tiles(
-        self, rows: tuple[int, int], cols: tuple[int, int]
-    ) -> list[tuple[int, int]]:
+    def overlapping_tiles(self, rows: Range, cols: Range) -> list[Pair]:
         """List the tiles that a region of the matrix touches, row by row.
 
         Parameters
@@ -353,7 +351,7 @@ class Partition:
         LayoutError
             If there is no such rank.
         """
-        return self._position(rank)[2] if self.holds(rank) else 0
+        return self.places.coords(rank)[2] if self.holds(rank) else 0
 
     def members(self, replica: int = 0) -> list[int]:
         """Return the ranks that share one replica, in rising order; not always contiguous.
@@ -372,7 +370,7 @@ class Partition:
         """Return the rank at a row and a column coordinate of a replica, tiles or not."""
         return self.places.rank(row, col, replica)
 
-    def owner(self, idx: tuple[int, int], replica: int = 0) -> int:
+    def owner(self, idx: Pair, replica: int = 0) -> int:
         """Return the global rank that holds tile ``idx`` of one replica.
 
         Raises
@@ -390,7 +388,7 @@ class Partition:
         self._check_replica(replica)
         return self.places.rank(self.rows[i].coordinate, self.cols[j].coordinate, replica)
 
-    def tiles_of(self, rank: int) -> list[tuple[int, int]]:
+    def tiles_of(self, rank: int) -> list[Pair]:
         """List the tiles that ``rank`` holds, row by row: none, one or many.
 
         Raises
@@ -400,7 +398,7 @@ class Partition:
         """
         if not self.holds(rank):
             return []
-        i, j, _ = self._position(rank)
+        i, j, _ = self.places.coords(rank)
         across = self.cols.held_by(j)
         return [(ti, tj) for ti in self.rows.held_by(i) for tj in across]
 
@@ -436,7 +434,7 @@ class Partition:
 
     # -- local storage -------------------------------------------------------
 
-    def local_shape(self, rank: int) -> tuple[int, int]:
+    def local_shape(self, rank: int) -> Pair:
         """Return how many rows and columns of the matrix ``rank`` holds (NUMROC, twice).
 
         Raises
@@ -452,7 +450,7 @@ class Partition:
         """
         if not self.holds(rank):
             return 0, 0
-        i, j, _ = self._position(rank)
+        i, j, _ = self.places.coords(rank)
         return self.rows.length(i), self.cols.length(j)
 
     def local_size(self, rank: int) -> int:
@@ -466,7 +464,7 @@ class Partition:
         rows, cols = self.local_shape(rank)
         return rows * cols
 
-    def local_start(self, idx: tuple[int, int]) -> tuple[int, int]:
+    def local_start(self, idx: Pair) -> Pair:
         """Return where tile ``idx`` begins in its owner's local array, as row and column.
 
         The local array has :meth:`local_shape`: what ScaLAPACK and DTensor store. The same in every
@@ -485,7 +483,7 @@ class Partition:
         i, j = self._checked(idx)
         return self.rows[i].local, self.cols[j].local
 
-    def _checked(self, idx: tuple[int, int]) -> tuple[int, int]:
+    def _checked(self, idx: Pair) -> Pair:
         i, j = idx
         tile_rows, tile_cols = self.grid_shape
         if not (0 <= i < tile_rows and 0 <= j < tile_cols):
@@ -517,20 +515,12 @@ class Partition:
         >>> [p.holds(rank) for rank in (3, 4)], p.tiles_of(4), p.local_shape(4)
         ([True, False], [], (0, 0))
         """
-        if 0 <= rank < self.places.holders:
-            return True
-        if rank < 0 or rank >= self.nprocs:
-            self._position(rank)
-        return False
-
-    def _position(self, rank: int) -> tuple[int, int, int]:
-        """Row and column coordinate and replica of a rank."""
         if not 0 <= rank < self.places.nprocs:
             raise LayoutError(
                 f"rank {rank} takes no part in {self.text};"
                 f" its ranks go from 0 to {self.nprocs - 1}"
             )
-        return self.places.coords(rank)
+        return rank < self.places.holders
 
 
 #: Begins the text of a transposed partition that no other text says.
@@ -574,7 +564,7 @@ def replica_suffix(replicas: int) -> str:
     return f"/c{replicas}" if replicas > 1 else ""
 
 
-def _pair(values: tuple[int, int], what: str, least: int) -> tuple[int, int]:
+def _pair(values: Pair, what: str, least: int) -> Pair:
     try:
         rows, cols = map(index, values)  # NumPy integers become plain ones
     except (TypeError, ValueError):
@@ -591,7 +581,7 @@ def _pair(values: tuple[int, int], what: str, least: int) -> tuple[int, int]:
 def _clipped(axis: Axis, span: Interval) -> tuple[Axis, list[int]]:
     """The axis of a range of another one's indices, and which coordinates it numbers."""
     start, stop = span
-    held: list[list[tuple[int, int]]] = [[] for _ in range(axis.parts)]
+    held: list[list[Range]] = [[] for _ in range(axis.parts)]
     for x in axis.covering(start, stop):
         low, high, coordinate, _ = axis[x]
         held[coordinate].append((max(low, start) - start, min(high, stop) - start))

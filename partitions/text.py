@@ -24,6 +24,7 @@ from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_squ
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
 from .grids import GridSpec, optimal_grid, parse_grid
+from .intervals import Pair
 from .partition import Partition, replica_suffix
 from .presets import GRID, PRESETS, REPLICATED
 
@@ -68,7 +69,7 @@ class PartitionSpec:
     """
 
     kind: str
-    tile: tuple[int, int] | None = None
+    tile: Pair | None = None
     grid: ProcessGrid | None = None
     replicas: int = 1
 
@@ -107,7 +108,7 @@ class PartitionSpec:
             text += f"@{self.grid}" if self.tile else f":{self.grid}"
         return text + replica_suffix(self.replicas)
 
-    def bind(self, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
+    def bind(self, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
         """Apply the spec to a matrix and a number of ranks.
 
         Parameters
@@ -176,7 +177,7 @@ class PartitionSpec:
         )
 
 
-def partition(text: str, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
+def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
     """Read a text form and bind it to a matrix and a number of ranks.
 
     Parameters
@@ -374,7 +375,7 @@ def parse_factor(text: str, factor: str) -> int:
     return int(match[1])
 
 
-def extents(text: str) -> tuple[int, int] | None:
+def extents(text: str) -> Pair | None:
     """Read two integers written as ``RxC``; None if the text is something else.
 
     Examples
@@ -386,7 +387,7 @@ def extents(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _extents(text: str, part: str, wanted: str) -> tuple[int, int]:
+def _extents(text: str, part: str, wanted: str) -> Pair:
     found = extents(part)
     if not found:
         raise LayoutError(f"{text!r} needs {wanted}, got {part!r}; write two integers as RxC")
@@ -416,7 +417,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}? " if close else ""
 
 
-def _aligned_tile(shape: tuple[int, int], grid: ProcessGrid, role: str | None) -> tuple[int, int]:
+def _aligned_tile(shape: Pair, grid: ProcessGrid, role: str | None) -> Pair:
     """Tile shape of one operand of C = A·B such that the tiles of all three align.
 
     k is cut into lcm(Pr, Pc) pieces: a whole number for each process column, over

@@ -8,7 +8,7 @@ Only programs that a fastest chain by the bounds has are simulated.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from drbench.common import PHASES, Clock
@@ -17,7 +17,7 @@ from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
-from .costs import EVERYTHING, LAYOUTS, LOCAL, Costs, Program, Spent, Use, why_not_aligned
+from .costs import EVERYTHING, LOCAL, Costs, Program, Spent, Use, why_not_aligned
 from .description import Chain, Map, Matmul
 from .search import Label, search
 
@@ -123,59 +123,17 @@ class Solution:
         """How a product is computed."""
         by = {use.matrix: use.program for use in self.uses if use.operation == each.c}
         stored = [self.layout(name) for name in (*each.takes, each.c)]
-        told = {"": by[""].says}
+        found = {"": by[""].says}
         for x, old, new in zip("ABC", stored, self.inner[each.c]):
             if old != new:
                 arrow = "⇒" if x in by and by[x].name == "gather" else "→"
-                told[x] = f"{x} {arrow} {new}" if x != "C" else f"C {new} {arrow} {old}"
-        return "; ".join(told[x] for x in ("A", "B", "", "C") if x in told)
+                found[x] = f"{x} {arrow} {new}" if x != "C" else f"C {new} {arrow} {old}"
+        return "; ".join(found[x] for x in ("A", "B", "", "C") if x in found)
 
 
 def _sum(kind: str, names: Collection[str], uses: Sequence[Use]) -> dict:
     found = [getattr(each.program.simulated, kind) for each in uses]
     return {name: sum(each[name] for each in found) for name in names}
-
-
-@dataclass
-class Choice:
-    """What was found for a chain.
-
-    Attributes
-    ----------
-    best : Solution
-        The fastest; of equal ones that with the fewest redistributions, then that with the least
-        memory.
-    contenders : list of Solution
-        What people use, the fastest first.
-    refused : dict of str to str
-        Contender -> why it cannot be.
-    least_s : float
-        Seconds that no chain in the layouts that are tried can be below.
-    tried : list of Solution
-        All that were simulated.
-    bounded, simulated : int
-        Programs of operations of which a bound is known, and the time.
-    finished : bool
-        The search ended before the effort was spent.
-    machine, arbitration : str
-        Of the model: its name, how it shares links.
-    """
-
-    best: Solution
-    contenders: list[Solution]
-    refused: dict[str, str]
-    least_s: float
-    tried: list[Solution] = field(default_factory=list)
-    bounded: int = 0
-    simulated: int = 0
-    finished: bool = True
-    machine: str = ""
-    arbitration: str | None = None
-
-    @property
-    def gap(self) -> float:
-        """By which share of its time the best may be slower than the fastest chain."""
-        return max(0.0, 1 - self.least_s / self.best.time_s)
 
 
 #: What is done by collectives alone; and by a ring, overlapped with the product.
@@ -218,14 +176,10 @@ def known_contenders(chain: Chain) -> dict[str, tuple[dict[str, str], Collection
 @no_collection()
 def choose(
     chain: Chain,
-    machine: Machine,
-    nprocs: int,
+    costs: Costs,
     *,
-    dtype: str = "float32",
-    layouts: Sequence[str] | None = None,
     fixed: Mapping[str, str] | None = None,
     limit: float | None = None,
-    layers: int = 1,
     effort_s: float = EFFORT_S,
     programs: Collection[str] = EVERYTHING,
 ) -> Choice:
@@ -236,18 +190,13 @@ def choose(
     Parameters
     ----------
     chain : Chain
-    machine : Machine
-        As the chain sees it: with its element type and transport.
-    nprocs : int
-    dtype : str
-    layouts : sequence of str, optional
-        Text forms that are tried; by default rows, columns, blocks and copies.
+    costs : Costs
+        On the machine as the chain sees it, with its element type and transport; with the layouts
+        that are tried.
     fixed : dict of str to str, optional
         Variables whose layout is given.
     limit : float, optional
         Bytes that a rank may hold; by default the memory of a device.
-    layers : int
-        So many layers' weights and their gradients a rank holds.
     effort_s : float
         CPU seconds of one core after which nothing further is bounded or simulated.
     programs : collection of str
@@ -258,26 +207,52 @@ def choose(
     OutOfMemory
         If nothing fits.
     """
-    costs = Costs(machine, nprocs, dtype, layouts or LAYOUTS, layers)
-    limit = min(inf if limit is None else limit, machine.memory_bytes)
-    run = _Search(chain, costs, limit, dict(fixed or {}), Clock.cpu() + effort_s)
-    run.simulate_contenders(programs)
-    run.search(programs)
-    return run.choice()
+    ends_s = Clock.cpu() + effort_s
+    limit = min(inf if limit is None else limit, costs.machine.memory_bytes)
+    found = Choice(chain, costs, limit, dict(fixed or {}))
+    found.simulate_contenders(programs)
+    found.search(programs, ends_s)
+    return found
 
 
-class _Search:
-    """The state of a search: see :class:`Choice`."""
+class Choice:
+    """What is found for a chain.
 
-    def __init__(self, chain: Chain, costs: Costs, limit: float, fixed: dict, ends_s: float):
+    Attributes
+    ----------
+    best : Solution
+        The fastest; of equal ones that with the fewest redistributions, then that with the least
+        memory.
+    contenders : list of Solution
+        What people use, the fastest first.
+    refused : dict of str to str
+        Contender -> why it cannot be.
+    least_s : float
+        Seconds that no chain in the layouts that are tried can be below.
+    tried : list of Solution
+        All that were simulated, the fastest first.
+    finished : bool
+        The search ended before the effort was spent.
+    """
+
+    def __init__(self, chain: Chain, costs: Costs, limit: float, fixed: dict):
         self.chain, self.costs, self.limit, self.fixed = chain, costs, limit, fixed
-        self.ends_s = ends_s
         self.domains = costs.domains(chain)
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
         self.finished = False
         self.least_s = chain.flops / (costs.nprocs * costs.machine.compute.peak_flops)
+
+    @property
+    def gap(self) -> float:
+        """By which share of its time the best may be slower than the fastest chain."""
+        return max(0.0, 1 - self.least_s / self.best.time_s)
+
+    @property
+    def simulated(self) -> int:
+        """Programs of operations that were simulated, of those of the costs."""
+        return sum(each.simulated is not None for each in self.costs.programs)
 
     def _fastest(
         self, name: str, layouts: Mapping[str, str], programs: Collection[str], limit: float
@@ -346,46 +321,31 @@ class _Search:
                         return f"{each.c} cannot be laid out by {layout} on {ranks} ranks: {why}"
         return None
 
-    def search(self, programs: Collection[str]) -> None:
-        """The fastest of all, while there is effort; without any contender at least one."""
-        try:
-            if self.tried:
-                self.costs.ends_s = self.ends_s
-            self._fastest("chosen", self.fixed, programs, self.limit)
-            self.finished = True
-        except Spent:
-            pass
-
-    def choice(self) -> Choice:
-        """What was found.
+    def search(self, programs: Collection[str], ends_s: float) -> None:
+        """The fastest of all, while there is effort; without any contender at least one.
 
         Raises
         ------
         OutOfMemory
             If nothing fits.
         """
-        costs = self.costs
+        try:
+            if self.tried:
+                self.costs.ends_s = ends_s
+            self._fastest("chosen", self.fixed, programs, self.limit)
+            self.finished = True
+        except Spent:
+            pass
         if not self.tried:
             fixed = ", ".join(f"{x} {y}" for x, y in self.fixed.items())
             raise OutOfMemory(
-                f"no layout of {self.chain.name} on {costs.nprocs} ranks fits "
+                f"no layout of {self.chain.name} on {self.costs.nprocs} ranks fits "
                 f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}. Use more "
                 "ranks, fewer tokens, or further --layouts."
             )
         self.tried.sort(key=_time)
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
-        return Choice(
-            min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s)),
-            self.contenders,
-            self.refused,
-            self.least_s,
-            self.tried,
-            len(costs.programs),
-            sum(each.simulated is not None for each in costs.programs),
-            self.finished,
-            costs.machine.name,
-            costs.machine.arbitration,
-        )
+        self.best = min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s))
 
 
 def _time(found: Solution) -> float:

@@ -22,6 +22,7 @@ from drbench.program.redistribution import redistribute
 from drbench.program.steps import Group
 from drbench.program.trace import Trace, no_collection, trace
 from partitions import LayoutError, Partition, partition
+from partitions.intervals import Pair
 
 from .description import Chain, Map, Matmul
 from .functions import Function
@@ -142,7 +143,7 @@ class Use(NamedTuple):
 
 
 @lru_cache(maxsize=1024)  # a partition of 512 ranks is checked once
-def chain_partition(layout: str, shape: tuple[int, int], nprocs: int) -> Partition:
+def chain_partition(layout: str, shape: Pair, nprocs: int) -> Partition:
     """The partition of a layout that a chain takes: one tile a rank at most.
 
     Raises
@@ -184,7 +185,7 @@ def why_not_aligned(each: Map, chain: Chain, layout: str, nprocs: int) -> str | 
     return None
 
 
-def function_s(machine: Machine, of: Function, shape: tuple[int, int], itemsize: int) -> float:
+def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> float:
     """Seconds of a function that computes a block of this shape: of its GEMMs, and of its elements,
     or where these were not measured of their memory traffic."""
     (rows, cols), compute = shape, machine.compute
@@ -204,8 +205,8 @@ class Costs:
         As the chain sees it: with its element type.
     nprocs : int
     dtype : str
-    layouts : sequence of str
-        Text forms, tried of every matrix.
+    layouts : sequence of str, optional
+        Text forms, tried of every matrix; by default rows, columns, blocks and copies.
     layers : int
         So many layers' weights, and their gradients, a rank holds; one of them is run.
 
@@ -222,11 +223,11 @@ class Costs:
         machine: Machine,
         nprocs: int,
         dtype: str = "float32",
-        layouts: Sequence[str] = LAYOUTS,
+        layouts: Sequence[str] | None = None,
         layers: int = 1,
     ):
         self.machine, self.nprocs, self.dtype, self.layers = machine, nprocs, dtype, layers
-        self.layouts = tuple(dict.fromkeys(layouts))
+        self.layouts = tuple(dict.fromkeys(layouts or LAYOUTS))
         self.ends_s = inf
         self.programs: list[Program] = []
         self._known: dict[tuple, list[Program]] = {}
@@ -314,7 +315,7 @@ class Costs:
         layers = lambda name: self.layers if chain.stays(name) else 1
         return Label(0.0, 0.0, sum(each(name) * layers(name) for name in names))
 
-    def _nbytes(self, shape: tuple[int, int], layout: str) -> int:
+    def _nbytes(self, shape: Pair, layout: str) -> int:
         whole = chain_partition(layout, shape, self.nprocs)
         return whole.local_size(0) * ITEMSIZES[self.dtype]  # no rank has more
 
@@ -373,10 +374,10 @@ class Costs:
                     continue
                 more = {"replicate_result": True}
             try:
-                settled = algorithm.resolve(problem, self._in_place, **options, **more)
+                resolved = algorithm.resolve(problem, self._in_place, **options, **more)
             except DrbenchError:
                 continue  # it takes other layouts
-            traced = partial(algorithm.trace, problem, **settled)
+            traced = partial(algorithm.trace, problem, **resolved)
             if name in _STATIONARY and self.machine.adds_on_core:  # what is packed goes by it
                 traced = partial(traced, machine=self.machine)
             first = traced(0)
@@ -385,9 +386,9 @@ class Costs:
                     continue
                 others = (traced(rank) for rank in (self.nprocs // 2, self.nprocs - 1))
                 name = name if _reads(first) or any(map(_reads, others)) else LOCAL
-            yield Program(name, traced, first, self.machine, settled)
+            yield Program(name, traced, first, self.machine, resolved)
 
-    def _redistributions(self, shape: tuple[int, int], old: str, new: str) -> list[Program]:
+    def _redistributions(self, shape: Pair, old: str, new: str) -> list[Program]:
         """Every way to redistribute a matrix; once for all matrices of one shape."""
         return self._add((shape, old, new), self._of_redistribution(shape, old, new))
 

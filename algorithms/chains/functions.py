@@ -15,6 +15,7 @@ from math import pi, sqrt
 import numpy as np
 
 from drbench.errors import UsageError
+from partitions.intervals import Range
 
 #: Elements of the result that are computed at once: what NumPy holds for them stays in a core's
 #: cache, and is not given back to the system and faulted in again for each operation.
@@ -53,13 +54,13 @@ class Function:
     heads: int = 0
     head_dim: int = 0
 
-    def fits(self, rows: tuple[int, int], cols: tuple[int, int]) -> bool:
+    def fits(self, rows: Range, cols: Range) -> bool:
         """Whether a block of the result holds whole units."""
         return not any(end % self.rows for end in rows) and not any(
             end % self.gives for end in cols
         )
 
-    def input_columns(self, cols: tuple[int, int], x: int) -> tuple[int, int]:
+    def input_columns(self, cols: Range, x: int) -> Range:
         """The columns of input ``x`` that columns of the result are computed from.
 
         Examples

@@ -26,7 +26,7 @@ class Label(NamedTuple):
     serial_s : float
         Of operations that follow each other.
     link_s : float
-        Of links, while those run or beside them.
+        Of links, overlapped with those.
     nbytes : int
         That a rank holds for the whole chain.
     pool : int

@@ -1,14 +1,13 @@
 """The computation graph of one rank (*Slicing Is All You Need*, §4.3): its computes, and the tiles
 and sums they wait for.
 
-Bipartite in the paper: products on one side, tiles on the other. A tile this rank owns is at hand
+Bipartite in the paper: products on one side, tiles on the other. A tile this rank owns is local
 and no node; a remote tile is fetched once, however many products need it. To these come what the
 paper's figure leaves out and a whole program needs: sums that go to another rank's tile, the
 reduction of the replicas, and Fences.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from drbench.program.steps import (
@@ -20,6 +19,7 @@ from drbench.program.steps import (
     Part,
     ReplicaAdd,
     Step,
+    Steps,
     Zero,
 )
 from drbench.program.trace import Trace
@@ -141,7 +141,7 @@ class Graph:
         step = self.nodes[number].step
         return of_each[0 if step.computes else 2 if type(step) is Fence else 1]
 
-    def program(self, operations: list[Operation]) -> Iterator[Step]:
+    def program(self, operations: list[Operation]) -> Steps:
         """The steps of the lowered program: in each operation communication, then computes, then
         its Boundary."""
         tokens: dict = {}  # of a fetched or own block, of a sum
@@ -190,7 +190,7 @@ def _whole(value: Step) -> Step:
     return value
 
 
-def _sliced(value: Step, tokens: dict) -> Generator[Step, Step, Step]:
+def _sliced(value: Step, tokens: dict) -> Steps:
     """The token of a block, or of a part of one, in the lowered program."""
     if type(value) is not Part:
         return tokens[value.block.key]

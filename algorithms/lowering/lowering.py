@@ -2,22 +2,22 @@
 Need*, §4.3).
 
 Direct execution takes the steps in the order of the slicing. Lowering takes the computation graph
-instead and decides which computes run beside which transfers, at most so many of each in one
-operation; nothing passes the end of an operation. The lowered
-program consists of the same kinds of steps, so everything that works on programs works on it.
+instead and decides which computes run at the same time as which transfers, at most so many of each
+in one operation; nothing passes the end of an operation. The lowered program consists of the same
+kinds of steps, so everything that works on programs works on it.
 
 ==============  ====================================================================================
 ``greedy``      all eligible computes and transfers, up to the bounds, in the order of the direct
                 program
 ``cost``        the same filling, but what to take is chosen by cost; or stopping where transfers
-                would outlast the computes beside them; whichever, greedy's own order included, the
-                model finds cheapest
+                would outlast the computes of the operation; whichever, greedy's own order
+                included, the model finds cheapest
 ``exhaustive``  no choice of operations is cheaper by the model (:mod:`algorithms.lowering.search`)
 ==============  ====================================================================================
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from math import inf
 
 from drbench.errors import UsageError
@@ -80,20 +80,16 @@ def lower(
     problem: Problem,
     rank: int,
     schedule: str,
-    max_compute: int = MAX_COMPUTE,
-    max_comm: int = MAX_COMM,
     machine: Machine | None = None,
-) -> Iterator[Step]:
-    """The lowered program of one rank.
+) -> Iterable[Step]:
+    """The lowered program of one rank; of a schedule that is direct, the program.
 
     Parameters
     ----------
     program : generator of Step
         The direct program, of one-sided steps.
     schedule : str
-        ``greedy``, ``cost`` or ``exhaustive``.
-    max_compute, max_comm : int
-        Most computes and most transfers in one operation.
+        As of :func:`read_schedule`.
     machine : Machine, optional
         Whose times ``cost`` and ``exhaustive`` go by; None for :data:`BALANCE`.
 
@@ -117,12 +113,11 @@ def lower(
     4  Get(B[4:8, 0:4]@0)
     5  Gemm(%0 · %4 -> C[0:8, 0:4]@0, 8x4x4, beta=1)    # 256 FLOPs
     """
+    if schedule == "direct":
+        return program
     graph = Graph(trace(program, problem, rank))
-
-    def cost(step: Step, rank: int) -> Cost:
-        return step_cost(machine or BALANCE, step, rank, problem.itemsize)
-
-    return graph.program(lowered_operations(graph, schedule, max_compute, max_comm, cost))
+    cost = lambda step, rank: step_cost(machine or BALANCE, step, rank, problem.itemsize)
+    return graph.program(lowered_operations(graph, *read_schedule(schedule), cost))
 
 
 def lowered_operations(
@@ -169,11 +164,11 @@ def cost_greedy(
 def _by_cost(
     graph: Graph, costs: list[Cost], max_compute: int, max_comm: int, fill: bool
 ) -> list[Operation]:
-    """One pass over the graph: the longest eligible computes, beside them the transfers that serve
+    """One pass over the graph: the longest eligible computes, with the transfers that serve
     most computing for their time.
 
     With ``fill`` transfers are added up to the bound. Otherwise as long as they take no longer than
-    the computes beside them; and, if the next operation would have nothing to compute, until it
+    the computes; and, if the next operation would have nothing to compute, until it
     has.
     """
     frontier, operations = Frontier(graph), []

@@ -145,7 +145,7 @@ class Search:
                 others += numbers
         return before
 
-    def _selections(self, eligible: list[int], most: int, before: dict, beside=()) -> list[tuple]:
+    def _selections(self, eligible: list[int], most: int, before: dict, fences=()) -> list[tuple]:
         """Choices of at most so many nodes: (nodes, core seconds, link seconds, what each with one
         node more would take)."""
         out, count = [], len(eligible)
@@ -158,11 +158,11 @@ class Search:
                 more = []
                 if size < most:
                     more = [
-                        self._seconds((*chosen, number, *beside))
+                        self._seconds((*chosen, number, *fences))
                         for number in eligible
                         if number not in chosen
                     ]
-                out.append((chosen, *self._seconds((*chosen, *beside)), more))
+                out.append((chosen, *self._seconds((*chosen, *fences)), more))
         return out
 
     def _seconds(self, numbers) -> tuple[float, float]:

@@ -1,31 +1,29 @@
 """AllGather + GEMM in tiles (FLUX, §3.2 and §4.3; Triton-distributed, §3.2 and §3.6): the rows of A
 come tile by tile, and each part of one product begins when its rows are here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from algorithms.registry import algorithm
+from algorithms.mesh import joined
 from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Gemm, Get, Step
+from drbench.program.steps import Gemm, Get, Step, Steps
 
 from .rows import (
     KERNEL,
-    LEAST,
     PART,
     SWIZZLE,
     TILE,
     Rows,
     Tile,
-    joined,
     kernel_of,
     own_tile,
     owners,
-    resolving,
     ring,
     span,
+    tiled,
 )
 
 VARIANT = Option(
@@ -53,36 +51,14 @@ ORDERS = replace(
 )
 
 
-def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    """Rows of A; columns of the weights B and of C."""
-    return "row", "column", "column"
+#: Rows of A; columns of the weights B and of C.
+LAYOUT = "row", "column", "column"
 
 
-@algorithm(
-    "ag_gemm",
-    options=(VARIANT, SWIZZLE, ORDERS, TILE, PART, KERNEL),
-    settle=resolving(
-        "ag_gemm",
-        layout,
-        variant="pull",
-        swizzle="ranks",
-        order="ranks",
-        tile=None,
-        part=LEAST,
-        kernel="fused",
-    ),
-    layout=layout,
-    signals=True,
-)
+@tiled("ag_gemm", LAYOUT, VARIANT, SWIZZLE, ORDERS, TILE, PART, KERNEL)
 def program(
-    problem: Problem,
-    rank: int,
-    *,
-    tile: int,
-    part: int = LEAST,
-    kernel: str = "fused",
-    **fetching: str,
-) -> Iterator[Step]:
+    problem: Problem, rank: int, *, tile: int, part: int, kernel: str, **fetching: str
+) -> Steps:
     """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
     rows = Rows.of(problem.a, tile)
     gathered = yield from fetched(problem, rank, rows, **fetching)
@@ -109,7 +85,7 @@ class Gathered(NamedTuple):
 
 def multiplied(
     problem: Problem, rank: int, rows: Rows, gathered: Gathered, part: int, kernel: str
-) -> Iterator[Step]:
+) -> Steps:
     """The product of what is gathered, part by part, as tiles come."""
     b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
     if b_tile is None or c_tile is None:
@@ -118,17 +94,17 @@ def multiplied(
     launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
     last = lambda group: max(map(gathered.turn, group))
     for group in sorted(rows.parts(part), key=last):
-        a = yield from awaited(problem, gathered, group)
-        into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
+        a = yield from awaited(rows, gathered, group)
+        into = problem.c.block(span(group), c_tile.cols)
         yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
 
 
-def awaited(problem: Problem, gathered: Gathered, tiles: list[Tile]) -> Iterator[Step]:
+def awaited(rows: Rows, gathered: Gathered, tiles: list[Tile]) -> Steps:
     """Tiles one below the other, once those that are pushed are here."""
     have = gathered.have
     for t in tiles:
         if t not in have:
-            have[t] = yield Await(gathered.source(t), t, problem.a.block(t, (0, problem.k)))
+            have[t] = yield Await(gathered.source(t), t, rows.block(t))
     return (yield from joined([have[t] for t in tiles]))
 
 
@@ -139,16 +115,15 @@ def fetched(
     variant: str = "pull",
     swizzle: str = "ranks",
     order: str = "ranks",
-) -> Iterator[Step]:
+) -> Steps:
     """Send a rank's tiles of A on their way, and ask for those of others."""
     p = problem.nprocs
-    block = lambda t: problem.a.block(t, (0, problem.k))  # A[t, :]
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
-        have[t] = yield Get(block(t))
+        have[t] = yield Get(rows.block(t))
     if variant == "pull" and own_tile(problem.c, rank) is not None:
         for t in copies(rows, ring(rank, p, 1)[:-1], order):
-            have[t] = yield Get(block(t))
+            have[t] = yield Get(rows.block(t))
     elif variant == "push":  # to those first who multiply by them first
         needs = owners(problem, "C")
         receivers = [r for r in reversed(ring(rank, p, 1)[:-1]) if needs[r]]
@@ -164,7 +139,7 @@ def fetched(
             for t in rows.tiles[(rank + s) % p]:
                 yield Push(have[t], before, t)
             for t in rows.tiles[(rank + s + 1) % p]:
-                have[t] = yield Await(after, t, block(t))
+                have[t] = yield Await(after, t, rows.block(t))
     turn = rows.turn(ring(rank, p) if swizzle == "ranks" else range(p))
     if order == "ranks":
         return Gathered(have, rows.owner, turn)

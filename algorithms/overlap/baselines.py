@@ -3,15 +3,13 @@
 ``collective`` is the baseline without any overlap.
 """
 
-from collections.abc import Iterator
-
-from algorithms.registry import algorithm
+from algorithms.registry import Texts
 from drbench.options import Option
 from drbench.program.problem import Problem
-from drbench.program.steps import Fence, Step
+from drbench.program.steps import Fence, Steps
 
 from . import ag_gemm, gemm_rs
-from .rows import Rows, resolving
+from .rows import Rows, tiled
 
 DATAFLOW = Option(
     "dataflow",
@@ -22,34 +20,20 @@ DATAFLOW = Option(
 )
 
 
-def layout(
-    m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, **options
-) -> tuple[str, str, str]:
+def layout(*sizes: int, dataflow: str | None = None, **options) -> Texts:
     """Of ag_gemm, or of gemm_rs."""
-    return (gemm_rs if dataflow == "RS" else ag_gemm).layout(m, n, k, nprocs)
+    return (gemm_rs if dataflow == "RS" else ag_gemm).LAYOUT
 
 
-@algorithm(
-    "te_chunks",
-    options=(DATAFLOW,),
-    settle=resolving("te_chunks", layout, dataflow="AG"),
-    layout=layout,
-    signals=True,
-)
-def te_chunks(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
+@tiled("te_chunks", layout, DATAFLOW)
+def te_chunks(problem: Problem, rank: int, *, dataflow: str) -> Steps:
     """Chunks as in Transformer Engine: a ring of them (AG), or products written to their owners and
     added at the end (RS)."""
     yield from _chunks(problem, rank, dataflow, "ring" if dataflow == "AG" else "write")
 
 
-@algorithm(
-    "async_tp",
-    options=(DATAFLOW,),
-    settle=resolving("async_tp", layout, dataflow="AG"),
-    layout=layout,
-    signals=True,
-)
-def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
+@tiled("async_tp", layout, DATAFLOW)
+def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Steps:
     """Chunks as in PyTorch's asynchronous tensor parallelism: pulled after a barrier, the own one
     multiplied first (AG); products kept for their owners, who pull them (RS)."""
     if dataflow == "AG":
@@ -57,8 +41,8 @@ def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
     yield from _chunks(problem, rank, dataflow, "pull")
 
 
-def _chunks(problem: Problem, rank: int, dataflow: str, variant: str) -> Iterator[Step]:
-    """All rows of each rank as one tile, and a GEMM of each; no sum beside a GEMM."""
+def _chunks(problem: Problem, rank: int, dataflow: str, variant: str) -> Steps:
+    """All rows of each rank as one tile, and a GEMM of each; no sum during a GEMM."""
     whole = problem.m
     if dataflow == "AG":
         yield from ag_gemm.program(

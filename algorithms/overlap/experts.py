@@ -22,21 +22,22 @@ are those of any other tokens in these numbers.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, repeat
 from random import Random
 from typing import NamedTuple
 
+from algorithms.mesh import joined
 from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.program.problem import Problem
-from drbench.program.steps import Add, Block, Gemm, Get, Kernel, Panel, Part, Scratch, Step
+from drbench.program.steps import Add, Block, Gemm, Get, Kernel, Panel, Part, Scratch, Step, Steps
 from partitions import part as share
 
 from .ag_gemm import Gathered, awaited
-from .rows import Rows, Tile, joined, own_tile
+from .rows import Rows, Tile, own_tile
 
 #: How tokens choose experts: all alike, or the more popular the more often (Zipf).
 ROUTINGS = ("uniform", "skewed")
@@ -90,7 +91,7 @@ class Batch(NamedTuple):
     """
 
     expert: int
-    pairs: tuple[int, int]
+    pairs: Tile
     tokens: list[tuple[int, int, int]]
 
 
@@ -236,15 +237,15 @@ def bound(second: bool) -> Callable[..., Problem]:
     return bind
 
 
-def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered) -> Iterator[Step]:
+def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered) -> Steps:
     """GEMMs of gathered tokens with the experts' matrices, a rank's tokens after another's."""
     own = own_tile(problem.c, rank)
     if own is None:
         return
-    cols, kernel = (own.col0, own.col1), Kernel(problem.rows, own.shape[1], problem.k)
+    cols, kernel = own.cols, Kernel(problem.rows, own.shape[1], problem.k)
     weights: dict[int, Step] = {}
     for tile in sorted((t for each in rows.tiles for t in each), key=gathered.turn):
-        tokens = yield from awaited(problem, gathered, [tile])
+        tokens = yield from awaited(rows, gathered, [tile])
         for expert, pairs, spans in problem.batches(rows.owner(tile)):
             a = yield from cut(repeat(tokens), tile[0], spans)
             if expert not in weights:
@@ -252,7 +253,7 @@ def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered
             yield Gemm(a, weights[expert], into=problem.c.block(pairs, cols), kernel=kernel)
 
 
-def cut(values: Iterable[Step], top: int, spans: list[tuple[int, int, int]]) -> Iterator[Step]:
+def cut(values: Iterable[Step], top: int, spans: list[tuple[int, int, int]]) -> Steps:
     """The rows of a batch: of each value, which begins at token ``top``, those of one span."""
     found = []
     for value, (_, start, stop) in zip(values, spans):
@@ -273,7 +274,7 @@ class Sums:
     fused : bool
         Whether the GEMMs are parts of one kernel.
     side : bool
-        Whether sums are made beside the GEMMs.
+        Whether sums are added up during GEMMs.
 
     Attributes
     ----------
@@ -295,10 +296,10 @@ class Sums:
         depth = self._own.shape[1] if self._own else 0
         self._kernel = Kernel(problem.rows, problem.n, depth) if fused else None
 
-    def of(self, tile: Tile) -> Iterator[Step]:
+    def of(self, tile: Tile) -> Steps:
         """The partial sums of the tokens of a tile: each round of pairs in memory of its own, then
         the rounds added up."""
-        problem, (top, stop), k = self._problem, tile, (self._own.col0, self._own.col1)
+        problem, (top, stop), k = self._problem, tile, self._own.cols
         rooms, filled = [], [[] for _ in range(problem.topk)]
         for _ in filled:
             rooms.append((yield Scratch((stop - top, problem.n))))

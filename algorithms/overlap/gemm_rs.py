@@ -1,20 +1,18 @@
 """GEMM + ReduceScatter in tiles (FLUX, §3.1; Triton-distributed, §3.3 and §3.6): each part of one
-product leaves for the owner of its rows as soon as it is done, and is added up beside the rest; and
+GEMM is sent to the owner of its rows as soon as it is done, and added up during the others; and
 GEMM + AllReduce, which gives the sums to all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import Accumulate, Add, Block, Copy, Fence, Gemm, Get, Step, Zero
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Step, Steps, Zero
 from partitions import part as share
 
 from .rows import (
     KERNEL,
-    LEAST,
     PART,
     SWIZZLE,
     TILE,
@@ -25,9 +23,9 @@ from .rows import (
     kernel_of,
     own_tile,
     owners,
-    resolving,
     ring,
     span,
+    tiled,
 )
 
 VARIANT = Option(
@@ -40,9 +38,8 @@ VARIANT = Option(
 )
 
 
-def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    """Columns of A, rows of the weights B; rows of C."""
-    return "column", "row", "row"
+#: Columns of A, rows of the weights B; rows of C.
+LAYOUT = "column", "row", "row"
 
 
 def check_ring(name: str, problem: Problem, found: dict) -> None:
@@ -54,32 +51,10 @@ def check_ring(name: str, problem: Problem, found: dict) -> None:
         )
 
 
-@algorithm(
-    "gemm_rs",
-    options=(VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS),
-    settle=resolving(
-        "gemm_rs",
-        layout,
-        check_ring,
-        variant="write",
-        swizzle="ranks",
-        tile=None,
-        part=LEAST,
-        kernel="fused",
-    ),
-    layout=layout,
-    signals=True,
-)
+@tiled("gemm_rs", LAYOUT, VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[check_ring])
 def program(
-    problem: Problem,
-    rank: int,
-    *,
-    variant: str = "write",
-    swizzle: str = "ranks",
-    tile: int,
-    part: int = LEAST,
-    **launch,
-) -> Iterator[Step]:
+    problem: Problem, rank: int, *, variant: str, swizzle: str, tile: int, part: int, **launch
+) -> Steps:
     """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
     Triton-distributed)."""
     rows = Rows.of(problem.c, tile)
@@ -140,12 +115,12 @@ class Products:
         self._own = {part[0] for part in parts if set(part) <= set(own)}
         self._made: dict[Tile, Step] = {}
 
-    def of(self, tile: Tile) -> Iterator[Step]:
+    def of(self, tile: Tile) -> Steps:
         """A tile's rows of the partial sum; None if they are in C already."""
         problem, part = self._problem, self._part[tile]
         if part[0] not in self._made:
             self._b = self._b or (yield Get(self._b_tile))
-            a = yield Get(problem.a.block(span(part), (self._k.col0, self._k.col1)))
+            a = yield Get(problem.a.block(span(part), self._k.cols))
             own = part[0] in self._own
             into = problem.c.block(span(part), (0, problem.n)) if own else None
             self._made[part[0]] = yield Gemm(a, self._b, into=into, kernel=self._kernel)
@@ -156,10 +131,9 @@ class Products:
 
 def scattered(
     problem: Problem, rank: int, rows: Rows, products, variant: str, side: bool = True
-) -> Iterator[Step]:
+) -> Steps:
     """Each tile that a rank makes goes to the owner of its rows, which adds up what all have made;
     ``products`` are :class:`Products`, or those of experts."""
-    target = lambda t: problem.c.block(t, (0, problem.n))  # C[t, :]
     if variant == "reduce":
         for own in problem.c.own_tiles(rank):
             yield Zero(own)
@@ -167,38 +141,32 @@ def scattered(
     for t in products.tiles:
         piece = yield from products.of(t)
         if piece is not None:
-            owner = rows.owner(t)
-            yield from delivered(piece, t, target(t), owner, rank, problem.nprocs, variant)
+            yield from delivered(piece, t, rows, rank, variant)
     yield from received(problem, rank, rows, variant, side)
 
 
-def received(
-    problem: Problem, rank: int, rows: Rows, variant: str, side: bool = True
-) -> Iterator[Step]:
+def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool = True) -> Steps:
     """Add up what others have made of a rank's rows of C."""
     if variant == "reduce":
         yield Fence()
         return
-    p, target = problem.nprocs, lambda t: problem.c.block(t, (0, problem.n))
-    makes = owners(problem, "A")
-    others = ring(rank, p, 1)[:-1]
+    makes, others = owners(problem, "A"), ring(rank, problem.nprocs, 1)[:-1]
     sources = [each for each in (others[:1] if variant == "ring" else others[::-1]) if makes[each]]
     tiles, sums = rows.tiles[rank] if sources else (), {}
     if variant != "pull":  # slots of one source lie together, so that one product may fill them
         for source in sources:
             for t in tiles:
-                sums[source, t] = yield Await(source, t, target(t).shape)
+                sums[source, t] = yield Await(source, t, rows.block(t).shape)
     for t in tiles:
         for source in sources if variant == "pull" else ():
-            sums[source, t] = yield Take(source, t, target(t).shape)
+            sums[source, t] = yield Take(source, t, rows.block(t).shape)
         partial = [sums[source, t] for source in sources]
-        yield Add(partial, into=target(t), side=side)  # C[t, :] += what all others have made
+        yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += what all others have made
 
 
-def delivered(
-    piece: Step, t: Tile, target: Block, owner: int, rank: int, nprocs: int, variant: str
-) -> Iterator[Step]:
+def delivered(piece: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
     """A tile's rows of a product on their way to their owner."""
+    target, owner, nprocs = rows.block(t), rows.owner(t), len(rows.tiles)
     before, after = (rank - 1) % nprocs, (rank + 1) % nprocs
     if variant == "reduce":
         yield Accumulate(piece, target)  # FLUX's Reduce
@@ -220,13 +188,9 @@ def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
     return ring(rank, nprocs, 1) if swizzle == "ranks" else list(range(nprocs))
 
 
-def layout_ar(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    """As of a reduce-scatter, C being everybody's."""
-    return "column", "row", "R"
-
-
 def check_no_update(name: str, problem: Problem, found: dict) -> None:
-    """Refuse a C that counts."""
+    """Refuse a C that counts; every rank has the result."""
+    found["replicate_result"] = True
     if problem.updates:
         raise UnsupportedError(
             f"{name} makes C anew (our implementation); got beta other than 0. Use gemm_rs, or "
@@ -234,32 +198,17 @@ def check_no_update(name: str, problem: Problem, found: dict) -> None:
         )
 
 
-@algorithm(
-    "gemm_ar",
-    options=(SWIZZLE, TILE, PART, KERNEL, UNITS),
-    settle=resolving(
-        "gemm_ar",
-        layout_ar,
-        check_no_update,
-        swizzle="ranks",
-        tile=None,
-        part=LEAST,
-        kernel="fused",
-        replicate_result=True,
-    ),
-    layout=layout_ar,
-    signals=True,
-)
+@tiled("gemm_ar", (*LAYOUT[:2], "R"), SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[check_no_update])
 def program_ar(
     problem: Problem,
     rank: int,
     *,
-    swizzle: str = "ranks",
+    swizzle: str,
     tile: int,
-    part: int = LEAST,
+    part: int,
     replicate_result: bool = True,
     **launch,
-) -> Iterator[Step]:
+) -> Steps:
     """GEMM + AllReduce in tiles: each sum goes to all ranks as soon as it is complete."""
     p, n = problem.nprocs, problem.n
     rows = Rows([share(problem.m, r, p) for r in range(p)], tile)

@@ -3,29 +3,22 @@ multiplied by the matrices of their experts, or the experts' rows of each token 
 scattered; within a node or over several. What moves, and when, is as in ag_gemm, gemm_rs, ag2 and
 rs2; a tile is all tokens of a rank."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 
 from algorithms.mesh import Tiles
-from algorithms.registry import Option, algorithm
+from algorithms.registry import Option, Texts
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Piece, ReduceScatter
-from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Step
+from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps
 
 from . import ag_gemm, gemm_rs, two_level
 from .baselines import DATAFLOW
 from .experts import OF_EXPERTS, ExpertProblem, Sums, bound, cut, multiplied
-from .rows import KERNEL, PER_NODE, Rows, Tile, own_tile, owners, resolving
+from .rows import KERNEL, PER_NODE, Rows, Tile, own_tile, owners, tiled
 
 
-def first_layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    """Rows of the tokens; columns of every expert's matrix and of the pairs."""
-    return "row", "column", "column"
-
-
-def second_layout(
-    m: int, n: int, k: int, nprocs: int, *, experts: int = 8, **options
-) -> tuple[str, str, str]:
+def second_layout(*sizes: int, experts: int = 8, **options) -> Texts:
     """Columns of the pairs, rows of every expert's matrix; rows of the tokens."""
     return "column", f"_S(0,{experts})", "row"
 
@@ -35,29 +28,28 @@ def of_experts(name: str, problem: ExpertProblem, found: dict) -> None:
     found |= {each.name: getattr(problem, each.name) for each in OF_EXPERTS}
 
 
-def layer(name: str, second: bool, *options: Option, check: Callable = of_experts, **defaults):
-    """Register a program of a first or second layer, with options whose defaults these are."""
-    layout = second_layout if second else first_layout
-    return algorithm(
+def layer(name: str, second: bool, option: Option, *checks: Callable):
+    """Register a program of a first or second layer, with an option besides those of experts."""
+    return tiled(
         name,
-        options=(*options, *OF_EXPERTS),
-        settle=resolving(name, layout, check, of_experts, **defaults),
-        layout=layout,
-        signals=True,
+        second_layout if second else ag_gemm.LAYOUT,
+        option,
+        *OF_EXPERTS,
+        checks=(*checks, of_experts),
         bind=bound(second),
     )
 
 
-@layer("ag_moe", False, ag_gemm.VARIANT, variant="pull")
-def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Iterator[Step]:
+@layer("ag_moe", False, ag_gemm.VARIANT)
+def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """AllGather of tokens + GEMMs with the experts they go to (Triton-distributed 4.1)."""
     rows = Rows.of(problem.a, problem.m)
     gathered = yield from ag_gemm.fetched(problem, rank, rows, variant)
     yield from multiplied(problem, rank, rows, gathered)
 
 
-@layer("moe_rs", True, gemm_rs.VARIANT, check=gemm_rs.check_ring, variant="write")
-def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Iterator[Step]:
+@layer("moe_rs", True, gemm_rs.VARIANT, gemm_rs.check_ring)
+def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """GEMMs of pairs with their experts + sums of each token + ReduceScatter (Triton-distributed
     4.1)."""
     rows = Rows.of(problem.c, problem.m)
@@ -65,8 +57,8 @@ def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ite
     yield from gemm_rs.scattered(problem, rank, rows, sums, variant)
 
 
-@layer("ag2_moe", False, PER_NODE, check=two_level.check_nodes, per_node=None)
-def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Iterator[Step]:
+@layer("ag2_moe", False, PER_NODE, two_level.check_nodes)
+def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
     """AllGather of tokens over nodes + GEMMs with the experts they go to (Triton-distributed
     4.2)."""
     rows = Rows.of(problem.a, problem.m)
@@ -74,8 +66,8 @@ def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> I
     yield from multiplied(problem, rank, rows, gathered)
 
 
-@layer("moe_rs2", True, PER_NODE, check=two_level.check_nodes, per_node=None)
-def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Iterator[Step]:
+@layer("moe_rs2", True, PER_NODE, two_level.check_nodes)
+def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
     """GEMMs of pairs with their experts + sums of each token + ReduceScatter over nodes
     (Triton-distributed 4.2)."""
     rows = Rows.of(problem.c, problem.m)
@@ -88,12 +80,9 @@ def owned(rows: Rows, order: Sequence[int]) -> dict[Tile, int]:
     return {tile: rank for rank in order for tile in rows.tiles[rank]}
 
 
-def baseline_layout(
-    m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, **options
-) -> tuple[str, str, str]:
+def baseline_layout(*sizes: int, dataflow: str | None = None, **options) -> Texts:
     """Of ag_moe, or of moe_rs."""
-    layout = second_layout if dataflow == "RS" else first_layout
-    return layout(m, n, k, nprocs, **options)
+    return second_layout(**options) if dataflow == "RS" else ag_gemm.LAYOUT
 
 
 def check_share(name: str, problem: ExpertProblem, found: dict) -> None:
@@ -112,19 +101,18 @@ def baseline_dispatches(problem: ExpertProblem, *, kernel: str, **options) -> in
     return problem.experts if kernel == "parts" else 0
 
 
-@algorithm(
+@tiled(
     "moe_collective",
-    options=(DATAFLOW, KERNEL, *OF_EXPERTS),
-    settle=resolving(
-        "moe_collective", baseline_layout, check_share, of_experts, dataflow="AG", kernel="fused"
-    ),
-    layout=baseline_layout,
+    baseline_layout,
+    DATAFLOW,
+    KERNEL,
+    *OF_EXPERTS,
+    checks=(check_share, of_experts),
+    signals=False,
     bind=lambda *given, dataflow=None, **options: bound(dataflow == "RS")(*given, **options),
     dispatches=baseline_dispatches,
 )
-def moe_collective(
-    problem: ExpertProblem, rank: int, *, kernel: str = "fused", **options
-) -> Iterator[Step]:
+def moe_collective(problem: ExpertProblem, rank: int, *, kernel: str, **options) -> Steps:
     """AllGather, then GEMMs with experts, or GEMMs, then ReduceScatter: no overlap (the baseline of
     Triton-distributed 4.1: a loop over experts with --kernel parts)."""
     p, whole, fused = problem.nprocs, (0, problem.m), kernel == "fused"
@@ -142,7 +130,7 @@ def moe_collective(
     own = own_tile(problem.c, rank)
     if own is None:
         return
-    cols = own.col0, own.col1
+    cols = own.cols
     launch = Kernel(problem.rows, own.shape[1], problem.k) if fused else None
     for expert, pairs, spans in problem.batches():
         b = yield Get(problem.matrix(expert, (0, problem.k), cols))

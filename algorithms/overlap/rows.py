@@ -7,13 +7,14 @@ tiles are lower than what a product needs to be efficient (a tile of the kernel 
 it touches: TD §3.2, FLUX §3.2).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from algorithms.mesh import check_layout
+from algorithms.registry import Layout, algorithm
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.program.problem import Operand, Problem
-from drbench.program.steps import Block, Join, Kernel, Part, Step
+from drbench.program.steps import Block, Kernel, Part, Step, Steps
 from partitions import divisors
 
 #: Rows [start, stop) of a tile; also the key of its signals.
@@ -70,16 +71,26 @@ PER_NODE = Option(
 )
 
 
-def resolving(name: str, layout: Callable, *checks: Callable, **defaults) -> Callable[..., dict]:
-    """``resolve`` of a program in tiles: the options as given, or these; each of ``checks(name,
-    problem, options)`` may refuse them or decide more."""
+def tiled(
+    name: str,
+    layout: Layout,
+    *options: Option,
+    checks: Iterable[Callable] = (),
+    signals: bool = True,
+    **more,
+):
+    """Register a program in tiles (:func:`algorithms.registry.algorithm`): an option that is not
+    given is the first of its words; each of ``checks(name, problem, options)`` may refuse the
+    options or decide more."""
+    words = {each.name: each.type[0] for each in options if isinstance(each.type, tuple)}
 
-    def resolve(problem: Problem, in_place: bool = True, **options) -> dict:
-        found = defaults | {each: value for each, value in options.items() if value is not None}
-        who = " ".join(filter(None, (name, found.get("dataflow"))))
-        check_layout(problem, who, layout, **found)
-        if "tile" in found:
-            found["tile"] = tile_rows(problem.m, problem.nprocs, found["tile"], in_place)
+    def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
+        found = words | {each: value for each, value in given.items() if value is not None}
+        check_layout(problem, " ".join((name, found.get("dataflow", ""))).strip(), layout, **found)
+        if TILE in options:
+            tile = found.get("tile")
+            found["tile"] = tile_rows(problem.m, problem.nprocs, tile, in_place)
+            found.setdefault("part", LEAST)
         if "units" in found and found["kernel"] != "fused":
             raise UnsupportedError(
                 f"{name} --units is about the one kernel of all parts (our implementation), got "
@@ -89,7 +100,7 @@ def resolving(name: str, layout: Callable, *checks: Callable, **defaults) -> Cal
             check(name, problem, found)
         return found
 
-    return resolve
+    return algorithm(name, options=options, resolve=resolve, layout=layout, signals=signals, **more)
 
 
 def tile_rows(rows: int, nprocs: int, tile: int | None, in_place: bool = False) -> int:
@@ -137,11 +148,14 @@ class Rows:
     @classmethod
     def of(cls, operand: Operand, tile: int) -> "Rows":
         """Of the ranks that own a matrix by rows."""
-        chunks = []
-        for rank in range(operand.partition.nprocs):
-            own = operand.own_tiles(rank)
-            chunks.append((own[0].row0, own[0].row1) if own else (0, 0))
-        return cls(chunks, tile)
+        own = (own_tile(operand, rank) for rank in range(operand.partition.nprocs))
+        rows = cls([each.rows if each else (0, 0) for each in own], tile)
+        rows.operand = operand
+        return rows
+
+    def block(self, tile: Tile) -> Block:
+        """All columns of a tile, of the matrix that the rows are of."""
+        return self.operand.block(tile, (0, self.operand.partition.cols.extent))
 
     def owner(self, tile: Tile) -> int:
         """The rank whose rows they are."""
@@ -212,12 +226,7 @@ def ring(rank: int, nprocs: int, start: int = 0) -> list[int]:
     return [(rank + i) % nprocs for i in range(start, start + nprocs)]
 
 
-def joined(tokens: list[Step]) -> Iterator[Step]:
-    """Tokens one below the other as one."""
-    return (yield Join(tokens, 0)) if len(tokens) > 1 else tokens[0]
-
-
-def cut(product: Step, part: list[Tile], tile: Tile) -> Iterator[Step]:
+def cut(product: Step, part: list[Tile], tile: Tile) -> Steps:
     """A tile's rows of the product of a part."""
     if len(part) == 1:
         return product

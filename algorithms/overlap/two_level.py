@@ -2,19 +2,15 @@
 crosses between nodes goes once, to the rank of the same number there, which hands it on or adds it
 up."""
 
-from collections.abc import Callable, Iterator
-
-from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Add, Copy, Get, Step
+from drbench.program.steps import Add, Copy, Get, Step, Steps
 from partitions import divisors
 
 from . import ag_gemm, gemm_rs
 from .rows import (
     KERNEL,
-    LEAST,
     PART,
     PER_NODE,
     TILE,
@@ -22,7 +18,7 @@ from .rows import (
     Rows,
     Tile,
     owners,
-    resolving,
+    tiled,
 )
 
 
@@ -30,7 +26,7 @@ def check_nodes(name: str, problem: Problem, found: dict) -> None:
     """Decide how many ranks a node has; refuse a number that does not divide all of them, and ranks
     without a share."""
     p = problem.nprocs
-    per_node = found["per_node"] = found["per_node"] or (p if p % 2 else p // 2)
+    per_node = found["per_node"] = found.get("per_node") or (p if p % 2 else p // 2)
     if p % per_node:
         raise UnsupportedError(
             f"{name} needs as many ranks on each node (algorithm requirement); got {p} ranks, "
@@ -44,27 +40,8 @@ def check_nodes(name: str, problem: Problem, found: dict) -> None:
         )
 
 
-def _resolving(name: str, layout: Callable) -> Callable[..., dict]:
-    defaults = {"per_node": None, "tile": None, "part": LEAST, "kernel": "fused"}
-    return resolving(name, layout, check_nodes, **defaults)
-
-
-@algorithm(
-    "ag2",
-    options=(PER_NODE, TILE, PART, KERNEL),
-    settle=_resolving("ag2", ag_gemm.layout),
-    layout=ag_gemm.layout,
-    signals=True,
-)
-def ag2(
-    problem: Problem,
-    rank: int,
-    *,
-    per_node: int,
-    tile: int,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> Iterator[Step]:
+@tiled("ag2", ag_gemm.LAYOUT, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
+def ag2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, kernel: str) -> Steps:
     """AllGather + GEMM over nodes: tiles cross once and are handed on where they arrive (FLUX 4.3;
     Triton-distributed, Fig. 4)."""
     rows = Rows.of(problem.a, tile)
@@ -72,46 +49,31 @@ def ag2(
     yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
 
 
-def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> Iterator[Step]:
+def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> Steps:
     """Push a rank's tiles of A to its node and to its like on every other, and hand on to its node
     what comes from there."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
-    block = lambda t: problem.a.block(t, (0, problem.k))
-    beside = [at(d, l + i) for i in range(1, local)]
+    node = [at(d, l + i) for i in range(1, local)]
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
-        have[t] = yield Get(block(t))
-    for there in [at(d + e, l) for e in range(1, nodes)] + beside:
+        have[t] = yield Get(rows.block(t))
+    for there in [at(d + e, l) for e in range(1, nodes)] + node:
         for t in rows.tiles[rank]:
             yield Push(have[t], there, t)
     for e in range(1, nodes):  # handed on as they arrive
         for t in rows.tiles[at(d - e, l)]:
-            have[t] = yield Await(at(d - e, l), t, block(t))
-            for there in beside:
+            have[t] = yield Await(at(d - e, l), t, rows.block(t))
+            for there in node:
                 yield Push(have[t], there, t)
-    # from its owner, or from the one beside it has come to
+    # from its owner, or from the rank of this node that it has come to
     source = lambda t: at(d, rows.owner(t) % local)
     turns = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
     return ag_gemm.Gathered(have, source, rows.turn(turns))
 
 
-@algorithm(
-    "rs2",
-    options=(PER_NODE, TILE, PART, KERNEL, UNITS),
-    settle=_resolving("rs2", gemm_rs.layout),
-    layout=gemm_rs.layout,
-    signals=True,
-)
-def rs2(
-    problem: Problem,
-    rank: int,
-    *,
-    per_node: int,
-    tile: int,
-    part: int = LEAST,
-    **launch,
-) -> Iterator[Step]:
+@tiled("rs2", gemm_rs.LAYOUT, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])
+def rs2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, **launch) -> Steps:
     """GEMM + ReduceScatter over nodes: sums of a node cross once, the own node's come last
     (Triton-distributed, Alg. 5 as in its code)."""
     rows, order = Rows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
@@ -137,14 +99,11 @@ def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
     ]
 
 
-def scattered_over_nodes(
-    problem: Problem, rank: int, rows: Rows, products, local: int
-) -> Iterator[Step]:
+def scattered_over_nodes(problem: Problem, rank: int, rows: Rows, products, local: int) -> Steps:
     """What a node makes of a rank's rows is added up by that rank's like there, and crosses once;
     ``products`` are asked for in the order of :func:`own_node_last`."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
-    target = lambda t: problem.c.block(t, (0, problem.n))
     for e in range(1, nodes + 1):  # own node last
         home, like = e == nodes, at(d + e, l)
         for i in range(1, local):
@@ -154,18 +113,18 @@ def scattered_over_nodes(
         for t in rows.tiles[like]:  # own number last
             sums[t] = yield from products.of(t)
             if home and sums[t] is not None:
-                yield Copy(sums[t], into=target(t))
+                yield Copy(sums[t], into=rows.block(t))
         for t in rows.tiles[like]:
             brought = []
             for i in range(1, local):
-                brought.append((yield Await(at(d, l - i), t, target(t).shape)))
+                brought.append((yield Await(at(d, l - i), t, rows.block(t).shape)))
             if brought and home:
-                yield Add(brought, into=target(t), side=True)
+                yield Add(brought, into=rows.block(t), side=True)
             elif brought:
                 sums[t] = yield Add(brought, into=sums[t], side=True)
             if not home:
                 yield Push(sums[t], like, t)
     for e in range(1, nodes):
         for t in rows.tiles[rank]:
-            brought = yield Await(at(d - e, l), t, target(t).shape)
-            yield Add(brought, into=target(t), side=True)
+            brought = yield Await(at(d - e, l), t, rows.block(t).shape)
+            yield Add(brought, into=rows.block(t), side=True)

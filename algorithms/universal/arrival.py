@@ -36,8 +36,9 @@ from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Get, Kernel
 from partitions import Partition, part
+from partitions.intervals import Range, between
 
-from .slicing import Product, cuts_rows, free_axis, result_stays, slices, work_of
+from .slicing import Product, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
 
 #: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
 #: smaller than this.
@@ -86,13 +87,9 @@ def _default_tile(problem: Problem, axes: str, layout: Operand | None) -> int:
 
 def _ranges(problem: Problem, axis: str, layout: Operand | None) -> list[int]:
     """How far tile boundaries of an axis are apart."""
-    extent = problem.extent(axis)
-    cuts = {0, extent}
-    for operand in (*problem.operands, *([layout] if layout else ())):
-        if axis in operand.axes:
-            cuts.update(operand.cuts(axis, 0, extent))
-    bounds = sorted(cuts)
-    return [stop - start for start, stop in zip(bounds, bounds[1:])] or [0]
+    operands = [x for x in (*problem.operands, layout) if x and axis in x.axes]
+    found = cut_at(axis, (0, problem.extent(axis)), operands)
+    return [stop - start for start, stop in found] or [0]
 
 
 class PartialSums:
@@ -280,31 +277,19 @@ class Arrivals:
         return self._pushed[rank]
 
 
-class _ById(NamedTuple):
-    """A machine, or none, as a key: two are the same if they are one object."""
-
-    machine: Machine | None
-
-    def __hash__(self):
-        return id(self.machine)
-
-    def __eq__(self, other):
-        return self.machine is other.machine
-
-    def __ne__(self, other):
-        return not self == other
-
-
 def arrivals(
     problem: Problem, stationary: str, work: str, tile: int | None, machine: Machine | None
 ) -> Arrivals:
     """The :class:`Arrivals` of all ranks, kept while ranks of the same problem ask."""
-    return _arrivals(problem, stationary, work, tile, _ById(machine))
+    kept = _kept(problem, stationary, work, tile, id(machine))
+    if not kept:  # they hold the machine, so that no other one has its id
+        kept.append(Arrivals(problem, stationary, work, tile, machine))
+    return kept[0]
 
 
 @lru_cache(maxsize=2)
-def _arrivals(problem, stationary, work, tile, model: _ById) -> Arrivals:
-    return Arrivals(problem, stationary, work, tile, model.machine)
+def _kept(*asked) -> list[Arrivals]:
+    return []
 
 
 def cut_along(products: list[Product], rank: int, stationary: str) -> str:
@@ -366,8 +351,7 @@ def _cut(
         whole = start, stop = _range(product, axis)
         if whole not in pieces:
             count = ceil((stop - start) / tile) if tile and remote else 1
-            cuts = [start + (stop - start) * x // count for x in range(count + 1)]
-            pieces[whole] = list(zip(cuts, cuts[1:]))
+            pieces[whole] = between([start + (stop - start) * x // count for x in range(count + 1)])
         for cut in pieces[whole]:
             blocks = (
                 _within(operand, block, axis, cut)
@@ -400,32 +384,30 @@ def _join(problem: Problem, found: list[_Work]) -> list[_Work]:
 
 def _merge(operand: Operand, blocks: list[Block], x: int) -> list[Block]:
     """Blocks that follow each other along k, neighbours of one tile as one block."""
-    ends = lambda block: (block.row0, block.row1) if x else (block.col0, block.col1)
+    ends = lambda block: block.rows if x else block.cols
     found: list[Block] = []
     for block in blocks:
         last = found[-1] if found else None
         if last is not None and last.tile == block.tile and ends(last)[1] == ends(block)[0]:
             along = ends(last)[0], ends(block)[1]
-            rows, cols = (last.row0, last.row1), (last.col0, last.col1)
-            found[-1] = operand.block(*((along, cols) if x else (rows, along)), block.replica)
+            sides = (along, last.cols) if x else (last.rows, along)
+            found[-1] = operand.block(*sides, block.replica)
         else:
             found.append(block)
     return found
 
 
-def _range(product: Product, axis: str) -> tuple[int, int]:
+def _range(product: Product, axis: str) -> Range:
     a, b = product.a, product.b
-    return {"m": (a.row0, a.row1), "k": (a.col0, a.col1), "n": (b.col0, b.col1)}[axis]
+    return {"m": a.rows, "k": a.cols, "n": b.cols}[axis]
 
 
-def _within(operand: Operand, block: Block, axis: str, cut: tuple[int, int]) -> Block:
+def _within(operand: Operand, block: Block, axis: str, cut: Range) -> Block:
     """The part of a block in a range of an axis; all of it if it does not have the axis."""
     if axis not in operand.axes:
         return block
-    rows, cols = (block.row0, block.row1), (block.col0, block.col1)
-    if operand.axes[0] == axis:
-        return operand.block(cut, cols, block.replica)
-    return operand.block(rows, cut, block.replica)
+    rows, cols = (cut, block.cols) if operand.axes[0] == axis else (block.rows, cut)
+    return operand.block(rows, cols, block.replica)
 
 
 def arrange(

@@ -101,6 +101,7 @@ class Packing:
         )
 
 
+@dataclass(eq=False, slots=True)
 class Packed:
     """Blocks of one matrix that make up one operand of a GEMM, or its result.
 
@@ -112,10 +113,8 @@ class Packed:
         The row and column at which each block begins, and the block.
     """
 
-    __slots__ = ("shape", "parts")
-
-    def __init__(self, shape: tuple[int, int], parts: list[tuple[int, int, Block]]):
-        self.shape, self.parts = shape, parts
+    shape: tuple[int, int]
+    parts: list[tuple[int, int, Block]]
 
 
 def cores(dtype: str) -> Machine | None:

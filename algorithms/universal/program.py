@@ -7,16 +7,16 @@ blocks of A and B, multiplies, and delivers what it computed for a tile of anoth
 operands, and partial sums that are pushed, are other orders of other blocks: the emitter is one.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import prod
 
-from algorithms.lowering.lowering import check_schedule, lower, read_schedule
+from algorithms.lowering.lowering import check_schedule, lower
 from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
 from drbench.options import Option
-from drbench.program.problem import Problem
+from drbench.program.problem import Operand, Problem
 from drbench.program.replicas import REDUCTIONS, broadcast_replica, reduce_replicas
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import (
@@ -30,9 +30,9 @@ from drbench.program.steps import (
     Get,
     Join,
     Panel,
-    Part,
     Scratch,
     Step,
+    Steps,
     Zero,
 )
 from partitions import summed
@@ -65,6 +65,9 @@ _CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
 #: of a rank's tiles: what MPI accumulates on other nodes waits for the core of its target.
 _SLOTS = 2
 
+#: What puts GEMMs into an order of its own, as a schedule does.
+_REORDER = {"pack": "always", "sums": "push"}
+
 
 def program(
     problem: Problem,
@@ -72,7 +75,7 @@ def program(
     *,
     machine: Machine | None = None,
     **options,
-) -> Iterator[Step]:
+) -> Iterable[Step]:
     """One-sided, for any partitioning and replication of A, B and C (Slicing Is All You Need).
 
     Parameters
@@ -86,19 +89,13 @@ def program(
         As of :func:`resolve`.
     """
     found = resolve(problem, **options)
-    stationary, reduce = found["stationary"], found.get("reduce", "pull")
-    work = work_of(problem, stationary, found.get("work", "own"))
-    share = Share(problem, rank, stationary, work)
-    alone = _pushes(**found) or result_stays(problem, stationary, work)
-    steps = _multiply(share, found, alone, machine)
-    steps = _finish(steps, share, alone, found["replicate_result"], reduce)
-    strategy, *bounds = read_schedule(found["schedule"])
-    return (
-        steps if strategy == "direct" else lower(steps, problem, rank, strategy, *bounds, machine)
-    )
+    share = Share(problem, rank, found["stationary"], _layout(problem, found))
+    alone = _pushes(**found) or result_stays(problem, share.stationary, share.work)
+    steps = _finish(_multiply(share, found, alone, machine), share, alone, found)
+    return lower(steps, problem, rank, found["schedule"], machine)
 
 
-def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -> Iterator[Step]:
+def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -> Steps:
     """The steps of one rank but for what replicas do with each other; ``alone``: no rank
     accumulates into the tiles of another."""
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
@@ -127,7 +124,7 @@ def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -
 
 def emit(
     share: Share, rounds: Iterable[list[Product]], fetch: str = "slice", push: bool = False
-) -> Iterator[Step]:
+) -> Steps:
     """The steps of one rank's local GEMMs (paper, Algorithm 1): get a block of A and one of B,
     multiply, deliver.
 
@@ -206,7 +203,7 @@ class _Operands:
             if tile != self._tile:
                 self._tile, self._wider = tile, {}
 
-    def token(self, operand, axis: int = 1) -> Generator[Step, Step, Step]:
+    def token(self, operand, axis: int = 1) -> Steps:
         """The token of a block, of packed blocks, or of blocks that are joined along an axis; what
         the rank owns costs nothing."""
         if (token := self._held.get(operand)) is None:
@@ -222,13 +219,14 @@ class _Operands:
             self._held[operand] = token
         return token
 
-    def _get(self, block: Block) -> Generator[Step, Step, Step]:
+    def _get(self, block: Block) -> Steps:
         whole = self._whole(block)
         if whole is block:
             return (yield Get(block))
         if (token := self._wider.get(whole.key)) is None:
             token = self._wider[whole.key] = yield Get(whole)
-        return (yield from cut_out(token, whole, block))
+        at = block.row0 - whole.row0, block.col0 - whole.col0
+        return (yield from cut_out(token, *at, block.shape))
 
     def _whole(self, block: Block) -> Block:
         """What is fetched for a block: the block, its tile, or whole rows of the tile, as it is
@@ -239,13 +237,13 @@ class _Operands:
         tile = operand.tile_block(block.tile, block.replica)
         if self.fetch == "tile":
             return tile
-        low, high = (tile.row0, tile.row1) if block.transposed else (tile.col0, tile.col1)
+        low, high = tile.rows if block.transposed else tile.cols
         along, (start, stop) = operand.axes[not block.transposed], self.share.part
         if along != self.share.free or low < start or high > stop:
             return block
         return rows_of(operand, block, tile)
 
-    def _pack(self, operand: Packed) -> Generator[Step, Step, Step]:
+    def _pack(self, operand: Packed) -> Steps:
         first = operand.parts[0][2]
         into = yield Scratch(operand.shape, first.matrix, first.transposed)
         blocks = []
@@ -254,18 +252,13 @@ class _Operands:
         return (yield Panel(into, blocks))
 
 
-def _blocks_of(total: Step, c: Block | Packed) -> Generator[Step, Step, list]:
+def _blocks_of(total: Step, c: Block | Packed) -> Steps:
     """The tokens of the blocks of a partial sum, and the blocks."""
     if isinstance(c, Block):
         return [(total, c)]
     found = []
     for row, col, block in c.parts:
-        token, (rows, cols) = total, block.shape
-        if rows < total.shape[0]:
-            token = yield Part(token, 0, row, row + rows)
-        if cols < total.shape[1]:
-            token = yield Part(token, 1, col, col + cols)
-        found.append((token, block))
+        found.append(((yield from cut_out(total, row, col, block.shape)), block))
     return found
 
 
@@ -281,23 +274,28 @@ def _own_first(rounds: Iterable[list[Product]], rank: int) -> Iterator[list[Prod
     yield from others
 
 
-def _finish(
-    steps: Iterator[Step], share: Share, alone: bool, replicate_result: bool, reduce: str
-) -> Iterator[Step]:
+def _finish(steps: Steps, share: Share, alone: bool, found: dict) -> Steps:
     """The steps, then what replicas of C do with each other."""
     c = share.problem.c
     yield from steps
     if c.partition.replicas > 1 or not alone:
         yield Fence()  # the partial results are complete
     if c.partition.replicas > 1:
-        yield from reduce_replicas(c, share.rank, how=reduce)  # replica 0 += the others, by terms
-    if replicate_result:
+        yield from reduce_replicas(
+            c, share.rank, how=found.get("reduce", "pull")
+        )  # replica 0 += the others, by terms
+    if found["replicate_result"]:
         yield from broadcast_replica(c, share.rank)
 
 
 def _key(c: Block) -> tuple[int, int, int, int]:
     """The key of a signal: the block of C, to which each rank contributes once."""
-    return c.row0, c.row1, c.col0, c.col1
+    return *c.rows, *c.cols
+
+
+def _layout(problem: Problem, found: dict) -> Operand | None:
+    """Which rank multiplies what, of resolved options (:func:`work_of`)."""
+    return work_of(problem, found["stationary"], found.get("work", "own"))
 
 
 def _pushes(*, sums: str = "accumulate", **options) -> bool:
@@ -324,13 +322,10 @@ def resolve(
     *,
     stationary: str = "auto",
     work: str = "auto",
-    chunk: int | str | None = "auto",
-    sums: str | None = None,
-    pack: str = "auto",
-    fetch: str = "auto",
     schedule: str = "direct",
     reduce: str = "pull",
     replicate_result: bool = False,
+    **moves,
 ) -> dict:
     """Decide what is ``auto``, the same on every rank.
 
@@ -360,9 +355,8 @@ def resolve(
                 f"{summed(operand.partition).text}; C may be Partial."
             )
     schedule = check_schedule(schedule)
-    lowered = schedule != "direct"
-    clash = {"pack=always": pack == "always", "sums=push": sums == "push"}
-    clash[f"schedule={schedule}"] = lowered
+    clash = {f"{key}={each}": moves.get(key) == each for key, each in _REORDER.items()}
+    clash[f"schedule={schedule}"] = schedule != "direct"
     given = [name for name, asked in clash.items() if asked]
     if len(given) > 1:
         raise UsageError(
@@ -376,6 +370,21 @@ def resolve(
     found = {"stationary": stationary, "replicate_result": replicate_result, "schedule": schedule}
     found |= {"work": work} if layout else {}
     found |= {"reduce": reduce} if reduce != "pull" else {}
+    return found | _resolve_moves(problem, in_place, found, **moves)
+
+
+def _resolve_moves(
+    problem: Problem,
+    in_place: bool,
+    found: dict,
+    *,
+    chunk: int | str | None = "auto",
+    sums: str | None = None,
+    pack: str = "auto",
+    fetch: str = "auto",
+) -> dict:
+    """How blocks and partial sums move, of what is resolved otherwise."""
+    stationary, layout = found["stationary"], _layout(problem, found)
     if sums is None:
         sums = "auto" if problem.nodes else "accumulate"
     if sums == "auto" and pack != "always" and not why_accumulated(problem, in_place, found):
@@ -383,11 +392,11 @@ def resolve(
     size = chunk if type(chunk) is int else None
     if sums == "push":
         uncut = chunk in ("none", None) or (in_place and not size)
-        found["chunk"] = None if uncut else tile_of(problem, stationary, size, work)
-        return found | {"sums": "push"} | ({"fetch": fetch} if fetch == "tile" else {})
+        tile = None if uncut else tile_of(problem, stationary, size, found.get("work", "own"))
+        return {"chunk": tile, "sums": "push"} | ({"fetch": fetch} if fetch == "tile" else {})
     if fetch == "auto":
         fetch = "rows" if problem.nodes else "slice"
-    found |= {"fetch": fetch} if fetch != "slice" or problem.nodes else {}
+    moves: dict = {"fetch": fetch} if fetch != "slice" or problem.nodes else {}
     if chunk == "auto" and not (
         in_place or fetch == "tile" or (fetch == "rows" and cuts_rows(problem, stationary))
     ):
@@ -395,11 +404,11 @@ def resolve(
         pieces, shortest = _CUTS[free]
         replicas = (layout or problem.operand(stationary)).partition.replicas
         size = max(shortest, -(-(problem.extent(free) // replicas) // pieces))
-    found["chunk"] = size
-    whole_rows = fetch == "rows" and keeps_rows(problem, stationary)
-    if pack == "always" or (not lowered and (fetch == "slice" or whole_rows)):
-        found["pack"] = pack
-    return found
+    moves["chunk"] = size
+    side_by_side = fetch == "slice" or (fetch == "rows" and keeps_rows(problem, stationary))
+    if pack == "always" or (found["schedule"] == "direct" and side_by_side):
+        moves["pack"] = pack
+    return moves
 
 
 def why_accumulated(problem: Problem, in_place: bool, found: dict) -> str | None:
@@ -413,14 +422,13 @@ def why_accumulated(problem: Problem, in_place: bool, found: dict) -> str | None
     no rank adds to the tiles of another
     None
     """
-    stationary, work = found["stationary"], found.get("work", "own")
     if found["schedule"] != "direct":
         return f"the schedule {found['schedule']} has operations"
-    if result_stays(problem, stationary, work_of(problem, stationary, work)):
+    if result_stays(problem, found["stationary"], _layout(problem, found)):
         return "no rank adds to the tiles of another"
     if in_place:
         return "every tile is read and added to in place"
-    held = partial_sums(problem, stationary, work).slots
+    held = partial_sums(problem, found["stationary"], found.get("work", "own")).slots
     needed, rank = max((each * problem.itemsizes["C"], rank) for rank, each in enumerate(held))
     tiles = sum(problem.tile_bytes(rank).values())
     if needed > _SLOTS * tiles:
@@ -462,8 +470,7 @@ def why(
     elif options.get("sums") == "auto" or (problem.nodes and "sums" not in options):
         reason = why_accumulated(problem, in_place, found) or "pack=always is asked for"
         lines.append(f"partial sums are accumulated: {reason}")
-    stationary = found["stationary"]
-    layout = work_of(problem, stationary, found.get("work", "own"))
+    stationary, layout = found["stationary"], _layout(problem, found)
     if options.get("work") == "level":
         lines.append(_describe_level(problem, stationary, layout))
     alone = result_stays(problem, stationary, layout)
@@ -496,8 +503,7 @@ def _describe_level(problem: Problem, stationary: str, layout) -> str:
 
 def _describe_pushed(problem: Problem, found: dict) -> str:
     """How partial sums are pushed, in words."""
-    stationary, work, tile = found["stationary"], found.get("work", "own"), found["chunk"]
-    layout = work_of(problem, stationary, work)
+    stationary, tile, layout = found["stationary"], found["chunk"], _layout(problem, found)
     axes = set()
     for rank in range(problem.nprocs):
         rounds = slices(problem, rank, stationary, work=layout)
@@ -505,7 +511,7 @@ def _describe_pushed(problem: Problem, found: dict) -> str:
     cut = "nothing is cut"
     if tile:
         cut = f"{' or '.join(sorted(axes, reverse=True))} is cut into tiles of {tile}"
-    slots = partial_sums(problem, stationary, work).slots
+    slots = partial_sums(problem, found["stationary"], found.get("work", "own")).slots
     most = max(slots)
     held = f"slots for {most * problem.itemsizes['C']} bytes on rank {slots.index(most)}, the most"
     if not most:
@@ -597,6 +603,6 @@ OPTIONS = (
 algorithm(
     "universal",
     options=OPTIONS,
-    settle=resolve,
+    resolve=resolve,
     signals=_pushes,
 )(program)

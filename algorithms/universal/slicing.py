@@ -18,7 +18,7 @@ X and Y, the tile's p range at those of X, its q range at those of Y; every comb
 product whose three blocks lie in one tile each.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from drbench.errors import UsageError
 from drbench.program.problem import AXES, Operand, Problem
-from drbench.program.steps import Block, Kernel, Part, Step
+from drbench.program.steps import Block, Kernel, Part, Step, Steps
 from partitions import (
     Axis,
     Grid,
@@ -136,11 +136,12 @@ class Share:
         all."""
         work = (self.work,) if self.work else ()
         having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
-        found: list[Range] = []
-        for start, stop in self.ranges[axis]:
-            cuts = {cut for each in having for cut in each.cuts(axis, start, stop)}
-            found += between(sorted(cuts | {start, stop}))
-        return found
+        return [part for each in self.ranges[axis] for part in cut_at(axis, each, having)]
+
+
+def cut_at(axis: str, whole: Range, operands: Iterable[Operand]) -> list[Range]:
+    """The parts of a range of an axis between the tile boundaries of operands."""
+    return between(sorted({cut for each in operands for cut in each.cuts(axis, *whole)}))
 
 
 def largest_matrix(m: int, n: int, k: int) -> str:
@@ -192,20 +193,17 @@ def _at_home(still: Partition, c: Partition, along: int) -> bool:
     return (
         _axes(c)[1 - along].parts == 1
         and _axes(still)[along].key == _axes(c)[along].key
-        and _same_places(still, c, along)
+        and (still.places == c.places or _same_places(still.places, c.places, along))
     )
+
+
+def _same_places(one: Places, other: Places, along: int) -> bool:
+    """True if every rank has the same coordinate along an axis."""
+    return all(one.coords(x)[along] == other.coords(x)[along] for x in range(one.nprocs))
 
 
 def _axes(partition: Partition) -> tuple[Axis, Axis]:
     return partition.rows, partition.cols
-
-
-def _same_places(one: Partition, other: Partition, along: int) -> bool:
-    """True if every rank has the same coordinate along an axis in two partitions."""
-    if one.places == other.places:
-        return True
-    at = ((one.places.coords(rank), other.places.coords(rank)) for rank in range(one.nprocs))
-    return all(x[along] == y[along] for x, y in at)
 
 
 def cuts_rows(problem: Problem, stationary: str) -> bool:
@@ -248,22 +246,15 @@ def keeps_rows(problem: Problem, stationary: str) -> bool:
 
 def rows_of(operand: Operand, block: Block, tile: Block) -> Block:
     """The whole rows of a tile, as it is stored, that a block of it is part of."""
-    rows, cols = (block.row0, block.row1), (block.col0, block.col1)
-    if block.transposed:
-        rows = tile.row0, tile.row1
-    else:
-        cols = tile.col0, tile.col1
+    rows, cols = (tile.rows, block.cols) if block.transposed else (block.rows, tile.cols)
     return operand.block(rows, cols, block.replica)
 
 
-def cut_out(token: Step, whole: Block, block: Block) -> Generator[Step, Step, Step]:
-    """The token of a block inside the copy of a larger one."""
-    for axis, start, stop, first in (
-        (0, block.row0, block.row1, whole.row0),
-        (1, block.col0, block.col1, whole.col0),
-    ):
-        if stop - start < whole.shape[axis]:
-            token = yield Part(token, axis, start - first, stop - first)
+def cut_out(token: Step, row: int, col: int, shape: tuple[int, int]) -> Steps:
+    """The token of the part of a value that begins at a row and a column of it."""
+    for axis, start in enumerate((row, col)):
+        if shape[axis] < token.shape[axis]:
+            token = yield Part(token, axis, start, start + shape[axis])
     return token
 
 
@@ -414,15 +405,14 @@ def slices(
     share = Share(problem, rank, stationary, work)
     ranges = _free_ranges(share, chunk)
     stored, replica = share.stored, share.stored.partition.replica_of(rank)
-    strips: dict = {}  # of X, beside a row of stationary tiles; of Y, beside a column
+    strips: dict = {}  # of X for a row of stationary tiles, of Y for a column
     for i, j in share.tiles:
         offset, sides = i + j, []
         for operand, axis, x, bounds in zip(
             (share.x, share.y), (share.p, share.q), (i, j), share.layout.tile_bounds((i, j))
         ):
             if (axis, x) not in strips:
-                cuts = {*operand.cuts(axis, *bounds), *(stored.cuts(axis, *bounds) if work else ())}
-                pieces = between(sorted(cuts))
+                pieces = cut_at(axis, bounds, (operand, stored) if work else (operand,))
                 strips[axis, x] = pieces, _strip(operand, pieces, ranges, rank, share.free)
             sides.append(strips[axis, x])
         (p_pieces, xs), (q_pieces, ys) = sides
@@ -455,11 +445,8 @@ def _last(pieces: list) -> list[bool]:
 def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
     """What the rank does of the free axis: each range between tile boundaries, and the chunks it is
     cut into, if it is."""
-    free, (start, stop) = share.free, share.part
     found = []
-    for whole in between(
-        sorted({*share.x.cuts(free, start, stop), *share.y.cuts(free, start, stop)})
-    ):
+    for whole in cut_at(share.free, share.part, (share.x, share.y)):
         (low, high), chunks = whole, []
         if chunk and high - low > chunk:
             count = ceil_div(high - low, chunk)
@@ -469,8 +456,8 @@ def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
 
 
 def _strip(operand: Operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
-    """For each free range the blocks of X or Y beside the stationary tile, and whether one of them
-    is another rank's."""
+    """For each free range the blocks of X or Y that are multiplied with the stationary tile, and
+    whether one of them is another rank's."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
     strip, block = {}, operand.block
     for whole, chunks in ranges:

@@ -44,7 +44,7 @@ group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +108,16 @@ class Block:
     def size(self) -> int:
         """Elements."""
         return (self.row1 - self.row0) * (self.col1 - self.col0)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """[start, stop) of its rows, in global indices."""
+        return self.row0, self.row1
+
+    @property
+    def cols(self) -> tuple[int, int]:
+        """[start, stop) of its columns, in global indices."""
+        return self.col0, self.col1
 
     @property
     def key(self) -> tuple:
@@ -684,6 +694,10 @@ class Boundary(Step):
 
     def __repr__(self):
         return "Boundary()"
+
+
+#: What a program yields; a part of a program returns tokens.
+Steps = Generator[Step, Step, Any]
 
 
 def joined_shape(shapes: Sequence[tuple[int, int]], axis: int) -> tuple[int, int]:

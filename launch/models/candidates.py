@@ -73,7 +73,7 @@ class TuneRequest:
 
 
 def candidates(
-    request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False
+    request: TuneRequest, cuts: tuple = ("auto",), pushed_sums: bool = False
 ) -> Iterator[Case]:
     """Every case to consider, each once: :func:`triples` with each :func:`ways`, then
     :func:`others`.
@@ -85,25 +85,25 @@ def candidates(
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
     (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
-    tried, how = texts(request), ways(cuts, signals)
+    tried, how = texts(request), ways(cuts, pushed_sums)
     if tried:
         for triple in product(*(tried[name] for name in "ABC")):
             if REPLICATION[request.replication or "all"](*(factor for _, factor in triple)):
                 for stationary, way in product("CBA", how):
                     yield on_triple(request.case, [text for text, _ in triple], stationary, way)
-    yield from others(request, cuts, signals)
+    yield from others(request, cuts, pushed_sums)
 
 
-def ways(cuts: tuple, signals: bool) -> list[dict]:
+def ways(cuts: tuple, pushed_sums: bool) -> list[dict]:
     """How the universal algorithm is tried on each triple: ``cuts`` are values of ``chunk``,
-    ``signals`` adds those, where they may serve, for they move the same bytes.
+    ``pushed_sums`` adds ``sums=auto``, which moves the same bytes.
 
     Examples
     --------
     >>> ways(("auto", "none"), True)
     [{'chunk': 'auto'}, {'chunk': 'none'}, {'sums': 'auto'}]
     """
-    return [*({"chunk": cut} for cut in cuts), *([{"sums": "auto"}] if signals else ())]
+    return [*({"chunk": cut} for cut in cuts), *([{"sums": "auto"}] if pushed_sums else ())]
 
 
 def on_triple(base: Case, triple, stationary: str, way: dict) -> Case:
@@ -132,7 +132,9 @@ def texts(request: TuneRequest) -> dict[str, list[tuple[str, int | None]]]:
     return {name: [(text, None)] if text else every for name, text in given}
 
 
-def others(request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False) -> Iterator[Case]:
+def others(
+    request: TuneRequest, cuts: tuple = ("auto",), pushed_sums: bool = False
+) -> Iterator[Case]:
     """What is tried beside all triples: aligned tiles on each process grid, the grids of preset
     optimal, and the other algorithms.
 
@@ -145,7 +147,7 @@ def others(request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False)
     fit = algorithms(plain=True)
     found = {name: get_algorithm(name) for name in request.algorithms or fit}
     if found.pop("universal", None):
-        how = ways(cuts, signals)
+        how = ways(cuts, pushed_sums)
         for text, stationary, way in product(_aligned(request), "CBA", how):
             yield on_triple(base, [text] * 3, stationary, way)
         for text, way in product(_grids(request), how):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from algorithms.chains.choose import Choice, Solution, choose
-from algorithms.chains.costs import chain_partition
+from algorithms.chains.costs import Costs, chain_partition
 from algorithms.chains.description import Chain, Matmul
 from drbench.common import parse_transport
 from drbench.errors import UsageError
@@ -93,6 +93,8 @@ def answer(
     ranks: int,
     dtype: str = "float32",
     transport: str = "auto",
+    layouts: Sequence[str] | None = None,
+    layers: int = 1,
     **how,
 ) -> Answer:
     """The layouts of a chain, with what people use and the intervals of all.
@@ -101,10 +103,13 @@ def answer(
     ----------
     machine : Machine
         As its file says.
+    layouts, layers
+        As of :class:`algorithms.chains.costs.Costs`.
     **how
         What else :func:`algorithms.chains.choose.choose` takes.
     """
-    found = choose(asked.chain(), seen(machine, dtype, transport), ranks, dtype=dtype, **how)
+    costs = Costs(seen(machine, dtype, transport), ranks, dtype, layouts, layers)
+    found = choose(asked.chain(), costs, **how)
     known = {each.name: each for each in found.contenders} | {"chosen": found.best}
     return Answer(
         asked, found, {name: interval(each, machine, transport) for name, each in known.items()}
@@ -155,7 +160,7 @@ def choice_rows(found: Answer, measured: Record | None = None) -> list:
 
     best = found.choice.best
     ranks = best.costs.nprocs
-    title = f"{best.chain.name} on {ranks} ranks of {found.choice.machine}"
+    title = f"{best.chain.name} on {ranks} ranks of {found.choice.costs.machine.name}"
     run_s = measured.median_s if measured is not None and measured.status == "ok" else None
     rows = []
     for name, each, known in found.rows:
@@ -263,12 +268,12 @@ def records_of(found: Answer) -> list[Record]:
     """A simulated record of the choice, and of each contender, with their intervals."""
     made = []
     for name, each, interval in found.rows:
-        order = order_of(each, found.asked, found.choice.machine, "uniform")
+        order = order_of(each, found.asked, found.choice.costs.machine.name, "uniform")
         low, high = interval or (None, None)
         made.append(
             Record(
                 **(keys_of(order, "simulated") | {"case": name}),
-                arbitration=found.choice.arbitration,
+                arbitration=found.choice.costs.machine.arbitration,
                 status="ok",
                 best_s=each.time_s,
                 median_s=each.time_s,
@@ -310,7 +315,7 @@ def summary(found: Answer, measured: Record | None = None) -> dict:
         "bound_s": choice.least_s,
         "gap": choice.gap,
         "decided": found.decided,
-        "bounded": choice.bounded,
+        "bounded": len(choice.costs.programs),
         "simulated": choice.simulated,
         "finished": choice.finished,
         "measured": None if measured is None else measured.to_json_dict(),

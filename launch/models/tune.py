@@ -694,7 +694,7 @@ class _Search:
         found.tried, found.too_large = leads.tried, leads.too_large
         self._trace_others()
         began: set[str] = set()
-        while left := self.families.keys() - began:  # families of signals begin as others do
+        while left := self.families.keys() - began:  # families with signals begin as others do
             name = min(sorted(left), key=lambda name: self.families[name].steps)
             began.add(name)
             self._judge_first(name, len(left))
@@ -752,7 +752,7 @@ class _Search:
             stationary = (settled or case.options).get("stationary")
             name = "optimal" if grid else f"universal S-{stationary}"
             name += " aligned" if case.a and case.a.startswith("traditional") else ""
-            name += " signals" if (settled or case.options).get("sums") == "push" else ""
+            name += " pushed sums" if (settled or case.options).get("sums") == "push" else ""
         elif get_algorithm(name).signalling(**case.options):  # estimates are bounds of one rank
             name += f" {_coarse(case)}"
         return self.families.setdefault(name, _Family())
@@ -996,7 +996,7 @@ class _Program:
     @property
     def kind(self) -> str:
         """Of programs that take alike long to simulate, a step."""
-        return self.case.algorithm + (" signals" if "sums" in self.case.options else "")
+        return self.case.algorithm + (" pushed sums" if "sums" in self.case.options else "")
 
 
 class _Judged(NamedTuple):

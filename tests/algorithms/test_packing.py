@@ -74,7 +74,7 @@ def test_any_groups_in_any_order_do_every_unit_of_work_once(data, problem, stati
                 yield Zero(tile)
             rounds = [[FENCE], *rounds]
         yield from programs.emit(share, rounds)
-        yield from programs._finish(iter(()), share, stays, False, "pull")
+        yield from programs._finish(iter(()), share, stays, {"replicate_result": False})
 
     traces = [trace(steps(rank), problem, rank) for rank in range(problem.nprocs)]
     assert (work_done(problem, traces, stationary) == 1).all()

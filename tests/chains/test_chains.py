@@ -188,20 +188,20 @@ def test_a_product_costs_what_its_redistributions_and_its_program_cost():
 
 def test_no_contender_is_faster_than_the_choice_and_memory_is_kept():
     chain, few = layers(64, (16, 64, 16), ("gelu",)), ("row", "column", "R")
-    free = choose(chain, TOY, 4, layouts=few)
+    free = choose(chain, Costs(TOY, 4, layouts=few))
     assert {each.name for each in free.contenders} == set(known_contenders(chain))
     assert all(free.best.time_s <= each.time_s for each in free.contenders)
     limit = int(0.9 * free.best.memory_bytes)
-    tight = choose(chain, TOY, 4, layouts=few, limit=limit)
+    tight = choose(chain, Costs(TOY, 4, layouts=few), limit=limit)
     assert tight.best.memory_bytes <= limit and tight.best.time_s >= free.best.time_s
     with pytest.raises(OutOfMemory, match="Use more ranks"):
-        choose(chain, TOY, 4, layouts=("row",), limit=64)
+        choose(chain, Costs(TOY, 4, layouts=("row",)), limit=64)
 
 
 def test_many_layers_weights_are_not_copied_where_one_layers_are():
     chain, few = layers(64, (16, 64, 16), ("relu",)), ("row", "R")
-    one = choose(chain, TOY, 4, layouts=few, limit=60000)
-    many = choose(chain, TOY, 4, layouts=few, limit=60000, layers=8)
+    one = choose(chain, Costs(TOY, 4, layouts=few), limit=60000)
+    many = choose(chain, Costs(TOY, 4, layouts=few, layers=8), limit=60000)
     weights = lambda found: [found.best.layouts[name] for name in ("W1", "W2")]
     assert weights(one) == ["R", "R"] and weights(many) != ["R", "R"]
     held = sum(  # 16·64 elements of 4 bytes each, on one rank or cut in four
@@ -227,8 +227,10 @@ def test_contenders_are_laid_out_as_they_are_published(name):
 def test_gathers_of_weights_are_hidden_by_other_operations_unless_the_core_moves_data():
     chain = layers(256, (256, 256, 256), ("relu",))
     fixed = dict.fromkeys(("X", "W1", "Y1", "W2"), "row")
-    hidden = choose(chain, TOY, 4, layouts=("row", "R"), fixed=fixed)
-    serial = choose(chain, replace(TOY, adds_on_core=True), 4, layouts=("row", "R"), fixed=fixed)
+    hidden = choose(chain, Costs(TOY, 4, layouts=("row", "R")), fixed=fixed)
+    serial = choose(
+        chain, Costs(replace(TOY, adds_on_core=True), 4, layouts=("row", "R")), fixed=fixed
+    )
     (fsdp,) = (each for each in hidden.contenders if each.name == "fsdp")
     assert any(use.hidden for use in fsdp.uses)
     serial_s = sum(use.program.seconds for use in fsdp.uses)
@@ -238,9 +240,9 @@ def test_gathers_of_weights_are_hidden_by_other_operations_unless_the_core_moves
 
 def test_what_the_library_runs_is_chosen_of_what_it_runs():
     chain = layers(64, (16, 64, 16), ("relu",), backward=True)
-    found = choose(chain, TOY, 4, programs=LIBRARY)
+    found = choose(chain, Costs(TOY, 4), programs=LIBRARY)
     assert all(use.program.name in LIBRARY for use in found.best.uses)
-    assert found.best.time_s >= choose(chain, TOY, 4).best.time_s * (1 - 1e-9)
+    assert found.best.time_s >= choose(chain, Costs(TOY, 4)).best.time_s * (1 - 1e-9)
 
 
 def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(costs):
@@ -301,10 +303,10 @@ def test_a_function_holds_no_more_than_eight_panels_on_the_way(name):
     assert most <= 8 * 4 * (1 << 15) + 20000
 
 
-def spent_s(*asked, **how):
+def spent_s(chain, *asked, **how):
     """Seconds of the processor that a choice takes, and the choice."""
     began = time.process_time()
-    found = choose(*asked, **how)
+    found = choose(chain, Costs(*asked, **how))
     return time.process_time() - began, found
 
 

@@ -44,7 +44,7 @@ def test_the_choice_is_as_fast_as_the_fastest_of_all_layouts_and_programs(name, 
     """With all programs simulated, whether a fastest chain needs them or not."""
     few = "row", "column"
     found, costs = (
-        choose(SMALL, machine(name), p, layouts=few),
+        choose(SMALL, Costs(machine(name), p, layouts=few)),
         Costs(machine(name), p, "float32", few),
     )
     domains = costs.domains(SMALL)
@@ -71,7 +71,7 @@ CASES = [
 @pytest.mark.parametrize("chain, name, p, few", CASES)
 def test_neither_contenders_nor_random_chains_beat_the_choice_nor_its_bound(chain, name, p, few):
     rng, known = random.Random(p), machine(name)
-    found, costs = choose(chain, known, p, layouts=few), Costs(known, p, layouts=few)
+    found, costs = choose(chain, Costs(known, p, layouts=few)), Costs(known, p, layouts=few)
     for _ in range(6):
         layouts = {name: rng.choice(each) for name, each in costs.domains(chain).items()}
         dropped = rng.sample(sorted(EVERYTHING), 4)
@@ -89,40 +89,40 @@ def test_neither_contenders_nor_random_chains_beat_the_choice_nor_its_bound(chai
 
 def test_the_time_on_another_machine_is_that_of_its_programs_there():
     one, other = machine("h100x8"), machine("a100pcie")
-    found = choose(BACK, one, 4)
+    found = choose(BACK, Costs(one, 4))
     again = found.best.times_on([one, other])
     assert again[0] == pytest.approx(found.best.time_s) and again[1] > again[0]
 
 
 def test_a_spent_effort_leaves_what_people_use_and_a_wider_bound():
     began = time.process_time()
-    none = choose(LLAMA, machine("dgxh100"), 16, effort_s=0)
+    none = choose(LLAMA, Costs(machine("dgxh100"), 16), effort_s=0)
     spent_s = time.process_time() - began
     assert spent_s < 3 and not none.finished and none.best in none.contenders
     assert {each.name for each in none.contenders} == set(known_contenders(LLAMA))
     began = time.process_time()
-    some = choose(LLAMA, machine("dgxh100"), 16, effort_s=3)
+    some = choose(LLAMA, Costs(machine("dgxh100"), 16), effort_s=3)
     assert time.process_time() - began < 3 + spent_s + 3  # what was begun is ended
     assert some.best.time_s <= none.best.time_s
     assert none.least_s <= some.least_s <= some.best.time_s * (1 + 1e-9)
 
 
 def test_without_any_contender_one_chain_is_simulated_whatever_the_effort():
-    found = choose(SMALL, machine("h100x8"), 4, fixed={"X": "column"}, effort_s=0)
+    found = choose(SMALL, Costs(machine("h100x8"), 4), fixed={"X": "column"}, effort_s=0)
     assert found.best.layouts["X"] == "column" and found.best.name == "chosen"
 
 
 def test_a_contender_that_cannot_be_is_named_with_what_it_needs():
     chain, known = preset("llama3-8b:attention", 4), machine("dgxh100")
-    found = choose(chain, known, 16, layouts=("row", "column", "R", "block"), effort_s=0)
+    found = choose(chain, Costs(known, 16, layouts=("row", "column", "R", "block")), effort_s=0)
     assert "QKV" not in known_contenders(chain) and "whole units" in found.refused["fsdp"]
     assert "O cannot be laid out by column on 16 ranks" in found.refused["megatron"]
-    known_to_fit = choose(SMALL, known, 4, effort_s=0).contenders
+    known_to_fit = choose(SMALL, Costs(known, 4), effort_s=0).contenders
     limit = 0.9 * min(each.memory_bytes for each in known_to_fit)
-    tight = choose(SMALL, known, 4, limit=limit)
+    tight = choose(SMALL, Costs(known, 4), limit=limit)
     assert all("a rank would hold" in why for why in tight.refused.values()) and tight.refused
     with pytest.raises(OutOfMemory, match="Use more ranks"):
-        choose(SMALL, known, 4, limit=1000)
+        choose(SMALL, Costs(known, 4), limit=1000)
 
 
 @pytest.mark.thorough

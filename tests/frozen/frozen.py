@@ -29,7 +29,7 @@ from launch.models.predict import predict, programs_of
 from launch.sweeps.store import case_id
 
 PROGRAMS, NAMES = HERE / "programs.csv", HERE / "names.txt"
-FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype mixture options"
+FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype options"
 COLUMNS = (*FIELDS.split(), "steps", "seconds")
 
 

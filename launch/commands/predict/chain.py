@@ -223,7 +223,7 @@ def chain_command(
     if told.within:
         say(f"Within the interval of the chosen: {', '.join(told.within)}.")
     say(
-        f"{found.bounded} programs of operations bounded, {found.simulated} simulated"
+        f"{len(found.costs.programs)} programs of operations bounded, {found.simulated} simulated"
         f"{'' if found.finished else ', until the effort was spent'}."
     )
     if measured is not None:

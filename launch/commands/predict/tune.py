@@ -320,7 +320,7 @@ def searched_text(found, request, machine) -> str:
     what += ", Stationary A, B and C, aligned tiles"
     what += " without replicas, preset optimal" if request.ranks > 16 else ", preset optimal"
     if machine is not None:
-        what += ", chunks auto and none, signals"
+        what += ", chunks auto and none, pushed sums"
     if request.algorithms:
         what = f"{', '.join(request.algorithms)}; universal on {what}"
     else:

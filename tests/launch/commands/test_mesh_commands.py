@@ -68,7 +68,11 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
         (["--algorithm", "summa", "--mesh", "2x2"], 2, ["mesh 2x2 needs 4 ranks", "1x2"]),
         (["--algorithm", "fsdp", "--dataflow", "OS"], 2, ["fsdp takes no --dataflow"]),
         (["--algorithm", "tensor_parallel_1d", "--dataflow", "LS"], 2, ["AG", "RdS"]),
-        (["--algorithm", "wang", "--dataflow", "AG"], 2, ["dataflow must be OS, LS, RS"]),
+        (
+            ["--algorithm", "wang", "--dataflow", "AG"],
+            2,
+            ["dataflow must be one of auto, OS, LS, RS"],
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "plan"])

@@ -136,7 +136,7 @@ def test_the_best_estimate_of_every_family_is_simulated_before_any_family_gets_a
         kind = str(case.a).partition(":")[0] if case.algorithm == "universal" else ""
         kept = {"grid": "optimal", "traditional": f"{case.options.get('stationary')} aligned"}
         name = kept.get(kind, case.options.get("stationary") or case.algorithm)
-        name += " signals" if case.options.get("sums") == "push" else ""
+        name += " pushed sums" if case.options.get("sums") == "push" else ""
         name += f" {case.options.get('variant')} {case.options.get('per_node')}"
         program = repr(replace(case, prefetch=None))
         if program not in {each for _, each in judged}:

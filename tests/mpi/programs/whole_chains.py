@@ -36,7 +36,7 @@ def chosen(chain, nprocs, seed):
     """Layouts and products: the best, or drawn. That takes long, so one rank does it for all."""
     rng = random.Random(seed)
     if rng.random() < 0.3:
-        found = choose(chain, TOY, nprocs, dtype="float64", programs=LIBRARY)
+        found = choose(chain, Costs(TOY, nprocs, dtype="float64"), programs=LIBRARY)
         order = order_of(found.best, Asked(), "toy", "integer")
         return order.layouts, order.products
     costs = Costs(TOY, nprocs, "float64")
