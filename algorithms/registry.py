@@ -221,12 +221,14 @@ def algorithm(
     """
     known = named(*options)
 
-    def checked(problem: Problem, in_place: bool = True, **given) -> dict:
+    decide = resolve or (lambda problem, in_place, **given: given)
+
+    def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
         check_options(known, given)
-        return resolve(problem, in_place, **given) if resolve else given
+        return decide(problem, in_place, **given)
 
     def register(program):
-        _REGISTRY[name] = Algorithm(name, program, known, checked, **more)
+        _REGISTRY[name] = Algorithm(name, program, known, resolve, **more)
         return program
 
     return register

@@ -446,7 +446,7 @@ def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
     """What the rank does of the free axis: each range between tile boundaries, and the chunks it is
     cut into, if it is."""
     found = []
-    for whole in cut_at(share.free, share.part, (share.x, share.y)):
+    for whole in share.cut(share.free, share.x, share.y):
         (low, high), chunks = whole, []
         if chunk and high - low > chunk:
             count = ceil_div(high - low, chunk)
