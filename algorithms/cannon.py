@@ -27,10 +27,10 @@ def resolve(
     return resolve_mesh(problem, "cannon", dataflow, mesh)
 
 
-def layout(*sizes: int, mesh: str | None = None, **options) -> Texts:
+def layout(m: int, n: int, k: int, nprocs: int, *, mesh: str | None = None, **options) -> Texts:
     """That of a mesh; an error offers square ones."""
-    rows, cols = parse_mesh(mesh, sizes[-1], square=True)
-    return mesh_layout(*sizes, mesh=f"{rows}x{cols}", **options)
+    rows, cols = parse_mesh(mesh, nprocs, square=True)
+    return mesh_layout(m, n, k, nprocs, mesh=f"{rows}x{cols}", **options)
 
 
 @algorithm("cannon", options=(DATAFLOW, MESH), resolve=resolve, layout=layout)

@@ -26,9 +26,9 @@ REPLICAS = Option(
 )
 
 
-def layout(*sizes: int, replicas: int | None = None, **options) -> Texts:
+def layout(m: int, n: int, k: int, nprocs: int, *, replicas: int | None = None, **options) -> Texts:
     """SUMMA's, on the near-square mesh of each replica."""
-    return mesh_layout(*sizes, replicas=replicas or most_replicas(sizes[-1]), **options)
+    return mesh_layout(m, n, k, nprocs, replicas=replicas or most_replicas(nprocs), **options)
 
 
 def resolve(

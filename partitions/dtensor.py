@@ -240,7 +240,7 @@ def _spec_by_strides(partition: Partition) -> PlacementSpec | None:
     return spec if len(ordered) > 1 else PlacementSpec(spec.placements)
 
 
-def _digits(side: Sequence[int]) -> list[Pair]:
+def _digits(side: Sequence[int]) -> list[tuple[int, int]]:
     """(stride, extent) of the mesh dimensions that coordinates along one side count.
 
     Examples
@@ -248,7 +248,7 @@ def _digits(side: Sequence[int]) -> list[Pair]:
     >>> _digits(range(0, 8, 2)), _digits((0, 1, 4, 5)), _digits(range(1))
     ([(2, 4)], [(4, 2), (1, 2)], [])
     """
-    found: list[Pair] = []
+    found: list[tuple[int, int]] = []
     count = 1
     while count < len(side):
         stride, extent = side[count], 1

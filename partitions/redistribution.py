@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from .axes import Axis, pieces
 from .dtensor import PARTIAL, PlacementSpec, parse_placements, to_placements
 from .errors import LayoutError
-from .intervals import Pair
 from .partition import Partition
 
 
@@ -124,13 +123,13 @@ def _copy(old: Partition, term: int, number: int) -> int:
     return old.copies(next(q for q in range(old.replicas) if old.term_of(q) == term))[number]
 
 
-def _shared(old: Axis, new: Axis) -> list[list[Pair]]:
+def _shared(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
     """For each coordinate of the new axis those of the old one that hold part of the same indices,
     and how many of them."""
     found: Counter = Counter()
     for (start, stop), ours, theirs in pieces(old, new):
         found[new[theirs].coordinate, old[ours].coordinate] += stop - start
-    shared: list[list[Pair]] = [[] for _ in range(new.parts)]
+    shared: list[list[tuple[int, int]]] = [[] for _ in range(new.parts)]
     for (coordinate, other), elements in found.items():
         shared[coordinate].append((other, elements))
     return shared

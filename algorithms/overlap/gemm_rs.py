@@ -188,17 +188,17 @@ def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
     return ring(rank, nprocs, 1) if swizzle == "ranks" else list(range(nprocs))
 
 
-def check_no_update(name: str, problem: Problem, found: dict) -> None:
-    """Refuse a C that counts; every rank has the result."""
-    found["replicate_result"] = True
+def decide_copies(name: str, problem: Problem, found: dict) -> None:
+    """Every copy of C has the result; refuse beta other than 0."""
     if problem.updates:
         raise UnsupportedError(
             f"{name} makes C anew (our implementation); got beta other than 0. Use gemm_rs, or "
             "--algorithm universal."
         )
+    found["replicate_result"] = True
 
 
-@tiled("gemm_ar", (*LAYOUT[:2], "R"), SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[check_no_update])
+@tiled("gemm_ar", (*LAYOUT[:2], "R"), SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[decide_copies])
 def program_ar(
     problem: Problem,
     rank: int,

@@ -128,6 +128,8 @@ class Rows:
         Rows [start, stop) of each rank.
     tile : int
         Rows of a tile; the last of a chunk may be lower.
+    operand : Operand, optional
+        The matrix, for :meth:`block`.
 
     Examples
     --------
@@ -138,7 +140,8 @@ class Rows:
     [[(0, 2), (2, 4)], [(4, 5), (5, 7), (7, 9)]]
     """
 
-    def __init__(self, chunks: Sequence[tuple[int, int]], tile: int):
+    def __init__(self, chunks: Sequence[Tile], tile: int, operand: Operand | None = None):
+        self.operand = operand
         self.tiles = [
             [(start, min(stop, start + tile)) for start in range(first, stop, tile)]
             for first, stop in chunks
@@ -149,9 +152,7 @@ class Rows:
     def of(cls, operand: Operand, tile: int) -> "Rows":
         """Of the ranks that own a matrix by rows."""
         own = (own_tile(operand, rank) for rank in range(operand.partition.nprocs))
-        rows = cls([each.rows if each else (0, 0) for each in own], tile)
-        rows.operand = operand
-        return rows
+        return cls([each.rows if each else (0, 0) for each in own], tile, operand)
 
     def block(self, tile: Tile) -> Block:
         """All columns of a tile, of the matrix that the rows are of."""

@@ -33,7 +33,6 @@ from drbench.program.steps import (
     Scratch,
     Step,
     Steps,
-    Zero,
 )
 from partitions import summed
 
@@ -116,8 +115,6 @@ def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -
         if own_first:
             rounds = _own_first(rounds, rank)
     if not alone and not own_first:
-        for tile in problem.c.own_tiles(rank):
-            yield Zero(tile)
         rounds = chain([[FENCE]], rounds)
     yield from emit(share, rounds, "slice" if packing else found.get("fetch", "slice"))
 
@@ -281,9 +278,8 @@ def _finish(steps: Steps, share: Share, alone: bool, found: dict) -> Steps:
     if c.partition.replicas > 1 or not alone:
         yield Fence()  # the partial results are complete
     if c.partition.replicas > 1:
-        yield from reduce_replicas(
-            c, share.rank, how=found.get("reduce", "pull")
-        )  # replica 0 += the others, by terms
+        how = found.get("reduce", "pull")
+        yield from reduce_replicas(c, share.rank, how=how)  # replica 0 += the others, by terms
     if found["replicate_result"]:
         yield from broadcast_replica(c, share.rank)
 
