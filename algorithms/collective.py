@@ -18,15 +18,15 @@ from .mesh import (
     resolve_mesh,
     scattered_product,
 )
-from .registry import algorithm
+from .registry import algorithm, get_algorithm
 
 #: The algorithms without any overlap, that efficiency is measured against.
 BASELINES = ("collective", "moe_collective")
 
 
 def baseline_of(problem: Problem) -> tuple[str, dict] | None:
-    """Name and options of the algorithm without any overlap that runs on the problem's own layout,
-    or None if there is none: the baseline of overlap efficiency.
+    """Name and resolved options of the algorithm without any overlap that runs on the problem's own
+    layout, or None if there is none: the baseline of overlap efficiency.
 
     Examples
     --------
@@ -36,7 +36,11 @@ def baseline_of(problem: Problem) -> tuple[str, dict] | None:
     """
     p = problem.nprocs
     if not problem.plain:
-        return problem.baseline
+        name, options = problem.baseline
+        try:
+            return name, get_algorithm(name).resolve(problem, **options)
+        except UnsupportedError:
+            return None
     for dataflow in DATAFLOWS:
         for rows in divisors(p):
             try:

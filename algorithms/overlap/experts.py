@@ -171,7 +171,8 @@ class ExpertProblem(Problem):
 
     @property
     def baseline(self) -> tuple[str, dict]:
-        return "moe_collective", {"dataflow": "RS" if self.second else "AG"}
+        own = {each.name: getattr(self, each.name) for each in OF_EXPERTS}
+        return "moe_collective", {"dataflow": "RS" if self.second else "AG", **own}
 
     def shapes(self) -> dict[str, tuple[int, int]]:
         pairs = self.m * self.topk

@@ -9,6 +9,7 @@ from oracles import Violation, pairs_of_experts
 from signal_machine import SignalMachine
 
 from algorithms import algorithms, get_algorithm
+from algorithms.collective import baseline_of
 from algorithms.overlap import experts
 from algorithms.overlap.experts import ExpertProblem
 from drbench.errors import UnsupportedError, UsageError
@@ -272,3 +273,23 @@ def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
     with pytest.raises(UnsupportedError, match=said) as refused:
         algorithm.resolve(problem, **options)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["ag_moe", "moe_rs", "ag2_moe", "moe_rs2"])
+def test_the_baseline_of_experts_multiplies_as_much_with_the_same_options(name):
+    algorithm = get_algorithm(name)
+    problem = algorithm.problem(24, 8, 8, 2, experts=3, topk=2)
+    baseline, options = baseline_of(problem)
+    found = [get_algorithm(baseline).trace(problem, rank, **options) for rank in range(2)]
+    ours = algorithm.resolve(problem, experts=3, topk=2)
+    own = [algorithm.trace(problem, rank, **ours) for rank in range(2)]
+    work = lambda traces: sum(x.flops for t in traces for x in t.steps if type(x) is Gemm)
+    assert work(found) == work(own) == problem.flops
+    assert {each: options[each] for each in ("experts", "topk", "routing")} == {
+        each: ours[each] for each in ("experts", "topk", "routing")
+    }
+
+
+def test_where_the_baseline_of_experts_is_refused_there_is_none():
+    problem = get_algorithm("moe_rs").problem(24, 8, 1, 2, experts=3, topk=2)
+    assert baseline_of(problem) is None
