@@ -61,7 +61,7 @@ class Operand:
         self.axes = AXES[name]
         self.stored, self.transposed = stored, transposed
         self.partition = stored.transposed() if transposed else stored
-        self._tiles: dict = {}  # of those asked for: the owner, and how long its stored rows are
+        self._tiles: dict = {}  # of those asked for, what _tile returns
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
@@ -71,6 +71,11 @@ class Operand:
 
     def block(self, rows: tuple[int, int], cols: tuple[int, int], replica: int = 0) -> Block:
         """The block of rows × columns (half-open pairs), which must lie inside one tile.
+
+        Raises
+        ------
+        UsageError
+            If a tile boundary cuts it: a program cuts it there (:meth:`cuts`).
 
         Examples
         --------
@@ -86,7 +91,13 @@ class Operand:
         """
         p = self.partition
         tile = p.rows.at(rows[0]), p.cols.at(cols[0])
-        owner, length = self._tiles.get(tile) or self._tile(tile)
+        owner, length, row_end, col_end = self._tiles.get(tile) or self._tile(tile)
+        if rows[1] > row_end or cols[1] > col_end:
+            raise UsageError(
+                f"{self.name}[{rows[0]}:{rows[1]}, {cols[0]}:{cols[1]}] goes beyond a tile of "
+                f"{self.partition.text}, which ends at row {row_end} and column {col_end}. Cut it "
+                f"there: problem.{self.name.lower()}.cuts."
+            )
         low, high = rows if self.transposed else cols
         return Block(
             self.name,
@@ -99,15 +110,17 @@ class Operand:
             high - low == length,
         )
 
-    def _tile(self, tile: tuple[int, int]) -> tuple[int, int]:
-        """What a tile adds to its owner's rank, and the length of a row of the local array that it
-        lies in, as stored; 0 if nothing fills a row, since it is padded."""
+    def _tile(self, tile: tuple[int, int]) -> tuple[int, int, int, int]:
+        """What a tile adds to its owner's rank; the length of a row of the local array that it
+        lies in, as stored, 0 if nothing fills a row, since it is padded; and where the tile's rows
+        and columns end."""
         p = self.partition
         i, j = (axis[x].coordinate for axis, x in zip((p.rows, p.cols), tile))
         length = p.rows.length(i) if self.transposed else p.cols.length(j)
         if row_bytes(length * self.padded) != length * self.padded:
             length = 0
-        found = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length
+        ends = (stop for _, stop in p.tile_bounds(tile))
+        found = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length, *ends
         return found
 
     def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:

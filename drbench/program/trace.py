@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from drbench.errors import UsageError
+
 from .problem import Problem
 from .steps import Assemble, Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
 
@@ -158,6 +160,12 @@ def trace(
         it comes first. Group steps, reductions beside the computes, and computes on the same
         elements of the written matrix have each other as inputs, in program order.
 
+    Raises
+    ------
+    UsageError
+        If the program yields what is no step, takes a value before it is there, multiplies operands
+        that do not fit, or computes into a tile of another rank.
+
     Notes
     -----
     Time and memory are proportional to this rank's own steps. The cyclic garbage collector is held
@@ -178,6 +186,8 @@ def trace(
     4 Get(B[4:8, 0:4]@0)
     5 Gemm(%3 · %4 -> C[0:8, 0:4]@0, 8x4x4, beta=1)
     """
+    if not isinstance(program, Generator):
+        raise UsageError(f"a program yields its steps; got {type(program).__name__} from it.")
     steps: list[Step] = []
     append, send, token = steps.append, program.send, None
     try:
@@ -187,10 +197,13 @@ def trace(
     except StopIteration:
         pass
     kinds: set[type[Step]] = set(map(type, steps))
+    for kind in kinds:
+        if not issubclass(kind, Step):
+            raise UsageError(f"a program yields steps, such as Get(block); got a {kind.__name__}.")
     ops = _numbered(steps) if Boundary in kinds else None
     zeros = []
     if fresh and problem:
-        zeros = _plan_betas(steps, problem.c.own_tiles(rank), problem.keeps(rank))
+        zeros = _plan_betas(steps, rank, problem)
     if zeros:
         steps[:0] = zeros
         if ops is not None:  # an operation of their own
@@ -198,8 +211,14 @@ def trace(
     for index, step in enumerate(steps):
         step.index = index
         step.uses = 0
-        for value in step.inputs:
-            value.uses += 1
+        try:
+            for value in step.inputs:
+                value.uses += 1
+        except AttributeError:
+            raise UsageError(
+                f"step {index} of rank {rank}, a {type(step).__name__}, takes a value that no step "
+                "before it made. Write value = yield Get(...)."
+            ) from None
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
         _order_beside(steps, written)
     signals = signals or any(kind.signals for kind in kinds)
@@ -222,14 +241,15 @@ def _numbered(steps: list) -> list[int]:
     return [op for op, _ in numbered]
 
 
-def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
+def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     """Set beta of the steps that write C; return the Zeros that must come first.
 
     Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose
     first writes do not cover it exactly once (or that nothing writes) is zeroed before, and then
-    every beta on it is 1. If what C holds counts (``keeps``), the product's beta (None) takes the
-    place of 0.
+    every beta on it is 1. If what C holds counts (:meth:`Problem.keeps`), the product's beta (None)
+    takes the place of 0.
     """
+    keeps = problem.keeps(rank)
     start = None if keeps else 0.0
     first: dict[tuple, dict] = {}  # tile -> region -> the Gemm that found it unwritten
     # tile -> steps that write values from elsewhere, and the blocks
@@ -241,6 +261,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
         kind = type(step)
         if kind is Gemm:
             block = step.block
+            _check_gemm(step, rank)
             if block is None:
                 continue
             regions = first.get(block.tile)
@@ -263,7 +284,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
                 step.beta = start
                 received.setdefault(block.tile, []).append((step, block))
     zeros = []
-    for tile in tiles:
+    for tile in problem.c.own_tiles(rank):
         gemms = first.get(tile.tile, {}).values()
         others = received.get(tile.tile, [])
         if tile.tile not in zeroed:
@@ -276,6 +297,19 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
         for step, _ in others if keeps else ():
             step.beta = 1.0  # onto what has been scaled
     return zeros
+
+
+def _check_gemm(step: Gemm, rank: int) -> None:
+    """Raise a UsageError if operands and result of a GEMM do not fit, or another rank owns it."""
+    (m, k), (l, n), into = *(value.shape for value in step.inputs[:2]), step.block or step.onto
+    if k != l or (into is not None and into.shape != (m, n)):
+        result = "" if into is None else f" into {'x'.join(map(str, into.shape))}"
+        raise UsageError(f"rank {rank} multiplies {m}x{k} by {l}x{n}{result}, which does not fit.")
+    if step.block is not None and step.block.owner != rank:
+        raise UsageError(
+            f"rank {rank} computes into {step.block!r}, a tile of rank {step.block.owner}. Compute "
+            "into its own (problem.c.own_tiles), and Accumulate what is for others."
+        )
 
 
 def _order_beside(steps: list, written: str) -> None:

@@ -100,7 +100,7 @@ def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank)
 
 @tiles_and_stationary
 def test_planning_memory_is_proportional_to_the_steps(stationary):
-    """300 bytes a step, and 64 KiB once."""
+    """300 bytes a step, and 72 KiB once."""
     (few, steps), (many, more) = [
         (nbytes, len(trace.steps))
         for nbytes, trace in (
@@ -111,7 +111,7 @@ def test_planning_memory_is_proportional_to_the_steps(stationary):
         )
     ]
     assert many < 300 * more and many - few < 300 * (more - steps)
-    assert few < 300 * steps + 2**16
+    assert few < 300 * steps + 72 * 2**10
 
 
 @tiles_and_stationary

@@ -317,3 +317,76 @@ def test_a_sum_of_thousands_of_terms_tells_its_shape_and_its_place():
     for _ in range(5000):
         total = Add(Gemm(a, b), into=total)
     assert total.shape == (2, 4) and total.lies_in() == (first, 0, 0)
+
+
+def unfit(problem, rank):
+    """A of 6x4 by B of 4x8, in the wrong order."""
+    a = yield Get(problem.a.block((0, M), (0, K)))
+    b = yield Get(problem.b.block((0, K), (0, N)))
+    yield Gemm(b, a)
+
+
+def too_small(problem, rank):
+    """A result that is larger than the block that it is computed into."""
+    a = yield Get(problem.a.block((0, M), (0, K)))
+    b = yield Get(problem.b.block((0, K), (0, N)))
+    yield Gemm(a, b, into=problem.c.block((0, 3), (0, N)))
+
+
+def of_another(problem, rank):
+    """Into a tile of rank 1."""
+    a = yield Get(problem.a.block((3, M), (0, K)))
+    b = yield Get(problem.b.block((0, K), (0, N)))
+    yield Gemm(a, b, into=problem.c.block((3, M), (0, N)))
+
+
+def not_yielded(problem, rank):
+    """Without the yield before Get."""
+    a, b = Get(problem.a.block((0, M), (0, K))), Get(problem.b.block((0, K), (0, N)))
+    yield Gemm(a, b)
+
+
+def no_step(problem, rank):
+    """A block is no step."""
+    yield problem.a.block((0, M), (0, K))
+
+
+def no_generator(problem, rank):
+    """Nothing is yielded."""
+
+
+@pytest.mark.parametrize(
+    "program, nprocs, message",
+    [
+        (unfit, 1, "rank 0 multiplies 4x8 by 6x4, which does not fit"),
+        (too_small, 1, "rank 0 multiplies 6x4 by 4x8 into 3x8, which does not fit"),
+        (
+            of_another,
+            2,
+            "rank 0 computes into C.3:6, 0:8.@1, a tile of rank 1. .*Accumulate what is for others",
+        ),
+        (not_yielded, 1, "step . of rank 0, a Gemm, takes a value that no step before it made"),
+        (no_step, 1, "a program yields steps, such as Get.block.; got a Block"),
+        (no_generator, 1, "a program yields its steps; got NoneType"),
+    ],
+)
+def test_a_wrong_program_is_refused_in_a_line(program, nprocs, message):
+    problem = Problem(M, N, K, nprocs, "block", "block", "row") if nprocs == 1 else Problem(
+        M, N, K, nprocs, "row/c2", "row/c2", "row"
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=message):
+        trace(program(problem, 0), problem, 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_block_beyond_its_tile_is_refused(seed):
+    """Of every tile the block that is larger by a row or a column."""
+    problem, _ = any_case(seed)
+    for operand in problem.operands:
+        rows, cols = operand.partition.shape
+        for tile in operand.own_tiles(0):
+            for more in ((1, 0), (0, 1)):
+                ends = tile.row1 + more[0], tile.col1 + more[1]
+                if ends[0] <= rows and ends[1] <= cols:
+                    with pytest.raises(UsageError, match="goes beyond a tile of"):
+                        operand.block((tile.row0, ends[0]), (tile.col0, ends[1]))
