@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from drbench.errors import UsageError, did_you_mean
+from drbench.errors import UnsupportedError, UsageError, did_you_mean
 from drbench.model.machine import Machine
 from drbench.options import Option, check_options, named, pick_options
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
 from drbench.program.trace import Trace, trace
-from partitions import partition
+from partitions import partition, summed
 
 #: Text forms of the partitions of A, B and C.
 Texts = tuple[str, str, str]
@@ -134,8 +134,8 @@ class Algorithm:
         return self.signals(**options) if callable(self.signals) else self.signals
 
     def prefetch(self, **options) -> int | str:
-        """The look-ahead without ``--prefetch``: where values come with signals nothing else holds
-        a product.
+        """The look-ahead without ``--prefetch``: without end where ranks signal each other, since
+        a GEMM that needs a value from elsewhere waits for its signal anyway; else 1.
 
         Examples
         --------
@@ -211,8 +211,13 @@ def algorithm(
 ):
     """Register a program under a name, with the options it takes and how they are resolved:
     ``resolve(problem, in_place, **options)`` is :attr:`Algorithm.resolve` of options that are
-    checked; without it they are run as they are given. ``more`` are attributes of
-    :class:`Algorithm`.
+    checked, with those that have a default; without it they are run so. Problems with a Partial A
+    or B are refused before. ``more`` are attributes of :class:`Algorithm`.
+
+    Raises
+    ------
+    UsageError
+        If another program has that name.
 
     Examples
     --------
@@ -220,14 +225,28 @@ def algorithm(
     True
     """
     known = named(*options)
-
+    defaults = {each.name: each.default for each in options if each.default is not None}
     decide = resolve or (lambda problem, in_place, **given: given)
 
     def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
+        for operand in (problem.a, problem.b):
+            if operand.partition.terms > 1:
+                raise UnsupportedError(
+                    f"{operand.name} as {operand.partition.text} is Partial: its sum is pending "
+                    "(our implementation). Redistribute it first, for example to "
+                    f"{summed(operand.partition).text}; C may be Partial."
+                )
+        given = defaults | given
         check_options(known, given)
         return decide(problem, in_place, **given)
 
     def register(program):
+        there = _REGISTRY.get(name)
+        if there and there.program.__module__ != program.__module__:
+            raise UsageError(
+                f"{program.__module__} registers {name!r}, which {there.program.__module__} has. "
+                "Give it another name."
+            )
         _REGISTRY[name] = Algorithm(name, program, known, resolve, **more)
         return program
 

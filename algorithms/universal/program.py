@@ -13,7 +13,7 @@ from math import prod
 
 from algorithms.lowering.lowering import check_schedule, lower
 from algorithms.registry import algorithm
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.options import Option
 from drbench.program.problem import Operand, Problem
@@ -34,7 +34,6 @@ from drbench.program.steps import (
     Step,
     Steps,
 )
-from partitions import summed
 
 from .arrival import arrivals, cut_along, partial_sums, tile_of
 from .choice import fewest_moved
@@ -89,13 +88,13 @@ def program(
     """
     found = resolve(problem, **options)
     share = Share(problem, rank, found["stationary"], _layout(problem, found))
-    alone = _pushes(**found) or result_stays(problem, share.stationary, share.work)
-    steps = _finish(_multiply(share, found, alone, machine), share, alone, found)
+    stays = _pushes(**found) or result_stays(problem, share.stationary, share.work)
+    steps = _finish(_multiply(share, found, stays, machine), share, stays, found)
     return lower(steps, problem, rank, found["schedule"], machine)
 
 
-def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -> Steps:
-    """The steps of one rank but for what replicas do with each other; ``alone``: no rank
+def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -> Steps:
+    """The steps of one rank but for what replicas do with each other; ``stays``: no rank
     accumulates into the tiles of another."""
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
     if _pushes(**found):
@@ -105,8 +104,8 @@ def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -
             arrived = yield Await(source, _key(c), c.shape)
             yield Add(arrived, into=c, side=True)  # C[m, n] += the partial sum of the source
         return
-    own_first = share.work is None and not alone and own_first_balances(problem, share.stationary)
-    packing = _packing(share, found, alone or own_first, machine)
+    own_first = share.work is None and not stays and own_first_balances(problem, share.stationary)
+    packing = _packing(share, found, stays or own_first, machine)
     rounds: Iterable[list[Product]]
     if packing:
         rounds = packed(share, packing, own_first)
@@ -114,7 +113,7 @@ def _multiply(share: Share, found: dict, alone: bool, machine: Machine | None) -
         rounds = slices(problem, rank, share.stationary, chunk, share.work)
         if own_first:
             rounds = _own_first(rounds, rank)
-    if not alone and not own_first:
+    if not stays and not own_first:
         rounds = chain([[FENCE]], rounds)
     yield from emit(share, rounds, "slice" if packing else found.get("fetch", "slice"))
 
@@ -137,7 +136,7 @@ def emit(
         Partial sums for tiles of others are pushed, not accumulated.
     """
     rank, operands = share.rank, _Operands(share, fetch)
-    alone = True
+    exclusive = True  # no other rank accumulates into this one's tiles yet
     partial: dict[Block | Packed, Step] = {}
     late: list[tuple[Step, Block]] = []
     for group in rounds:
@@ -145,25 +144,25 @@ def emit(
         for product in group:
             if product is FENCE:
                 yield Fence()
-                alone = False
+                exclusive = False
                 for token, block in late:
                     yield Accumulate(token, block)
                 continue
             a = yield from operands.token(product.a)
             b = yield from operands.token(product.b, axis=0)
             c = product.c
-            if alone and isinstance(c, Block) and c.owner == rank:
+            if exclusive and isinstance(c, Block) and c.owner == rank:
                 yield Gemm(a, b, into=c, kernel=product.kernel)  # C[m, n] += A[m, k] · B[k, n]
                 continue
             partial[c] = yield Gemm(a, b, into=partial.get(c), kernel=product.kernel)
             if not product.last:
                 continue
             for token, block in (yield from _blocks_of(partial.pop(c), c)):
-                if block.owner == rank and alone:
+                if block.owner == rank and exclusive:
                     yield Copy(token, into=block)
                 elif push:
                     yield Push(token, block.owner, _key(block))
-                elif alone:
+                elif exclusive:
                     late.append((token, block))
                 else:
                     yield Accumulate(token, block)
@@ -271,11 +270,11 @@ def _own_first(rounds: Iterable[list[Product]], rank: int) -> Iterator[list[Prod
     yield from others
 
 
-def _finish(steps: Steps, share: Share, alone: bool, found: dict) -> Steps:
+def _finish(steps: Steps, share: Share, stays: bool, found: dict) -> Steps:
     """The steps, then what replicas of C do with each other."""
     c = share.problem.c
     yield from steps
-    if c.partition.replicas > 1 or not alone:
+    if c.partition.replicas > 1 or not stays:
         yield Fence()  # the partial results are complete
     if c.partition.replicas > 1:
         how = found.get("reduce", "pull")
@@ -340,16 +339,9 @@ def resolve(
 
     Raises
     ------
-    UsageError, UnsupportedError
-        If options exclude each other, or A or B is Partial.
+    UsageError
+        If options exclude each other.
     """
-    for operand in (problem.a, problem.b):
-        if operand.partition.terms > 1:
-            raise UnsupportedError(
-                f"{operand.name} as {operand.partition.text} is Partial: its sum is pending "
-                "(implementation). Redistribute it first, for example to "
-                f"{summed(operand.partition).text}; C may be Partial."
-            )
     schedule = check_schedule(schedule)
     clash = {f"{key}={each}": moves.get(key) == each for key, each in _REORDER.items()}
     clash[f"schedule={schedule}"] = schedule != "direct"
@@ -469,10 +461,10 @@ def why(
     stationary, layout = found["stationary"], _layout(problem, found)
     if options.get("work") == "level":
         lines.append(_describe_level(problem, stationary, layout))
-    alone = result_stays(problem, stationary, layout)
+    stays = result_stays(problem, stationary, layout)
     for rank in ranks if not _pushes(**found) else ():
         share = Share(problem, rank, stationary, layout)
-        copies = alone or (layout is None and own_first_balances(problem, stationary))
+        copies = stays or (layout is None and own_first_balances(problem, stationary))
         if packing := _packing(share, found, copies, machine):
             lines.append(f"packed, rank {rank}: {packing.about}")
     return lines

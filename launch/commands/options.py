@@ -155,16 +155,17 @@ def installed(context, parameter, value):
 
 
 def _described(described: Option, kind: click.ParamType | None, *names: str, **words):
-    """The click option of a description."""
-    if described.default is not None:
-        words["default"] = described.default
+    """The click option of a description; None stands for what is not given where it has no
+    default."""
+    switch = described.default is False  # not given it is None too: each algorithm has its own
+    words["default"] = None if switch else described.default
     words |= {
         "help": described.help + (f" [default: {described.says}]" if described.says else ""),
         "group": described.group,
     }
     flag = described.flag
     if described.type is bool:
-        if described.default is not False:
+        if not switch:
             flag = f"{flag}/--no-{flag[2:]}"
         return option(flag, described.name, is_flag=True, **words)
     if described.metavar:
@@ -366,14 +367,17 @@ def _of_all(takers: dict[str, Option]) -> tuple[Option, Value | None]:
     each takes words."""
     told: dict = {}
     for who, each in takers.items():
-        says = f" [default: {each.says}]" if each.says else ""
+        says = each.says or (each.default if each.default not in (None, False) else "")
+        says = f" [default: {says}]" if says != "" else ""
         told.setdefault(each.help + says, []).append(who)
     types, reads = [each.type for each in takers.values()], Value(*takers.values())
     kind = types[0]
     if all(isinstance(each, tuple) for each in types):
         kind, reads = tuple(dict.fromkeys(chain(*types))), None
     about = " ".join(f"{', '.join(names)}: {text}" for text, names in told.items())
-    return replace(next(iter(takers.values())), type=kind, help=about, says=""), reads
+    defaults = {each.default for each in takers.values()}  # of a switch; others are each one's own
+    first, default = next(iter(takers.values())), False if defaults == {False} else None
+    return replace(first, type=kind, default=default, help=about, says=""), reads
 
 
 def take_options(values: dict) -> dict:
@@ -382,12 +386,7 @@ def take_options(values: dict) -> dict:
     taken |= {
         name: _read_option(values["algorithm"], name, text) for name, text in values.pop("option")
     }
-    left_open = lambda name, value: (
-        value is None
-        or isinstance(value, bool)
-        and value in (each.default for each in _OPTIONS[name].values())
-    )
-    return {name: value for name, value in taken.items() if not left_open(name, value)}
+    return {name: value for name, value in taken.items() if value is not None}
 
 
 def _read_option(algorithm: str, name: str, text: str):

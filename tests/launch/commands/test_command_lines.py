@@ -2,6 +2,8 @@
 back, and it runs."""
 
 import shlex
+import subprocess
+import sys
 from dataclasses import fields
 
 import pytest
@@ -59,3 +61,49 @@ def test_the_first_choice_is_run_by_its_command(drbench):
     assert [ran[name] for name in "abc"] == first["layouts"]
     moved = sum(ran[name] or 0 for name in COUNTERS)
     assert moved >= first["moved_bytes"]
+
+
+ANOTHER = """
+from algorithms.registry import algorithm
+from drbench.options import Option
+
+OPTIONS = Option("first", ("A", "B"), "A"), Option("reverse", bool), Option("wide", bool, True)
+
+
+@algorithm("another", options=OPTIONS)
+def program(problem, rank, **options):
+    \"""Nothing.\"""
+    yield from ()
+"""
+
+
+@pytest.mark.parametrize(
+    "words, resolved",
+    [
+        ("plan", None),
+        ("plan --algorithm another", "first=A;wide=true"),
+        ("plan --algorithm another --reverse --first B", "first=B;wide=true;reverse=true"),
+        ("plan --algorithm another --option reverse=false", "first=A;wide=true;reverse=false"),
+        ("plan --algorithm another --no-wide", "first=A;wide=false"),
+    ],
+)
+def test_defaults_and_switches_of_an_algorithm_are_nobody_elses(tmp_path, words, resolved):
+    (tmp_path / "another.py").write_text(ANOTHER, encoding="utf-8")
+    call = (
+        "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
+        "from launch.cases.case import bound\n"
+        "from launch.commands import options, plan\n"
+        "from drbench.measure.record import options_text\n"
+        "words = sys.argv[2:] + '-p 2 -m 8 -n 8 -k 8'.split()\n"
+        "values = plan.plan.make_context('plan', words).params\n"
+        "taken = options.take_options(dict(values))\n"
+        "import algorithms\n"
+        "algorithm = algorithms.get_algorithm(values['algorithm'])\n"
+        "problem = algorithm.problem(8, 8, 8, 2)\n"
+        "print(options_text(algorithm.resolve(problem, **algorithm.pick(taken))))\n"
+    )
+    arguments = [sys.executable, "-c", call, tmp_path, *words.split()[1:]]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    if resolved:
+        assert ended.stdout.strip() == resolved
