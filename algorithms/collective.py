@@ -12,7 +12,7 @@ from .mesh import (
     DATAFLOWS,
     MESH,
     Mesh,
-    everywhere,
+    all_groups,
     mesh_layout,
     on_mesh,
     resolve_mesh,
@@ -56,7 +56,7 @@ def baseline_of(problem: Problem) -> tuple[str, dict] | None:
     options=(DATAFLOW, MESH),
     resolve=on_mesh("collective"),
     layout=mesh_layout,
-    congruent=everywhere,
+    congruent=all_groups,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
     """One AllGather or ReduceScatter a direction of the mesh, then one product (MeshSlice

@@ -4,7 +4,7 @@ its rows of A, and gathers the weights B."""
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
 
-from .mesh import UNROLL, Mesh, check_layout, everywhere
+from .mesh import UNROLL, Mesh, all_groups, check_layout
 from .registry import algorithm
 from .wang import wang
 
@@ -18,7 +18,7 @@ def resolve(problem: Problem, in_place: bool = True, *, unroll: int | None = Non
     return {"unroll": unroll or 1}
 
 
-@algorithm("fsdp", options=(UNROLL,), resolve=resolve, layout=LAYOUT, congruent=everywhere)
+@algorithm("fsdp", options=(UNROLL,), resolve=resolve, layout=LAYOUT, congruent=all_groups)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Steps:
     """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
     # C[i, :] += A[i, l] · B[l, :]

@@ -263,7 +263,7 @@ def on_mesh(name: str, **defaults) -> Callable[..., dict]:
     return resolve
 
 
-def everywhere(problem: Problem, **resolved) -> tuple[str, ...]:
+def all_groups(problem: Problem, **resolved) -> tuple[str, ...]:
     """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of
     an algorithm)."""
     return "row", "column"

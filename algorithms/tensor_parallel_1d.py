@@ -5,7 +5,7 @@ from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
 
-from .mesh import UNROLL, Mesh, check_layout, everywhere
+from .mesh import UNROLL, Mesh, all_groups, check_layout
 from .registry import Texts, algorithm
 from .wang import wang
 
@@ -46,7 +46,7 @@ DATAFLOW = Option(
     options=(DATAFLOW, UNROLL),
     resolve=resolve,
     layout=layout,
-    congruent=everywhere,
+    congruent=all_groups,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Steps:
     """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped

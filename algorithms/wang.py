@@ -7,7 +7,7 @@ from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Part, Scratch, Step, Steps, joined_shape
 
-from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, joined, mesh_layout, on_mesh, parse_mesh
+from .mesh import DATAFLOW, MESH, UNROLL, Mesh, all_groups, joined, mesh_layout, on_mesh, parse_mesh
 from .registry import algorithm
 from .rings import gather_ring, reduce_ring
 
@@ -43,7 +43,7 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
     options=(DATAFLOW, MESH, UNROLL),
     resolve=on_mesh("wang", unroll=1),
     layout=mesh_layout,
-    congruent=everywhere,
+    congruent=all_groups,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: int = 1) -> Steps:
     """The costlier direction as ring shifts that overlap with products, the other as a collective

@@ -65,14 +65,14 @@ MEASURED = (
 )
 
 
-def run(ranks: int, *arguments: str, env: dict | None = None) -> dict:
-    """One ``drbench run --json``; its record, with its ``command``."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+def run(ranks: int, *arguments: str, env: dict | None = None, root: Path = ROOT) -> dict:
+    """One ``drbench run --json`` of the checkout ``root``; its record, with its ``command``."""
+    environ = {**os.environ, "PYTHONPATH": str(root), **(env or {})}
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         environ.pop(name, None)
     words = ["run", "-p", str(ranks), *arguments]
     command = [sys.executable, "-m", "drbench", *words, "--json"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    done = subprocess.run(command, env=environ, cwd=root, capture_output=True, text=True)
     if not done.stdout:
         raise SystemExit(f"{shlex.join(command)}\n{done.stderr}")
     told = [f"{name}={value}" for name, value in (env or {}).items()]

@@ -1,23 +1,37 @@
-"""Executor, planning and simulation of two checkouts, measured in turn: what a change cost.
+"""Executor, planning and simulation of two checkouts, or their speed beside the no-communication
+bound, measured alternately: what a change cost.
 
     python benchmarks/old_new.py OLD [NEW] [--rounds 5]
+    python benchmarks/old_new.py OLD [NEW] --speed cube rma ... [--size 3072] [--out FILE.csv]
 
 Both are asked through the command line, the one thing they have in common whatever their modules
 are called. In each round every case runs once in each checkout, the other one first every second
 round; a case's time is the best of its repeats. Exit code 1 if a median ratio is above ``--bar``.
+With ``--speed`` the cases are those of the named groups; compared are their shares of the
+no-communication bound of the same run (``run --roof``), which a busy machine moves less than times.
 """
+
+# ruff: noqa: E402
 
 import argparse
 import contextlib
+import csv
 import io
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import date
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import core
 
 CUBE = "-m {0} -n {0} -k {0}"
 TILES = f"{CUBE.format(128)} --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check --json"
@@ -40,6 +54,129 @@ CALLS = {
     "simulation, meshslice on 256 of tpuv4": f"{SIMULATE} --machine tpuv4-16x16 --algorithm "
     "meshslice --slices 8",
 }
+LAYERS = {"MLP-1": "-n 8192 -k 2048", "MLP-2": "-n 2048 -k 8192"}
+#: What has no interval of its own is timed so often, each next to the bound.
+REPEATS = "--threads 1 --roof --iters 6 --budget 0"
+
+
+def speed_cases(size: int) -> dict[str, list[tuple[str, int, str, dict]]]:
+    """By group: (case, ranks, words of ``drbench run``, environment)."""
+    cube, half = CUBE.format(size), CUBE.format(size // 2)
+    names = ("row", "column", "inner", "outer", "misaligned")
+    return {
+        "cube": [_case(x, s, cube) for s in "CB" for x in names]
+        + [_case("column, column, row", "B", cube)],
+        "mlp": [
+            _case(x, s, f"-m 1024 {shape}", name=layer)
+            for layer, shape in LAYERS.items()
+            for x in ("row", "inner", "outer")
+            for s in "CB"
+        ],
+        "few_rows": [
+            _case(x, "C", f"-m 256 {shape}", name=f"m = 256, {layer}")
+            for layer, shape in LAYERS.items()
+            for x in ("row", "inner", "column")
+        ],
+        "rma": [_case(x, s, f"{cube} --transport rma") for s in "CB" for x in names],
+        "remote": [
+            _case(x, s, cube, env=core.REMOTE)
+            for x, s in (
+                ("row", "C"),
+                ("row", "B"),
+                ("column", "C"),
+                ("outer", "C"),
+                ("outer", "B"),
+            )
+        ],
+        "nodes": [
+            _case(x, s, half, 4, core.CLIQUES, core.MIXED_TILES if x == "misaligned" else None)
+            for x, s in (
+                *(("row", s) for s in "ABC"),
+                ("column", "B"),
+                ("block", "C"),
+                ("misaligned", "C"),
+            )
+        ],
+        "two_d": [
+            (f"{a} {d}", 2, f"--algorithm {a} --dataflow {d} --mesh {mesh} {cube} {REPEATS}", {})
+            for a in ("collective", "summa", "meshslice", "wang")
+            for d, mesh in (("LS", "1x2"), ("RS", "2x1"))
+        ]
+        + [("cannon", 4, f"--algorithm cannon {cube} {REPEATS}", {})],
+        "fused": [
+            (
+                f"{a} {tile}".strip(),
+                2,
+                f"--algorithm {a} -m 2048 -n 4096 -k 2048 {tile} {REPEATS}",
+                {},
+            )
+            for a in ("ag_gemm", "gemm_rs")
+            for tile in ("", "--tile 512")
+        ],
+        "cyclic": [
+            _case("block-cyclic", "C", f"{cube} --transport {t}", layout=CYCLIC, name=t)
+            for t in ("auto", "rma")
+        ],
+    }
+
+
+CYCLIC = ("tiles:256x256@2x1", "tiles:256x256@1x2", "block")
+
+
+def _case(preset, stationary, words, ranks=2, env=None, layout=None, name=""):
+    told = ", ".join(filter(None, (name, preset, f"S-{stationary}")))
+    layout = " ".join(f"--{x} {y}" for x, y in zip("abc", layout or core.PRESETS[preset]))
+    return told, ranks, f"{words} {layout} --stationary {stationary} {REPEATS}", env or {}
+
+
+def compare_speed(old: Path, new: Path, groups: list[str], size: int, rounds: int):
+    """Yield a row a case: medians of shares of the bound in both, and of their ratio by round."""
+    commits = [
+        subprocess.check_output(["git", "-C", str(x), "rev-parse", "--short", "HEAD"], text=True)
+        for x in (old, new)
+    ]
+    for group in groups:
+        for case, ranks, words, env in speed_cases(size)[group]:
+            found: tuple[list, list] = ([], [])
+            for number in range(rounds):
+                for which in (0, 1) if number % 2 == 0 else (1, 0):
+                    record = core.run(ranks, *shlex.split(words), env=env, root=(old, new)[which])
+                    if record["status"] not in ("ok", "verified"):
+                        raise SystemExit(f"{case}: {record['status']}: {record.get('reason')}")
+                    found[which].append(record["percent_of_roof"] / 100)
+            ratios = sorted(b / a for a, b in zip(*found))
+            yield {
+                "group": group,
+                "case": case,
+                "old": round(statistics.median(found[0]), 4),
+                "new": round(statistics.median(found[1]), 4),
+                "ratio": round(statistics.median(ratios), 4),
+                "low": round(ratios[0], 4),
+                "high": round(ratios[-1], 4),
+                "rounds": rounds,
+                "command": record["command"],
+                "date": date.today().isoformat(),
+                "old_commit": commits[0].strip(),
+                "commit": commits[1].strip(),
+            }
+
+
+def print_speed(rows, out: Path | None) -> None:
+    """Print each row when it is there, and append it to a CSV file."""
+    print(f"{'case':44}{'old':>7}{'new':>7}{'new/old':>9}   (shares of the bound; range of ratios)")
+    for row in rows:
+        print(
+            f"{row['group'] + ': ' + row['case']:44}{row['old']:7.3f}{row['new']:7.3f}"
+            f"{row['ratio']:9.3f}   {row['low']:.3f}-{row['high']:.3f}",
+            flush=True,
+        )
+        if out:
+            first = not out.exists()
+            with open(out, "a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, row, lineterminator="\n")
+                if first:
+                    writer.writeheader()
+                writer.writerow(row)
 
 
 def measure(checkout: Path, repeats: int) -> dict[str, float]:
@@ -81,10 +218,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=5, help="calls of a case in a round")
     parser.add_argument("--bar", type=float, default=1.05, help="largest median ratio [1.05]")
+    parser.add_argument("--speed", nargs="+", choices=speed_cases(64), help="groups of cases")
+    parser.add_argument("--size", type=int, default=3072, help="of cubes with --speed [3072]")
+    parser.add_argument("--out", type=Path, help="append the rows of --speed to this CSV file")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
         print(json.dumps(measure(given.old.resolve(), given.repeats)))
+        return 0
+    if given.speed:
+        rows = compare_speed(given.old, given.new, given.speed, given.size, given.rounds)
+        print_speed(rows, given.out)
         return 0
     places, found = (given.old, given.new), ([], [])
     for number in range(given.rounds):

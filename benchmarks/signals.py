@@ -122,8 +122,8 @@ class Ground:
         options = contender.options
         if contender.algorithm == "collective":
             _, options = baseline_of(self.problem)
-        settled = algorithm.resolve(self.problem, self.in_place, **options)
-        found = algorithm.trace(self.problem, self.comm.rank, **settled)
+        resolved = algorithm.resolve(self.problem, self.in_place, **options)
+        found = algorithm.trace(self.problem, self.comm.rank, **resolved)
         link = Throttle(FREE, 0.0) if throttled else None
         depth = "all" if found.signals else 1
         how = {"prefetch": depth, "throttle": link, "blas": self.blas}

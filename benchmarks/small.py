@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from launch.ranks.case import MPI, world
+from launch.ranks.run_case import MPI, world
 
 world()  # MPI begins as it does for a case
 
@@ -77,8 +77,8 @@ def products_of(executor: Executor) -> list:
 def executor_of(here: Ground, stationary: str) -> Executor:
     """The universal algorithm, after a first run."""
     algorithm = get_algorithm("universal")
-    settled = algorithm.resolve(here.problem, True, stationary=stationary)
-    trace = algorithm.trace(here.problem, here.comm.rank, **settled)
+    resolved = algorithm.resolve(here.problem, True, stationary=stationary)
+    trace = algorithm.trace(here.problem, here.comm.rank, **resolved)
     executor = Executor(trace, here.matrices, blas=here.blas)
     executor.yields = False
     here.time(executor)

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from launch.ranks.case import MPI, world
+from launch.ranks.run_case import MPI, world
 
 world()  # MPI begins as it does for a case
 
@@ -117,9 +117,9 @@ def executor_of(here: Ground, stationary: str) -> Executor:
     """The universal algorithm as ``drbench run`` has it, after a first run."""
     algorithm = get_algorithm("universal")
     problem = here.problem.on_nodes(range(here.comm.size))
-    settled = algorithm.resolve(problem, False, stationary=stationary)
-    found = algorithm.trace(problem, here.comm.rank, **settled)
-    prefetch = algorithm.prefetch(**settled)
+    resolved = algorithm.resolve(problem, False, stationary=stationary)
+    found = algorithm.trace(problem, here.comm.rank, **resolved)
+    prefetch = algorithm.prefetch(**resolved)
     executor = Executor(found, here.matrices, prefetch=prefetch, blas=here.blas)
     executor.yields = False
     here.time(executor)

@@ -12,7 +12,7 @@ _INTERRUPTED = 130
 
 
 def checkouts() -> dict[str, Path | None]:
-    """Where each of the six packages would be imported from."""
+    """Where each of the packages would be imported from."""
     specs = {name: importlib.util.find_spec(name) for name in _PACKAGES}
     return {
         name: Path(spec.origin).resolve().parent.parent if spec and spec.origin else None

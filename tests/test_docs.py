@@ -232,21 +232,37 @@ def test_the_table_of_packages_is_the_one_that_is_enforced():
     assert {*on_request} == {name for _, name in kept["UPWARD"]}
 
 
-@pytest.mark.parametrize("path, function, _", table("architecture.md", "file"))
-def test_every_station_of_the_call_path_is_there(path, function, _):
-    text = (ROOT / path.strip("`")).read_text(encoding="utf-8")
-    assert f"def {function.strip('`')}(" in text
+def call_tree():
+    """(function, path) of every line of the page's call tree."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(main .*?)^```", page, re.M | re.S)
+    return [tuple(line.split()[:2]) for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("function, path", call_tree())
+def test_every_station_of_the_call_tree_is_there(function, path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert f"def {function}(" in text or f"class {function}:" in text
 
 
 def test_the_call_path_of_the_page_is_the_one_that_a_run_takes():
-    """The files of the page are those that are entered, in their order."""
+    """Files of the page are those that are entered, and so are the functions of the call tree, but
+    for those that start ranks and measure the roof."""
     ended = subprocess.run(
-        [sys.executable, "benchmarks/walk.py"],
+        [sys.executable, "benchmarks/walk.py", "--functions"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert ended.returncode == 0, ended.stderr
-    *entered, _ = ended.stdout.split("\n")[:-1]
-    assert [path.strip("`") for path, *_ in table("architecture.md", "file")] == entered
+    *lines, _ = ended.stdout.split("\n")[:-1]
+    entered = dict(line.split(maxsplit=1) for line in lines)
+    others = [path.strip("`") for path, *_ in table("architecture.md", "file")]
+    not_met = {("bound", "launch/cases/case.py"), ("run_ranks", "launch/host/mpi.py")}
+    not_met |= {("Roof", "drbench/measure/roof.py")}
+    stations = [each for each in call_tree() if each not in not_met]
+    tree = {path for _, path in call_tree()} - {"drbench/measure/roof.py"}
+    assert tree | {*others} == {*entered} and not tree & {*others}
+    for function, path in stations:
+        assert function in entered[path].split(", "), (function, path)

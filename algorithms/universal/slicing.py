@@ -108,8 +108,9 @@ class Share:
 
     @property
     def offset(self) -> int:
-        """The iteration offset of the rank's first tile (paper, §4.2)."""
-        return sum(self.tiles[0])
+        """The :func:`iteration_offset` of the rank's first tile: of packed operands, which span
+        several."""
+        return iteration_offset(self.tiles[0])
 
     @cached_property
     def ranges(self) -> dict[str, list[Range]]:
@@ -137,6 +138,18 @@ class Share:
         work = (self.work,) if self.work else ()
         having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
         return [part for each in self.ranges[axis] for part in cut_at(axis, each, having)]
+
+
+def iteration_offset(tile: tuple[int, int]) -> int:
+    """Where a rank begins in the ranges that a stationary tile (i, j) is multiplied over (paper,
+    §4.2): i + j, so that no two ranks of a row or column of tiles begin with the same owner.
+
+    Examples
+    --------
+    >>> [iteration_offset((0, j)) for j in range(3)]
+    [0, 1, 2]
+    """
+    return sum(tile)
 
 
 def cut_at(axis: str, whole: Range, operands: Iterable[Operand]) -> list[Range]:
@@ -397,19 +410,23 @@ def slices(
     Notes
     -----
     Replica q of a replicated stationary matrix does the q-th part of the free axis. Order: for the
-    stationary tile (i, j) the free ranges between tile boundaries are rotated by i + j, and so are
-    the pieces along p and q, so that a whole row or column of ranks never asks the same owner at
-    the same time (paper, §4.2, *iteration offset*). Ranges whose operands are all local are then
-    spread evenly between those that need transfers, to be computed meanwhile.
+    stationary tile (i, j) the free ranges between tile boundaries are rotated by i + j
+    (:func:`iteration_offset`), and so are the pieces along p and q, so that a whole row or column
+    of ranks never asks the same owner at the same time. Ranges whose operands are all local are
+    then spread evenly between those that need transfers, to be computed meanwhile
+    (:func:`spread`).
+
+    In the code f is a range of the free axis, s a piece of the tile's range of p, t one of q.
     """
     share = Share(problem, rank, stationary, work)
     ranges = _free_ranges(share, chunk)
     stored, replica = share.stored, share.stored.partition.replica_of(rank)
     strips: dict = {}  # of X for a row of stationary tiles, of Y for a column
-    for i, j in share.tiles:
-        offset, sides = i + j, []
+    for tile in share.tiles:
+        offset = iteration_offset(tile)
+        sides = []
         for operand, axis, x, bounds in zip(
-            (share.x, share.y), (share.p, share.q), (i, j), share.layout.tile_bounds((i, j))
+            (share.x, share.y), (share.p, share.q), tile, share.layout.tile_bounds(tile)
         ):
             if (axis, x) not in strips:
                 pieces = cut_at(axis, bounds, (operand, stored) if work else (operand,))

@@ -111,9 +111,9 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
     for case in cases:
         try:
             case, algorithm, problem, options = everywhere(case, ranks)
-            settled = algorithm.resolve(problem, False, **options)
-            case, settled = pushed(case, settled)
-            trace = algorithm.trace(problem, 0, planning_model(seen, settled), **settled)
+            resolved = algorithm.resolve(problem, False, **options)
+            case, resolved = pushed(case, resolved)
+            trace = algorithm.trace(problem, 0, planning_model(seen, resolved), **resolved)
             if lower_bound(trace, seen) >= best_s:
                 continue
             made = key = None

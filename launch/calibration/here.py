@@ -29,8 +29,8 @@ from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
 from launch.host.environment import processor_name
-from launch.ranks.backends import everywhere
-from launch.ranks.case import run_case
+from launch.ranks.backends import call_together
+from launch.ranks.run_case import run_case
 
 from .pace import Pace
 from .programs import everywhere_known, measured, residuals
@@ -158,7 +158,7 @@ def calibrate_here(
         }
         with tempfile.TemporaryDirectory(prefix="drbench-model-") as folder:
             draft = os.path.join(folder, "model.toml")
-            everywhere(comm, lambda: comm.rank or write_model(draft, model))
+            call_together(comm, lambda: comm.rank or write_model(draft, model))
             machine = Machine.load(draft) if comm.rank == 0 else None
             with everywhere_known(comm, draft) as path:
                 threads = model["calibrated"].get("threads")  # of cores

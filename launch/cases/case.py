@@ -282,10 +282,9 @@ class Case:
         metavar="NAME|FILE",
         help="Machine model: drbench list names those there are.",
     )
-    trace: str | None = _is(
+    timeline: str | None = _is(
         group="Output",
         ours=True,
-        called="--timeline",
         metavar="FILE",
         help="Write what each step of one more repeat did when, for chrome://tracing, "
         "ui.perfetto.dev or drbench plot timeline.",
@@ -296,8 +295,8 @@ class Case:
         """Alpha and beta."""
         return (1.0 if self.alpha is None else self.alpha), self.beta or 0.0
 
-    def ahead(self, settled: dict) -> int | str:
-        """``prefetch``; where it is open, the algorithm's own with the options it has settled on.
+    def ahead(self, resolved: dict) -> int | str:
+        """``prefetch``; where it is open, the algorithm's own with the options it has resolved on.
 
         Examples
         --------
@@ -307,11 +306,11 @@ class Case:
         """
         if self.prefetch is not None or self.algorithm in PEERS:
             return 1 if self.prefetch is None else self.prefetch
-        return get_algorithm(self.algorithm).prefetch(**settled)
+        return get_algorithm(self.algorithm).prefetch(**resolved)
 
     @property
     def look_ahead(self) -> int | str:
-        """The same as far as it is known before options are settled.
+        """The same as far as it is known before options are resolved.
 
         Examples
         --------
@@ -463,16 +462,16 @@ def near_by(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
     return lambda block: near and node_of[block.owner] == node_of[rank]
 
 
-def settled_keys(case: Case, settled: dict) -> dict:
-    """The columns of the record that are known once the options are settled.
+def resolved_keys(case: Case, resolved: dict) -> dict:
+    """The columns of the record that are known once the options are resolved.
 
     Examples
     --------
-    >>> settled_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push"})
+    >>> resolved_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push"})
     {'stationary': 'B', 'options': 'sums=push', 'prefetch': None}
     """
-    ahead = case.ahead(settled)
-    return recorded(settled) | {"prefetch": None if ahead == "all" else ahead}
+    ahead = case.ahead(resolved)
+    return recorded(resolved) | {"prefetch": None if ahead == "all" else ahead}
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:

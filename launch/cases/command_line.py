@@ -9,7 +9,7 @@ from drbench.program.problem import PLANNED
 from .case import FIELDS, Case
 
 #: Fields that are no words of the command: what was asked for is in others, or is not the case's.
-_OTHERS = ("m", "n", "k", "dtype", "backend", "machine", "model", "preset", "roof", "trace")
+_OTHERS = ("m", "n", "k", "dtype", "backend", "machine", "model", "preset", "roof", "timeline")
 
 
 def run_command(case: Case, ranks: int) -> str:

@@ -120,7 +120,7 @@ def find_machine(name: str, arbitration: str | None = None) -> Machine:
 
 
 def of_schedule(
-    model: str | None, settled: dict, transport: str = "auto", dtype: str = "float32"
+    model: str | None, resolved: dict, transport: str = "auto", dtype: str = "float32"
 ) -> Machine | None:
     """The performance model that a program with these options goes by; None if it goes by none, or
     none is named. For what is packed on cores there is one built in.
@@ -141,12 +141,12 @@ def of_schedule(
     >>> of_schedule(None, {"pack": "auto"}).name
     'cores'
     """
-    if model is None and settled.get("pack", "never") != "never":
+    if model is None and resolved.get("pack", "never") != "never":
         choice, machine = parse_transport(transport), cores(dtype)
         if machine and choice.kind == "throttled":  # which says itself what its links carry
             machine = machine.for_transport(choice)
         return machine
-    if model is None or not goes_by_model(settled):
+    if model is None or not goes_by_model(resolved):
         return None
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])
     return machine.for_transport(parse_transport(transport))

@@ -116,7 +116,7 @@ def _say(message: str, code: int) -> int:
 def _everyone_is_here() -> bool:
     """True unless this is one of several running ranks and the others do not come to the same
     point."""
-    module = sys.modules.get("launch.ranks.case")
+    module = sys.modules.get("launch.ranks.run_case")
     return module is None or module.everyone_is_here()
 
 

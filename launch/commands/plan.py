@@ -73,22 +73,22 @@ def plan(ranks, rank, limit, as_json, **values):
     named, values["model"] = machine_of(values)
     case = case_of(values, ranks)
     algorithm, described, options, in_place = _placed(case, named, ranks)
-    settled = algorithm.resolve(described, in_place, **options)
+    resolved = algorithm.resolve(described, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    model = of_schedule(case.model, settled, case.transport, case.dtype)
+    model = of_schedule(case.model, resolved, case.transport, case.dtype)
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory, traces = {}, [], []
     flops = []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
-        trace = algorithm.trace(described, each, model, **settled)
+        trace = algorithm.trace(described, each, model, **resolved)
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
         counts["panel_bytes"] += trace.panel_bytes
         flops.append(trace.flops)
-        memory.append(memory_bytes(trace, case.ahead(settled)))
+        memory.append(memory_bytes(trace, case.ahead(resolved)))
         if trace.signals:
             traces.append(trace)
     signals = None
@@ -101,8 +101,8 @@ def plan(ranks, rank, limit, as_json, **values):
             **described.texts,
             "transpose": described.transpose or None,
             "updates": described.updates,
-            **{name: settled.get(name) for name in ("experts", "topk", "routing", "stationary")},
-            "pack": settled.get("pack"),
+            **{name: resolved.get(name) for name in ("experts", "topk", "routing", "stationary")},
+            "pack": resolved.get("pack"),
         }
         largest = {
             f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
@@ -115,8 +115,8 @@ def plan(ranks, rank, limit, as_json, **values):
         return
     out = console()
     out.print(drawing(described))
-    told = "" if described.plain else f"\n{product_text(replace(case, options=settled))}"
-    still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
+    told = "" if described.plain else f"\n{product_text(replace(case, options=resolved))}"
+    still = f", Stationary {resolved['stationary']}" if resolved.get("stationary") else ""
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(
         f"{told}\n[bold]{algorithm.name}{still}[/], {who}: {counts['steps']} steps, "

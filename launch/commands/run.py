@@ -55,7 +55,7 @@ from .options import (
 )
 @of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks")
 @of_case("copy_streams", "collectives")
-@of_case("trace", kind=FILE)
+@of_case("timeline", kind=FILE)
 @csv_option("Append the record to this file.")
 @json_option("Print the record as one JSON object instead of a table.")
 @label_option(help="Name of the machine in the record.")
@@ -90,7 +90,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         if ranks is None and environ != os.environ:  # NumPy has its kernels: begin anew
             os.execve(sys.executable, [sys.executable, "-m", "drbench", *arguments], environ)
     if ranks is None or here is not None or started_by_us():
-        from launch.ranks.case import run_here
+        from launch.ranks.run_case import run_here
 
         peaks_of = lambda case: _peaks(peak, case, named)
         return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
@@ -101,13 +101,13 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if case.algorithm in PEERS:
         refuse_our_options(case)
     check_csv(csv_path)
-    check_output("--timeline", case.trace)
-    taker, problem, options = bound(case, ranks)
-    if case.algorithm in PEERS and taker.launch is not None:
-        peaks = _peaks(peak, case, named) or {}
-        return _run_program(taker, case, ranks, csv_path, as_json, timeout, peaks)
+    check_output("--timeline", case.timeline)
+    algorithm_or_peer, problem, options = bound(case, ranks)
     if case.algorithm not in PEERS:
-        taker.resolve(problem, **options)
+        algorithm_or_peer.resolve(problem, **options)
+    elif algorithm_or_peer.launch is not None:
+        peaks = _peaks(peak, case, named) or {}
+        return _run_program(algorithm_or_peer, case, ranks, csv_path, as_json, timeout, peaks)
     return run_ranks(ranks, list(arguments), timeout, environ)
 
 

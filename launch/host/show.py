@@ -202,7 +202,7 @@ def show_record(record: Record) -> None:
     if record.reason:
         verdict = Text(f"{record.status}: {record.reason}", "red")
     elif simulated:
-        verdict = Text(record.status)
+        verdict = Text("predicted; nothing was multiplied")
     else:
         found = {None: "not checked", 0.0: "exact"}.get(
             record.error, f"error {record.error:.3g}" if record.error else ""

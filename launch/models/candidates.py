@@ -297,21 +297,21 @@ def changed(case: Case, setting: dict) -> Case:
     return replace(case, options=case.options | setting)
 
 
-def pushed(case: Case, settled: dict) -> tuple[Case, dict]:
+def pushed(case: Case, resolved: dict) -> tuple[Case, dict]:
     """A case with the pushed partial sums that it comes to, and the resolved options of the
     variant that no other is faster than by its bound: nothing is cut."""
-    if settled.get("sums") != "push":
-        return case, settled
-    return replace(case, options=case.options | {"sums": "push"}), settled | {"chunk": None}
+    if resolved.get("sums") != "push":
+        return case, resolved
+    return replace(case, options=case.options | {"sums": "push"}), resolved | {"chunk": None}
 
 
-def everywhere(case: Case, ranks: int) -> tuple:
+def with_copies(case: Case, ranks: int) -> tuple:
     """A case whose C, if it has copies, is finished on all of them, not on the first alone: that
     case, with the algorithm, problem and options of :func:`launch.cases.case.bound`.
 
     Examples
     --------
-    >>> everywhere(Case(8, 8, 8, c="R"), 2)[0].options, everywhere(Case(8, 8, 8), 2)[0].options
+    >>> with_copies(Case(8, 8, 8, c="R"), 2)[0].options, with_copies(Case(8, 8, 8), 2)[0].options
     ({'replicate_result': True}, {})
     """
     algorithm, problem, options = bound(case, ranks)

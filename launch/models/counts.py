@@ -49,10 +49,10 @@ def counted(case: Case, ranks: int) -> Counted:
     """
     get_algorithm(case.algorithm)  # a peer has no program to count
     algorithm, problem, options = bound(case, ranks)
-    settled = algorithm.resolve(problem, False, **options)
-    traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
+    resolved = algorithm.resolve(problem, False, **options)
+    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
     memory = max(
-        sum(problem.tile_bytes(trace.rank).values()) + pool_bytes(trace, case.ahead(settled))
+        sum(problem.tile_bytes(trace.rank).values()) + pool_bytes(trace, case.ahead(resolved))
         for trace in traces
     )
     found = loads(traces)

@@ -16,7 +16,7 @@ from drbench.model.simulate import Simulator, simulate
 from drbench.plan.explain import loads
 from drbench.plan.story import story
 from drbench.program.trace import no_collection
-from launch.cases.case import FIELDS, Case, bound, settled_keys
+from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
 from launch.cases.peaks import arithmetic
 from launch.host.show import product_text
@@ -104,12 +104,12 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         algorithm, problem, options = bound(case, ranks)
         uncut = about.get("mode") == "measured" or about.get("chunk") is None
         in_place = case.transport in ("auto", "direct") and uncut
-        settled = algorithm.resolve(problem, in_place, **options)
-        traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
+        resolved = algorithm.resolve(problem, in_place, **options)
+        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
-        ahead = case.ahead(settled)
+        ahead = case.ahead(resolved)
         simulator = Simulator(traces, model)
-        programs = Programs(model, problem, settled, ahead, (), traces, simulator)
+        programs = Programs(model, problem, resolved, ahead, (), traces, simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}
@@ -135,7 +135,7 @@ def case_of_timeline(about: dict[str, Any]) -> Case:
         if value is not None and name in known
     }
     fields = {name: about[name] for name in FIELDS if about.get(name) is not None}
-    fields = {name: value for name, value in fields.items() if name not in ("model", "trace")}
+    fields = {name: value for name, value in fields.items() if name not in ("model", "timeline")}
     return Case(**fields | {"options": options})
 
 
@@ -145,7 +145,7 @@ def _told(
     """The story, and what is said of it."""
     problem, traces = programs.problem, programs.traces
     found = story(traces, events)
-    keys = simulated_keys(case, model, problem.nprocs) | settled_keys(case, programs.settled)
+    keys = simulated_keys(case, model, problem.nprocs) | resolved_keys(case, programs.resolved)
     record = Record(**keys | problem.texts, status="ok", best_s=found["time_s"])
     moved = loads(traces)
     products = [

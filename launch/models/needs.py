@@ -16,7 +16,7 @@ from launch.cases.case import Case, bound, partition_texts
 from partitions import PRESETS, Grid, LayoutError, frontier, io_bound, optimal_grid
 from partitions.presets import GRID
 
-from .predict import refuse_more_ranks, seen_by, settled_on
+from .predict import refuse_more_ranks, resolved_on, seen_by
 
 #: Above so many ranks only the first, the middle and the last are traced.
 ALL_RANKS = 64
@@ -208,8 +208,8 @@ def fastest_grid(case: Case, ranks: int, machine: Machine, elements: int | None 
     seen, found = seen_by(case, machine), {}
     for grid in frontier(case.m, case.n, case.k, ranks, elements):
         texts = partition_texts({"preset": f"{OPTIMAL}:{grid}"}, ranks)
-        algorithm, problem, settled = settled_on(replace(case, **texts), seen, ranks)
-        traces = [algorithm.trace(problem, rank, **settled) for rank in _some(grid.size)]
+        algorithm, problem, resolved = resolved_on(replace(case, **texts), seen, ranks)
+        traces = [algorithm.trace(problem, rank, **resolved) for rank in _some(grid.size)]
         found[grid] = bound_of(traces, seen).seconds
     return min(found, key=found.get)
 
@@ -224,18 +224,18 @@ def _counted(name: str, how: str, case: Case, ranks: int) -> Need:
     """What the busiest rank of a case needs, or why it does not run."""
     try:
         algorithm, problem, options = bound(case, ranks)
-        settled = algorithm.resolve(problem, False, **options)
+        resolved = algorithm.resolve(problem, False, **options)
         needed = moved = memory = flops = 0
         most = -1  # above ALL_RANKS memory is that of the rank with most steps: planning it is slow
         for rank in _some(ranks):
-            trace = algorithm.trace(problem, rank, **settled)
+            trace = algorithm.trace(problem, rank, **resolved)
             own = sum(problem.tile_bytes(rank).values())
             elements = sum(count for step in trace.steps for _, count in step.moved(rank))
             steps = elements * problem.itemsize
             needed, moved = max(needed, own + steps), max(moved, steps)
             flops = max(flops, trace.flops)
             if ranks <= ALL_RANKS or len(trace.steps) > most:
-                memory = max(memory, own + pool_bytes(trace, case.ahead(settled)))
+                memory = max(memory, own + pool_bytes(trace, case.ahead(resolved)))
                 most = len(trace.steps)
     except (LayoutError, DrbenchError) as error:
         return Need(name, how, reason=str(error))

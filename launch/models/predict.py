@@ -25,7 +25,7 @@ from launch.cases.case import (
     bound,
     bound_on,
     case_keys,
-    settled_keys,
+    resolved_keys,
 )
 from launch.cases.peaks import arithmetic
 from launch.host.units import format_bytes
@@ -245,7 +245,7 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
     return found
 
 
-def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
+def resolved_on(case: Case, machine: Machine, ranks: int) -> tuple:
     """The algorithm of a case, its problem, and the options that a run of it settles on where the
     machine is what the case sees."""
     algorithm, problem, options, in_place = placed_on(case, machine, ranks)
@@ -253,19 +253,19 @@ def settled_on(case: Case, machine: Machine, ranks: int) -> tuple:
 
 
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem, the options that are settled on where the machine is
+    """The algorithm of a case, its problem, the options that are resolved on where the machine is
     what the case sees, and whether all is read in place there."""
     return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 class Programs(NamedTuple):
-    """What a case is on a machine: the machine as it sees it, its problem, settled options and
+    """What a case is on a machine: the machine as it sees it, its problem, resolved options and
     look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, what
     simulates the traces, and the bytes of the largest rank if no buffer shared its memory."""
 
     machine: Machine
     problem: Problem
-    settled: dict
+    resolved: dict
     ahead: int | str
     folded: tuple
     traces: list
@@ -279,7 +279,7 @@ class Programs(NamedTuple):
         same = replace(seen, arbitration=self.machine.arbitration) == self.machine
         ranks = self.problem.nprocs
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
-        if not same and (goes_by_model(self.settled) or not in_place):
+        if not same and (goes_by_model(self.resolved) or not in_place):
             return None
         return self._replace(machine=seen, simulator=Simulator(self.traces, seen))
 
@@ -297,12 +297,12 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     machine = seen_by(case, machine)
     _refuse_out_of_reach(case, machine, ranks)
     get_algorithm(case.algorithm)  # a peer has no program to simulate
-    algorithm, problem, settled = settled_on(case, machine, ranks)
-    ahead = case.ahead(settled)
-    folded, traces = traces_of(algorithm, problem, settled, machine, everyone)
+    algorithm, problem, resolved = resolved_on(case, machine, ranks)
+    ahead = case.ahead(resolved)
+    folded, traces = traces_of(algorithm, problem, resolved, machine, everyone)
     simulator = Simulator(traces, machine)
     most_bytes = _most_bytes(problem, traces)
-    return Programs(machine, problem, settled, ahead, folded, traces, simulator, most_bytes)
+    return Programs(machine, problem, resolved, ahead, folded, traces, simulator, most_bytes)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -320,16 +320,16 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, settled, _, _, traces, simulator, most_bytes = made
-    ahead = case.ahead(settled)
+    machine, problem, resolved, _, _, traces, simulator, most_bytes = made
+    ahead = case.ahead(resolved)
     keys.update(problem.texts)
-    keys.update(settled_keys(case, settled))
+    keys.update(resolved_keys(case, resolved))
     plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
     might_not_fit, pool_bytes = most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refused before it is simulated
         pool_bytes = receive_bytes(problem, traces, machine, ahead)
     algorithm = get_algorithm(case.algorithm)
-    waits = algorithm.dispatches(problem, **settled) if algorithm.dispatches else 0
+    waits = algorithm.dispatches(problem, **resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
     found = simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
     time_s = host_s + found.time_s
@@ -386,30 +386,30 @@ def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
     return algorithm.trace(problem, rank, **algorithm.resolve(problem, False, **options))
 
 
-def planning_model(machine: Machine, settled: dict) -> Machine | None:
+def planning_model(machine: Machine, resolved: dict) -> Machine | None:
     """The machine, if it is its times that a program with these options goes by."""
-    return machine if goes_by_model(settled) else None
+    return machine if goes_by_model(resolved) else None
 
 
 def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
     """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
     stand for them; ``machine`` is as the case sees it."""
-    algorithm, problem, settled = settled_on(case, machine, ranks)
-    return traces_of(algorithm, problem, settled, machine)[1]
+    algorithm, problem, resolved = resolved_on(case, machine, ranks)
+    return traces_of(algorithm, problem, resolved, machine)[1]
 
 
 def traces_of(
     algorithm,
     problem: Problem,
-    settled: dict,
+    resolved: dict,
     machine: Machine,
     everyone: bool = False,
 ) -> tuple[tuple, list]:
     """The groups that one member can stand for on this machine, and the traces that are left to
     simulate: all, the first row's, or one."""
-    trace = partial(algorithm.trace, problem, machine=planning_model(machine, settled), **settled)
+    trace = partial(algorithm.trace, problem, machine=planning_model(machine, resolved), **resolved)
     if not everyone and even(problem) and algorithm.congruent:
-        folded = algorithm.congruent(problem, **settled)
+        folded = algorithm.congruent(problem, **resolved)
         first = trace(0) if folded else None
         if folded and fits_torus(first, machine, folded):
             others = (

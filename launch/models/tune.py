@@ -50,7 +50,6 @@ from .candidates import (
     TuneRequest,
     candidates,
     changed,
-    everywhere,
     on_triple,
     others,
     pushed,
@@ -58,6 +57,7 @@ from .candidates import (
     texts,
     variants,
     ways,
+    with_copies,
 )
 from .counts import counted, share_of
 from .intervals import alternatives
@@ -238,9 +238,9 @@ class _ByModel:
         rate = request.ranks * compute.peak_flops * compute.sustained
         self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
 
-    def trace(self, algorithm, problem: Problem, settled: dict) -> Trace:
+    def trace(self, algorithm, problem: Problem, resolved: dict) -> Trace:
         """Of the first rank, as it is simulated."""
-        return algorithm.trace(problem, 0, planning_model(self.seen, settled), **settled)
+        return algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
 
     def rates(self, itemsize: int) -> Rates:
         return rates_of(self.seen, itemsize, self.request.ranks)
@@ -260,12 +260,12 @@ class _ByModel:
     def alone_s(self, case: Case) -> float:
         """What the first rank takes alone, whose groups stand for all; 0 where it would wait for
         signals of others."""
-        case, algorithm, problem, options = everywhere(case, self.request.ranks)
-        settled = algorithm.resolve(problem, self.in_place, **options)
-        trace = self.trace(algorithm, problem, settled)
+        case, algorithm, problem, options = with_copies(case, self.request.ranks)
+        resolved = algorithm.resolve(problem, self.in_place, **options)
+        trace = self.trace(algorithm, problem, resolved)
         with suppress(DrbenchError):
             if not any(step.signals for step in trace.steps):
-                return Simulator([trace], self.seen).run(case.ahead(settled)).time_s
+                return Simulator([trace], self.seen).run(case.ahead(resolved)).time_s
         return 0.0
 
     def charge(self, moved) -> float:
@@ -335,8 +335,8 @@ class _ByBytes:
         self.request = request
         self.memory_bytes = inf if request.memory is None else request.memory
 
-    def trace(self, algorithm, problem: Problem, settled: dict) -> Trace:
-        return algorithm.trace(problem, 0, **settled)
+    def trace(self, algorithm, problem: Problem, resolved: dict) -> Trace:
+        return algorithm.trace(problem, 0, **resolved)
 
     def rates(self, itemsize: int) -> Rates:
         return counts(itemsize)
@@ -744,15 +744,15 @@ class _Search:
                 tiles = first.tiles if first else 0
                 heappush(self._family(case).open, (likely, tiles, at + 0.5, (number, case)))
 
-    def _family(self, case: Case, settled: dict | None = None) -> _Family:
+    def _family(self, case: Case, resolved: dict | None = None) -> _Family:
         """That of a case."""
         name = case.algorithm
         if name == "universal":
             grid = case.a is not None and case.a.startswith("grid:")
-            stationary = (settled or case.options).get("stationary")
+            stationary = (resolved or case.options).get("stationary")
             name = "optimal" if grid else f"universal S-{stationary}"
             name += " aligned" if case.a and case.a.startswith("traditional") else ""
-            name += " pushed sums" if (settled or case.options).get("sums") == "push" else ""
+            name += " pushed sums" if (resolved or case.options).get("sums") == "push" else ""
         elif get_algorithm(name).signalling(**case.options):  # estimates are bounds of one rank
             name += f" {_coarse(case)}"
         return self.families.setdefault(name, _Family())
@@ -862,26 +862,26 @@ class _Search:
         """A candidate is a program like another, or refused, or open."""
         request, ruler, found = self.request, self.ruler, self.found
         try:
-            case, algorithm, problem, options = everywhere(case, request.ranks)
+            case, algorithm, problem, options = with_copies(case, request.ranks)
             problem = problem.on_nodes(ruler.nodes)
-            settled = algorithm.resolve(problem, ruler.in_place, **options)
-            name = _name(algorithm, problem, settled)
+            resolved = algorithm.resolve(problem, ruler.in_place, **options)
+            name = _name(algorithm, problem, resolved)
             if name in self.programs:  # open options may come to the same
                 known = self.programs[name]
                 known.times += 1
                 found.merged += 1
                 if number < known.number:  # it is called so
-                    known.number, known.case = number, pushed(case, settled)[0]
+                    known.number, known.case = number, pushed(case, resolved)[0]
                 return known
             tiles = self._tiles(problem)
             if tiles > ruler.memory_bytes:
                 found.too_large += 1
                 return None
             moving = self.today.moving(problem)
-            family = self._family(case, settled)
-            case, settled = pushed(case, settled)
+            family = self._family(case, resolved)
+            case, resolved = pushed(case, resolved)
             start = Clock.cpu()
-            trace = ruler.trace(algorithm, problem, settled)
+            trace = ruler.trace(algorithm, problem, resolved)
             traced_s = Clock.cpu() - start
             bound = max(ruler.least(trace, moving), ruler.first(least))
             estimate = ruler.estimate(bound, guess)
@@ -891,7 +891,7 @@ class _Search:
                 self.why = str(error)
             return None
         congruent = algorithm.congruent
-        folded = even(problem) and congruent and congruent(problem, **settled)
+        folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
         groups = sum(len(step.group) for step in trace.steps if step.grouped) / _MEMBERS
         count = longest if folded else request.ranks
@@ -945,15 +945,15 @@ def _coarse(case: Case) -> str:
     return repr({name: value for name, value in case.options.items() if name not in _FINE})
 
 
-def _name(algorithm, problem: Problem, settled: dict) -> tuple:
+def _name(algorithm, problem: Problem, resolved: dict) -> tuple:
     """What tells a program from others: an axis that is shorter than a chunk is not cut."""
-    chunk, stationary = settled.get("chunk"), settled.get("stationary")
-    if type(chunk) is int and not {"work", "sums"} & {*settled}:
+    chunk, stationary = resolved.get("chunk"), resolved.get("stationary")
+    if type(chunk) is int and not {"work", "sums"} & {*resolved}:
         (free,) = {"m", "n", "k"} - {*problem.operand(stationary).axes}
         if chunk * problem.operand(stationary).partition.replicas >= problem.extent(free):
-            settled = settled | {"chunk": None}
+            resolved = resolved | {"chunk": None}
     stored = (operand.stored for operand in problem.operands)
-    return algorithm.name, *stored, *sorted(settled.items())
+    return algorithm.name, *stored, *sorted(resolved.items())
 
 
 @dataclass(eq=False)

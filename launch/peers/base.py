@@ -107,7 +107,7 @@ class Job:
         roof.
     layouts : tuple of str
         Text forms of the placements of A, B and C as they are when run.
-    settled : dict
+    resolved : dict
         Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
         ``backend``.
     moved : dict
@@ -122,7 +122,7 @@ class Job:
 
     blas: Blas
     layouts: tuple[str, str, str]
-    settled: dict
+    resolved: dict
     moved: Mapping[str, int] = MappingProxyType({})
     replicas = 1
     arena_bytes = 0

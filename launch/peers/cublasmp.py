@@ -105,7 +105,7 @@ class Multiplication(Job):
             name = "reduce_scatter_tensor"
         self.moved = {"collective_bytes": moved_bytes(name, moved, comm.size)}
         self.layouts = tuple(problem.texts.values())
-        self.settled = {
+        self.resolved = {
             "dataflow": self._flow,
             "transport": "nccl",
             "backend": "cublasmp",

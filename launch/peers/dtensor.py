@@ -85,7 +85,7 @@ class Multiplication(Job):
             dealt = self._made(tensor, mesh, placements, shape)
             self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
         self.layouts = tuple(problem.texts.values())
-        self.settled = {
+        self.resolved = {
             "mesh": "x".join(map(str, every[0][1])),
             "transport": transport,
             "backend": f"torch-{device.type}",
@@ -122,7 +122,7 @@ class Multiplication(Job):
         work = comm.allreduce(seen.multiplied) / multiplies
         # ranks that do what others do as well
         product = "mm" if work < 1.001 else f"{work:.3g}x mm"
-        self.settled["dataflow"] = ", ".join(
+        self.resolved["dataflow"] = ", ".join(
             product if step == "mm" else step for step in seen.steps
         )
         if seen.known:

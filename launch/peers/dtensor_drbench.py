@@ -32,10 +32,10 @@ class _Served(Multiplication):
         with self._torch_side.out(*placements):
             told = self._torch_side.explain(*self.operands)
         counts = self._torch_side.counts()
-        self.settled["dataflow"] = f"one-sided S-{told.stationary}"
-        self.settled["transport"] = "one-sided"
+        self.resolved["dataflow"] = f"one-sided S-{told.stationary}"
+        self.resolved["transport"] = "one-sided"
         if counts.stock:
-            self.settled["dataflow"] = "stock: " + ", ".join(counts.stock)
+            self.resolved["dataflow"] = "stock: " + ", ".join(counts.stock)
         self.moved = told.own_bytes
         self.replicas = prod(size for size, _ in copies(self.out))
 

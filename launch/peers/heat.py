@@ -124,7 +124,7 @@ class _Multiplication(Job):
             self.moved = {"collective_bytes": 0}
         self.replicas = topology.comm.size if split is None else 1
         self._replica = topology.comm.rank if split is None else 0
-        self.settled = {
+        self.resolved = {
             "dataflow": f"split {splits['A']}, {splits['B']} -> {split}",
             "transport": "mpi",
             "backend": f"torch-{device.type}",

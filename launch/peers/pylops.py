@@ -86,7 +86,7 @@ class _Multiplication(Job):
         b.local_array[:] = own["B"].ravel()
         self.operands = operator, b
         self.blas = load_blas()
-        self.settled = {
+        self.resolved = {
             "dataflow": variant,
             "mesh": mesh,
             "transport": "mpi",

@@ -222,7 +222,7 @@ class _Multiplication(Job):
         self.blas = _SystemBlas(threads)
         mesh = f"{rows}x{cols}"
         self.layouts = (f"tiles:{block}x{block}@{mesh}",) * 3
-        self.settled = {
+        self.resolved = {
             "block": block,
             "mesh": mesh,
             "transport": "mpi",

@@ -130,7 +130,7 @@ class Multiplication(Job):
             name = "reduce_scatter_tensor"
         self.moved = {"collective_bytes": moved_bytes(name, moved, topology.comm.size)}
         self.layouts = tuple(problem.texts.values())
-        self.settled = {
+        self.resolved = {
             "dataflow": self._flow,
             "transport": "symmetric memory" if device.type == "cuda" else transport,
             "backend": f"torch-{device.type}",

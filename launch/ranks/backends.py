@@ -131,7 +131,7 @@ class DeviceBackend:
         self._case, self._choice, self._topology = case, choice, topology
         self.keys, self._groups, self.device = {}, {}, None
         try:
-            everywhere(topology.comm, self._find_device)
+            call_together(topology.comm, self._find_device)
             self._agree()
         except BaseException:  # no one has this backend yet who would close it
             if self.device is not None:
@@ -281,7 +281,7 @@ class DeviceBackend:
         self.device.close()
 
 
-def everywhere(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
+def call_together(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
     """What ``action()`` gives; if it is refused on one rank, all raise the error of the first
     (collective)."""
     found = refusal = None

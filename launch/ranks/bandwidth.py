@@ -16,8 +16,8 @@ from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case, check_case
 
-from .backends import Need, check_memory, everywhere, open_backend
-from .case import found_transport, world
+from .backends import Need, call_together, check_memory, open_backend
+from .run_case import found_transport, world
 from .transfers import Rows, trace_of
 
 #: Transfers of one run: as many as OSU's, of fewer bytes than this together.
@@ -95,7 +95,7 @@ def _of_size(
                 row = {"operation": name, "nbytes": _moved(name, rows), "times": times}
                 try:
                     make = partial(backend.executor, trace, matrices, 1, None)
-                    executor = everywhere(comm, make)
+                    executor = call_together(comm, make)
                 except UnsupportedError as error:
                     found.append(row | {"reason": str(error)})
                     continue

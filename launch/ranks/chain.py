@@ -24,7 +24,7 @@ from drbench.measure.verify_chain import product_error
 from launch.cases.chains import ChainOrder, keys_of
 from partitions import partition
 
-from .case import MPI, world
+from .run_case import MPI, world
 
 _LEAST = 5  # repeats that must be left where others had the cores for a while
 _ROOM = 1 << 16  # bytes of a heap beside the elements of each matrix

@@ -70,7 +70,7 @@ from launch.cases.case import (
     in_place_on,
     near_by,
     refuse_our_options,
-    settled_keys,
+    resolved_keys,
 )
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
@@ -78,7 +78,7 @@ from launch.host.files import check_csv, check_output, hand_over, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
-from .backends import Need, check_memory, everywhere, open_backend
+from .backends import Need, call_together, check_memory, open_backend
 from .peak import peaks_here
 
 _PATIENCE_S = 5.0
@@ -107,8 +107,8 @@ def run_here(
     comm = world()
     case = case_of(comm.size)
     peaks = peaks_of(case)
-    if csv_path or case.trace:
-        everywhere(comm, lambda: comm.rank or _check_outputs(csv_path, case.trace))
+    if csv_path or case.timeline:
+        call_together(comm, lambda: comm.rank or _check_outputs(csv_path, case.timeline))
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
@@ -118,9 +118,9 @@ def run_here(
     record = run_case(case, comm, timelines=timelines)
     found = {dtype: peak.raised(record) for dtype, peak in found.items()}
     record = with_peak(record, peaks or found)
-    everywhere(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
-    if case.trace:  # if it cannot be written, the result has been said at least
-        everywhere(comm, lambda: write_timeline(case, timelines))
+    call_together(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
+    if case.timeline:  # if it cannot be written, the result has been said at least
+        call_together(comm, lambda: write_timeline(case, timelines))
     return EXIT_CODES[record.status]
 
 
@@ -133,7 +133,7 @@ def write_timeline(case: Case, timelines: list[str]) -> None:
         If it cannot be written.
     """
     for text in timelines:
-        write_output("--timeline", str(case.trace), text)
+        write_output("--timeline", str(case.timeline), text)
 
 
 def _check_outputs(csv_path: str | None, trace: str | None) -> None:
@@ -205,7 +205,7 @@ def run_case(
             if case.algorithm in PEERS:
                 verdict = _run_peer(case, topology, keys, mem_limit, roofs)
             else:
-                verdict = _run(case, topology, keys, mem_limit, roofs, timelines)
+                verdict = _run_algorithm(case, topology, keys, mem_limit, roofs, timelines)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -222,7 +222,7 @@ def run_case(
     )
 
 
-def _run(
+def _run_algorithm(
     case: Case,
     topology: Topology,
     keys: dict,
@@ -245,8 +245,8 @@ def _run(
         other_pool = pool_bytes(baseline, 1) if baseline else 0
         attempts = [options, *algorithm.lighter(options)]
         for asked in attempts:
-            settled, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
-            keys.update(settled_keys(case, settled))
+            resolved, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
+            keys.update(resolved_keys(case, resolved))
             inboxes = sum(
                 inbox_bytes(each, each.element_types(problem.itemsizes))
                 for each in filter(None, (trace, baseline))
@@ -289,11 +289,11 @@ def _run(
                         backend.core_due,
                         roofs,
                     )
-                if case.trace and timelines is not None:
+                if case.timeline and timelines is not None:
                     timelines += _timeline(executor, comm, keys)
             verdict = Verification()
             if case.check:
-                copies = problem.c.partition.copies() if settled.get("replicate_result") else [0]
+                copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
                 verdict = verify(matrices["C"], problem, fill, len(copies))
         keys.update(measured, **backend.peak())
     told = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
@@ -304,26 +304,26 @@ def _run(
 
 
 def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
-    """What is settled of the options that are asked for, this rank's trace with them and its
+    """What is resolved of the options that are asked for, this rank's trace with them and its
     look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
     comm, clock = topology.comm, Clock()
     algorithm = get_algorithm(case.algorithm)
-    settled = algorithm.resolve(problem, in_place_on(case, topology.nodes), **options)
-    if settled.get("units"):
+    resolved = algorithm.resolve(problem, in_place_on(case, topology.nodes), **options)
+    if resolved.get("units"):
         raise UnsupportedError(
             f"{algorithm.name} --units is for machine models (our implementation): a library's "
             "product takes all cores or multiprocessors there are. Leave --units out, or use "
             "drbench simulate."
         )
-    ahead, machine = case.ahead(settled), None
+    ahead, machine = case.ahead(resolved), None
     if case.model or case.backend == "numpy":
-        machine = of_schedule(case.model, settled, case.transport, case.dtype)
+        machine = of_schedule(case.model, resolved, case.transport, case.dtype)
     start = clock.now()
     # a part that is too large to search may be one rank's alone
-    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, machine, **settled))
+    trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
     plan_s = clock.now() - start
     views = near_by(case, topology.node_of, comm.rank)
-    return settled, trace, ahead, pool_bytes(trace, ahead, views), plan_s
+    return resolved, trace, ahead, pool_bytes(trace, ahead, views), plan_s
 
 
 def _never_sent(
@@ -336,9 +336,9 @@ def _never_sent(
         return "ABC"
     if "stationary" not in algorithm.options or case.get != "view":
         return ""
-    settled = algorithm.resolve(problem, False, **options)
-    stays = settled["stationary"]
-    return "" if "work" in settled or problem.operand(stays).partition.replicas > 1 else stays
+    resolved = algorithm.resolve(problem, False, **options)
+    stays = resolved["stationary"]
+    return "" if "work" in resolved or problem.operand(stays).partition.replicas > 1 else stays
 
 
 def _fill(backend, matrix, fill: Fill) -> None:
@@ -367,7 +367,7 @@ def _run_peer(
             f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not "
             "under mpirun."
         )
-    everywhere(comm, lambda: present(peer))
+    call_together(comm, lambda: present(peer))
     _, problem, options = bound(case, comm.size)
     keys.update(
         dict.fromkeys(_UNKNOWN),
@@ -388,7 +388,7 @@ def _run_peer(
             blas=job.blas.info.library,
             blas_kernel=job.blas.info.kernel,
         )
-        keys.update({name: value for name, value in job.settled.items() if name in HEADER})
+        keys.update({name: value for name, value in job.resolved.items() if name in HEADER})
         measured = _measure(
             case,
             problem,

@@ -22,8 +22,8 @@ from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
-from .case import everyone_is_here, run_case, world, write_timeline
 from .peak import measured
+from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
 def serve() -> int:

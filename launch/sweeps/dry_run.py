@@ -65,14 +65,14 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
         count = len({*node_of})
         taker, problem, options = bound_on(case, node_of)
         if case.algorithm not in PEERS:
-            settled = taker.resolve(problem, in_place_on(case, count), **options)
-            model = of_schedule(case.model, settled, case.transport, case.dtype)
+            resolved = taker.resolve(problem, in_place_on(case, count), **options)
+            model = of_schedule(case.model, resolved, case.transport, case.dtype)
             moves = False
             for rank in range(ranks):
-                trace = taker.trace(problem, rank, model, **settled)
+                trace = taker.trace(problem, rank, model, **resolved)
                 moves = moves or any(traffic(trace).counters.values())
                 views = near_by(case, node_of, rank)
-                pools[rank] = pool_bytes(trace, case.ahead(settled), views)
+                pools[rank] = pool_bytes(trace, case.ahead(resolved), views)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]

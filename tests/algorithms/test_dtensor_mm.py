@@ -30,15 +30,15 @@ class Reaching(Machine):
 def computed(m, n, k, p, layouts, strategy="auto", depth=1, seed=0):
     """C as the machine without MPI leaves it, A·B, and the strategy."""
     problem = DTENSOR.problem(m, n, k, p, *layouts)
-    settled = DTENSOR.resolve(problem, strategy=strategy)
-    traces = [DTENSOR.trace(problem, rank, **settled) for rank in range(p)]
+    resolved = DTENSOR.resolve(problem, strategy=strategy)
+    traces = [DTENSOR.trace(problem, rank, **resolved) for rank in range(p)]
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
     owners = {
         matrix: dealt(shape, (p, 1) if by == "row" else (1, p), "row")
         for matrix, shape, by in zip("ABC", ((m, k), (k, n), (m, n)), layouts)
     }
-    return Reaching(traces, a, b, owners, depth, seed).run(), a @ b, settled["strategy"]
+    return Reaching(traces, a, b, owners, depth, seed).run(), a @ b, resolved["strategy"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,8 +90,8 @@ def test_what_lies_side_by_side_is_copied_where_pytorch_does(layouts, strategy, 
     for p, expected in ((P, copied), (1, [])):
         problem = DTENSOR.problem(M, N, K, p, *layouts.split())
         for rank in range(p):
-            settled = DTENSOR.resolve(problem, strategy=strategy)
-            steps = DTENSOR.trace(problem, rank, **settled).steps
+            resolved = DTENSOR.resolve(problem, strategy=strategy)
+            steps = DTENSOR.trace(problem, rank, **resolved).steps
             assert [step.elements() for step in steps if type(step) is Copy] == expected
 
 

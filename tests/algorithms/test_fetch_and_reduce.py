@@ -202,15 +202,15 @@ def test_words_that_are_none_are_refused(options, words):
 def test_whole_tiles_are_not_cut_nor_packed_unless_it_is_asked_for():
     problem = Problem(4096, 4096, 4096, 4, "row", "row", "row")
     options = {"stationary": "B", "fetch": "tile"}
-    settled = universal.resolve(problem, False, **options)
-    assert settled["chunk"] is None and not {"sums", "pack"} & set(settled)
+    resolved = universal.resolve(problem, False, **options)
+    assert resolved["chunk"] is None and not {"sums", "pack"} & set(resolved)
     assert universal.resolve(problem, False, **options, chunk=512)["chunk"] == 512
 
 
 def test_ranks_of_several_nodes_fetch_whole_rows():
     problem = Problem(4096, 4096, 4096, 4, "row", "row", "row").on_nodes([0, 0, 1, 1])
-    settled = universal.resolve(problem, False, stationary="C")
-    assert (settled["fetch"], settled["chunk"]) == ("rows", 256)
+    resolved = universal.resolve(problem, False, stationary="C")
+    assert (resolved["fetch"], resolved["chunk"]) == ("rows", 256)
     columns = Problem(4096, 4096, 4096, 4, *["column"] * 3).on_nodes([0, 0, 1, 1])
     assert universal.resolve(columns, False, stationary="C")["chunk"] is None  # k cuts rows of A
 
@@ -220,7 +220,7 @@ def test_slices_that_are_asked_for_on_several_nodes_are_fetched():
     problem = Problem(16, 16, 16, 4, "column", "column", "column").on_nodes([0, 0, 2, 2])
     widest = {}
     for fetch in ("slice", "rows"):
-        settled = universal.resolve(problem, stationary="C", fetch=fetch, chunk=2)
-        steps = universal.trace(problem, 0, **settled).steps
+        resolved = universal.resolve(problem, stationary="C", fetch=fetch, chunk=2)
+        steps = universal.trace(problem, 0, **resolved).steps
         widest[fetch] = max(s.block.shape[1] for s in steps if type(s) is Get and s.matrix == "A")
-    assert settled["fetch"] == "rows" and widest == {"slice": 2, "rows": 4}
+    assert resolved["fetch"] == "rows" and widest == {"slice": 2, "rows": 4}

@@ -21,8 +21,8 @@ def stored_once(grid, sizes, nprocs):
 
 
 def settled_traces(problem, in_place=True, **options):
-    settled = UNIVERSAL.resolve(problem, in_place, **options)
-    return [UNIVERSAL.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
+    resolved = UNIVERSAL.resolve(problem, in_place, **options)
+    return [UNIVERSAL.trace(problem, rank, **resolved) for rank in range(problem.nprocs)]
 
 
 def elements_moved(trace):

@@ -57,19 +57,19 @@ def computed(name, m, n, k, mesh, depth=1, seed=0, **options):
     if name in TWO_D:
         options["mesh"] = f"{mesh[0]}x{mesh[1]}"
     problem = algorithm.problem(m, n, k, p, **options)
-    settled = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+    resolved = algorithm.resolve(problem, **options)
+    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
     numbers = np.random.default_rng(seed)
     a, b = (
         numbers.integers(-4, 5, (m, k)).astype(float),
         numbers.integers(-4, 5, (k, n)).astype(float),
     )
-    where = grids(name, settled.get("dataflow"), mesh, p)
+    where = grids(name, resolved.get("dataflow"), mesh, p)
     owners = {
         matrix: dealt(shape, *where[matrix])
         for matrix, shape in zip("ABC", ((m, k), (k, n), (m, n)))
     }
-    return Machine(traces, a, b, owners, depth, seed).run(), a @ b, traces, settled
+    return Machine(traces, a, b, owners, depth, seed).run(), a @ b, traces, resolved
 
 
 def sizes(mesh):
@@ -253,7 +253,7 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape)
     rows, cols = sizes(mesh)
     (m, n, k), algorithm = SHAPES[shape], get_algorithm(name)
     problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-    settled = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, **options)
+    resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, **options)
     for rank in range(rows * cols):
         i, j = divmod(rank, cols)
         elements = (
@@ -261,7 +261,7 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape)
             if name == "cannon"
             else moved_by_collectives(dataflow, m, n, k, (rows, cols), i, j)
         )
-        counters = traffic(algorithm.trace(problem, rank, **settled)).counters
+        counters = traffic(algorithm.trace(problem, rank, **resolved)).counters
         assert counters == dict.fromkeys(counters, 0) | {"collective_bytes": 4 * elements}
 
 
@@ -274,9 +274,9 @@ def test_wang_moves_what_collective_moves(dataflow, mesh, shape):
     each of the P chips of a process row or column."""
     (m, n, k), (rows, cols), algorithm = SHAPES[shape], sizes(mesh), get_algorithm("wang")
     problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-    settled = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, unroll=1 + rows % 2)
+    resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, unroll=1 + rows % 2)
     total = sum(
-        traffic(algorithm.trace(problem, rank, **settled)).counters["collective_bytes"]
+        traffic(algorithm.trace(problem, rank, **resolved)).counters["collective_bytes"]
         for rank in range(rows * cols)
     )
     assert total == 4 * sum(
@@ -293,15 +293,15 @@ def test_the_1d_baselines_move_what_is_not_theirs(p):
         ("tensor_parallel_1d", {"dataflow": "AG"}, lambda r: (m - share(m, p, r)) * k),
     ]:
         problem = get_algorithm(name).problem(m, n, k, p, **options)
-        settled = get_algorithm(name).resolve(problem, **options)
+        resolved = get_algorithm(name).resolve(problem, **options)
         for rank in range(p):
-            assert traffic(get_algorithm(name).trace(problem, rank, **settled)).counters[
+            assert traffic(get_algorithm(name).trace(problem, rank, **resolved)).counters[
                 "collective_bytes"
             ] == 4 * each(rank)
     problem = get_algorithm("tensor_parallel_1d").problem(m, n, k, p, dataflow="RdS")
-    settled = get_algorithm("tensor_parallel_1d").resolve(problem, dataflow="RdS")
+    resolved = get_algorithm("tensor_parallel_1d").resolve(problem, dataflow="RdS")
     total = sum(
-        traffic(get_algorithm("tensor_parallel_1d").trace(problem, rank, **settled)).counters[
+        traffic(get_algorithm("tensor_parallel_1d").trace(problem, rank, **resolved)).counters[
             "collective_bytes"
         ]
         for rank in range(p)
@@ -423,11 +423,11 @@ def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_ru
         for name in ("collective", "summa", "wang"):
             algorithm = get_algorithm(name)
             try:
-                settled = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh)
+                resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh)
             except UnsupportedError as error:
                 assert "Leave --" in str(error)
                 continue
-            assert sum(algorithm.trace(problem, r, **settled).flops for r in range(4)) == (
+            assert sum(algorithm.trace(problem, r, **resolved).flops for r in range(4)) == (
                 problem.flops
             )
     if baseline is not None:

@@ -48,10 +48,10 @@ def made(name, options, p, shape, layer):
     options |= dict(zip(("experts", "topk", "routing"), layer))
     problem = algorithm.problem(*shape, p, **options)
     try:
-        settled = algorithm.resolve(problem, **options)
+        resolved = algorithm.resolve(problem, **options)
     except UnsupportedError:
         return None
-    return problem, [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+    return problem, [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
 
 
 @named

@@ -45,15 +45,15 @@ named = pytest.mark.parametrize(
 
 
 def made(name, options, p, shape, **more):
-    """The problem, what is settled, and the traces of all ranks; None if it is refused."""
+    """The problem, what is resolved, and the traces of all ranks; None if it is refused."""
     algorithm = get_algorithm(name)
     options = options | {each: more[each] for each in more if each in algorithm.options}
     problem = algorithm.problem(*shape, p, **options)
     try:
-        settled = algorithm.resolve(problem, **options)
+        resolved = algorithm.resolve(problem, **options)
     except UnsupportedError:
         return None
-    return problem, settled, [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+    return problem, resolved, [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
 
 
 @named
@@ -68,10 +68,10 @@ def test_c_is_a_times_b_in_every_order_of_completion(name, options, p):
         if found is None:
             assert name in ("ag2", "rs2") or options.get("variant") == "ring"
             continue
-        problem, settled, traces = found
+        problem, resolved, traces = found
         pairs_of(traces)
         c, expected = SignalMachine(problem, traces, depth, seed).run()
-        for copy in c if settled.get("replicate_result") else c[:1]:
+        for copy in c if resolved.get("replicate_result") else c[:1]:
             assert np.array_equal(copy, expected), (shape, tile, part, depth)
         ran += 1
     assert ran
@@ -203,11 +203,11 @@ def test_no_part_of_a_product_is_lower_than_asked_for():
 
 @named
 def test_fused_parts_share_one_kernel_of_the_whole_product(name, options):
-    _, settled, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
+    _, resolved, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
     for trace in traces:
         gemms = [step for step in trace.steps if type(step) is Gemm]
         kernels = {id(step.kernel): step.kernel for step in gemms}
-        if settled.get("kernel") != "fused":
+        if resolved.get("kernel") != "fused":
             assert set(kernels.values()) == {None}
             continue
         (kernel,) = kernels.values()

@@ -276,8 +276,8 @@ def test_what_orders_gemms_of_blocks_is_not_packed(options, flag):
     problem = Problem(64, 64, 64, 2, "row", "row", "row")
     with pytest.raises(UsageError, match=f"pack=always and {flag}"):
         universal.resolve(problem, pack="always", stationary="B", **options)
-    settled = universal.resolve(problem, stationary="B", **options)
-    assert settled.get("pack", "never") == "never"
+    resolved = universal.resolve(problem, stationary="B", **options)
+    assert resolved.get("pack", "never") == "never"
 
 
 def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
@@ -309,9 +309,9 @@ def test_run_and_simulator_are_given_the_same_program():
 @pytest.mark.parametrize("dtype, assembled", [("float64", True), ("bfloat16:float32", False)])
 def test_without_a_model_cores_multiply_what_they_can(dtype, assembled):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
-    settled = universal.resolve(problem, stationary="C")
-    machine = of_schedule(None, settled, dtype=dtype)
-    assert bool(universal.trace(problem, 0, machine, **settled).panel_bytes) == assembled
+    resolved = universal.resolve(problem, stationary="C")
+    machine = of_schedule(None, resolved, dtype=dtype)
+    assert bool(universal.trace(problem, 0, machine, **resolved).panel_bytes) == assembled
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -339,10 +339,10 @@ def test_over_slow_links_nothing_is_assembled_that_makes_others_wait(texts, stat
 
 def test_a_run_without_a_model_knows_its_throttled_links():
     problem = Problem(1024, 4096, 1024, 2, "column", "column", "row")
-    settled = universal.resolve(problem, stationary="B")
+    resolved = universal.resolve(problem, stationary="B")
     panels = {
         transport: universal.trace(
-            problem, 0, of_schedule(None, settled, transport), **settled
+            problem, 0, of_schedule(None, resolved, transport), **resolved
         ).panel_bytes
         for transport in ("auto", "throttled:0.25,50", "throttled:1000,0")
     }
@@ -355,9 +355,9 @@ def test_what_is_never_packed_is_not_packed_by_a_model_either():
     problem = Problem(4096, 4096, 4096, 2, *texts)
     assembled = {}
     for pack in ("auto", "never"):
-        settled = universal.resolve(problem, stationary="C", pack=pack)
-        machine = of_schedule(None, settled, dtype="float32")
-        assert settled["pack"] == pack and (machine is None) == (pack == "never")
-        steps = universal.trace(problem, 0, machine or CORES, **settled).steps
+        resolved = universal.resolve(problem, stationary="C", pack=pack)
+        machine = of_schedule(None, resolved, dtype="float32")
+        assert resolved["pack"] == pack and (machine is None) == (pack == "never")
+        steps = universal.trace(problem, 0, machine or CORES, **resolved).steps
         assembled[pack] = sum(type(step) is Assemble for step in steps)
     assert assembled["auto"] and not assembled["never"]

@@ -42,9 +42,10 @@ def grids(p):
 
 def traces_of(problem, stationary, tile=None, machine=None, **more):
     options = {"stationary": stationary, "sums": "push", "chunk": tile or "none", **more}
-    settled = universal.resolve(problem, **{k: v for k, v in options.items() if v is not None})
+    resolved = universal.resolve(problem, **{k: v for k, v in options.items() if v is not None})
     return [
-        universal.trace(problem, rank, machine=machine, **settled) for rank in range(problem.nprocs)
+        universal.trace(problem, rank, machine=machine, **resolved)
+        for rank in range(problem.nprocs)
     ]
 
 
@@ -98,10 +99,10 @@ def cases(draw):
 @given(cases())
 def test_c_is_exact_for_any_layout_in_every_order_of_completion(case):
     problem, how = case
-    settled = [how.pop(name) for name in ("stationary", "tile", "machine")]
+    resolved = [how.pop(name) for name in ("stationary", "tile", "machine")]
     more = {"work": how.pop("work"), "fetch": how.pop("fetch")}
     more["replicate_result"] = how["everywhere"]
-    traces = traces_of(problem, *settled, **more)
+    traces = traces_of(problem, *resolved, **more)
     pairs_of(traces)
     assert prove(problem, traces, **how)
 
@@ -202,10 +203,10 @@ def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hid
     """Ranks 0 and 2 are on one node: GEMMs of the other's tiles fill the wait for those of ranks 1
     and 3."""
     problem = Problem(2048, 2048, 2048, 4, "row", "row", "row").on_nodes([0, 1, 0, 1])
-    settled = universal.resolve(problem, False, stationary="B")
-    assert settled["sums"] == "push" and settled["chunk"] == 512
+    resolved = universal.resolve(problem, False, stationary="B")
+    assert resolved["sums"] == "push" and resolved["chunk"] == 512
     for rank in range(4):
-        steps = universal.trace(problem, rank, **settled).steps
+        steps = universal.trace(problem, rank, **resolved).steps
         owners = [s.block.owner for s in steps if type(s) is Get and s.block.matrix == "A"]
         assert owners == [(rank + 2) % 4, (rank + 1) % 4, (rank + 3) % 4, rank]
         assert kinds_of(steps) == "gpgpgpG"

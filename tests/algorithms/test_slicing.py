@@ -455,8 +455,8 @@ def test_with_one_tile_of_c_a_rank_reads_every_element_it_needs_once(p):
 @pytest.mark.parametrize("name", ["megatron", "sequence"])
 def test_what_moves_nothing_is_one_product_a_rank_even_where_ranges_are_cut(name, stationary):
     problem = Problem(512, 4096, 8192, 8, *preset(name, 8))
-    settled = get_algorithm("universal").resolve(problem, False, stationary=stationary)
-    assert settled["chunk"]  # for what would move
-    for trace in traces_of(problem, **settled):
+    resolved = get_algorithm("universal").resolve(problem, False, stationary=stationary)
+    assert resolved["chunk"]  # for what would move
+    for trace in traces_of(problem, **resolved):
         assert sum(type(step) is Gemm for step in trace.steps) == 1
         assert not any(step.moved(trace.rank) for step in trace.steps if isinstance(step, Get))

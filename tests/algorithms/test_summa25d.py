@@ -30,19 +30,19 @@ SHAPES = [(48, 48, 48), (16, 96, 24), (101, 67, 53), (7, 5, 3)]
 
 def programs(m, n, k, ranks, replicas, **options):
     problem = SUMMA25D.problem(m, n, k, ranks, replicas=replicas, **options)
-    settled = SUMMA25D.resolve(problem, replicas=replicas, **options)
-    return [SUMMA25D.trace(problem, rank, **settled) for rank in range(ranks)], settled
+    resolved = SUMMA25D.resolve(problem, replicas=replicas, **options)
+    return [SUMMA25D.trace(problem, rank, **resolved) for rank in range(ranks)], resolved
 
 
 def computed(m, n, k, ranks, replicas, mesh, depth=1, seed=0, **options):
     """C of replica 0 as the machine without MPI leaves it, and A·B."""
-    traces, settled = programs(m, n, k, ranks, replicas, **options)
+    traces, resolved = programs(m, n, k, ranks, replicas, **options)
     numbers = np.random.default_rng(seed)
     a, b = (numbers.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
     upright, turned = (mesh, "row"), (mesh[::-1], "col")
     where = {
-        "A": turned if settled["dataflow"] == "RS" else upright,
-        "B": turned if settled["dataflow"] == "LS" else upright,
+        "A": turned if resolved["dataflow"] == "RS" else upright,
+        "B": turned if resolved["dataflow"] == "LS" else upright,
         "C": upright,
     }
     shapes = zip("ABC", ((m, k), (k, n), (m, n)))

@@ -85,11 +85,11 @@ def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpo
 
     def moved(transpose):
         problem = algorithm.problem(48, 36, 24, 4, transpose=transpose)
-        settled = algorithm.resolve(problem)
+        resolved = algorithm.resolve(problem)
         return [
             [
                 (type(step), step.moved(rank))
-                for step in algorithm.trace(problem, rank, **settled).steps
+                for step in algorithm.trace(problem, rank, **resolved).steps
             ]
             for rank in range(4)
         ]

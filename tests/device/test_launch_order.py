@@ -32,8 +32,8 @@ def traced(name, options, p, chance):
     if "order" in algorithm.options:
         options = options | {"order": chance.choice(("ranks", "mesh"))}
     problem = algorithm.problem(31, 24, 17, p, **options)
-    settled = algorithm.resolve(problem, False, **options)
-    return [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+    resolved = algorithm.resolve(problem, False, **options)
+    return [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
 
 
 class Devices:

@@ -19,7 +19,8 @@ def test_programs_and_their_simulated_times_are_the_frozen_ones(part):
     for at, row in ROWS[part::8]:
         found = outcome(row)
         hint = (
-            f"row {at} of programs.csv; --show {at} prints its steps, here and at earlier commits"
+            f"row {at} of programs.csv; its steps, here and at earlier commits: "
+            f"python tests/frozen/frozen.py --show {at}"
         )
         assert [found[each] for each in COLUMNS[:-1]] == [row[each] for each in COLUMNS[:-1]], hint
         assert bool(found["seconds"]) == bool(row["seconds"]), hint

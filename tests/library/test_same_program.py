@@ -32,9 +32,9 @@ def run_here(p, shape, texts, stationary, in_place, nodes, dtype):
     options = {"stationary": stationary, "replicate_result": True, "sums": "accumulate"}
     case = Case(*shape, *texts, dtype=dtype, options=options)
     algorithm, problem, options = bound_on(case, nodes)
-    settled = algorithm.resolve(problem, in_place, **options)
-    machine = of_schedule(None, settled, "auto", dtype)
-    return [algorithm.trace(problem, rank, machine, **settled) for rank in range(p)]
+    resolved = algorithm.resolve(problem, in_place, **options)
+    machine = of_schedule(None, resolved, "auto", dtype)
+    return [algorithm.trace(problem, rank, machine, **resolved) for rank in range(p)]
 
 
 def multiply(p, shape, texts, stationary, in_place, nodes, dtype):

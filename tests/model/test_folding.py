@@ -71,15 +71,15 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
         algorithm = get_algorithm(name)
         sizes = (36, 36, 72) if mesh == (3, 3) else (24, 48, 24)
         problem = algorithm.problem(*sizes, mesh[0] * mesh[1], **options)
-        settled = algorithm.resolve(problem, **options)
-        everyone = [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
+        resolved = algorithm.resolve(problem, **options)
+        everyone = [algorithm.trace(problem, rank, **resolved) for rank in range(problem.nprocs)]
         for both_ways, rate, depth, slowdown in (
             (False, 2000.0, 1, 0.0),
             (True, 500.0, 2, 0.125),
             (True, 8000.0, 0, 0.0),
         ):
             machine = replace(torus(mesh, both_ways, rate), transfer_slowdown=slowdown)
-            folded, some = traces_of(algorithm, problem, settled, machine)
+            folded, some = traces_of(algorithm, problem, resolved, machine)
             if not folded:
                 continue
             folds += 1
@@ -141,10 +141,10 @@ def test_folded_chips_run_the_same_program(mesh):
     for name, options in cases(*mesh):
         algorithm = get_algorithm(name)
         problem = algorithm.problem(72, 72, 72, mesh[0] * mesh[1], **options)
-        settled = algorithm.resolve(problem, **options)
+        resolved = algorithm.resolve(problem, **options)
         assert even(problem)
-        folded = algorithm.congruent(problem, **settled)
-        traces = [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
+        folded = algorithm.congruent(problem, **resolved)
+        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(problem.nprocs)]
         found = [signature(trace) for trace in traces]
         for trace in traces:
             assert all(
@@ -196,8 +196,8 @@ def test_a_prediction_folds_what_it_can_and_its_record_says_nothing_of_it():
         record, algorithm = predict(case, machine), get_algorithm(name)
         problem = algorithm.problem(4096, 2048, 1024, 16, dataflow=dataflow, mesh="4x4")
         problem = replace(problem, dtype="bfloat16")
-        settled = algorithm.resolve(problem, dataflow=dataflow, mesh="4x4")
-        traces = [algorithm.trace(problem, rank, **settled) for rank in range(16)]
+        resolved = algorithm.resolve(problem, dataflow=dataflow, mesh="4x4")
+        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(16)]
         found = simulate(traces, machine)
         assert (
             record.best_s == pytest.approx(found.time_s, rel=1e-12)

@@ -58,8 +58,8 @@ def programs(program, p):
 def of(name, m, n, k, p, **options):
     algorithm = get_algorithm(name)
     problem = algorithm.problem(m, n, k, p, **options)
-    settled = algorithm.resolve(problem, **options)
-    return [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+    resolved = algorithm.resolve(problem, **options)
+    return [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
 
 
 # -- one step

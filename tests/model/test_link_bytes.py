@@ -101,8 +101,8 @@ def programs(ranks, meshes):
             m, n, k = 1024 * ranks, 2048 * ranks, 512 * ranks
             try:
                 problem = algorithm.problem(m, n, k, ranks, **options)
-                settled = algorithm.resolve(problem, **options)
-                yield name, mesh, [algorithm.trace(problem, r, **settled) for r in range(ranks)]
+                resolved = algorithm.resolve(problem, **options)
+                yield name, mesh, [algorithm.trace(problem, r, **resolved) for r in range(ranks)]
             except DrbenchError:
                 continue
 
@@ -134,8 +134,8 @@ def test_a_group_with_one_rank_a_node_has_one_network_card():
     machine, algorithm = moves_alone("dgxh100"), get_algorithm("collective")
     options = {"mesh": "8x8", "dataflow": "OS"}
     problem = replace(algorithm.problem(8192, 57344, 8192, 64, **options), dtype="bfloat16")
-    settled = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **settled) for rank in range(64)]
+    resolved = algorithm.resolve(problem, **options)
+    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(64)]
     least_s = 7 * (8192 // 8) * (57344 // 8) * 2 / 50e9
     assert simulate(traces, machine).time_s > least_s > 2e-3
     assert bound_of(traces, machine).seconds > least_s

@@ -214,8 +214,8 @@ def test_collectives_across_nodes_have_the_bandwidth_of_the_cards_of_their_ranks
         wire = Link("w", 1e9, shared=shared, node=2)
         machine = Machine("m", Compute(1e30), (wire,), collectives={"allgather": gather})
         problem = algorithm.problem(8, 8, 8, 4, mesh="1x4")
-        settled = algorithm.resolve(problem, mesh="1x4")
-        traces = [algorithm.trace(problem, rank, **settled) for rank in range(4)]
+        resolved = algorithm.resolve(problem, mesh="1x4")
+        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(4)]
         times.append(simulate(traces, machine).time_s)
     assert times[0] == times[1]
     assert times[2:] == pytest.approx([2 * times[0], 4 * times[0]])  # two cards a node, one

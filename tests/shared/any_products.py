@@ -295,12 +295,12 @@ def _prove_other(case: dict) -> str:
     name, p, options, seed = case["algorithm"], case["p"], case["options"], case["seed"]
     algorithm, (m, n, k) = get_algorithm(name), case["sizes"]
     problem = algorithm.problem(m, n, k, p, *case["texts"], **options)
-    settled = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+    resolved = algorithm.resolve(problem, **options)
+    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
     if name in (*SIGNALLED, *EXPERTS):
         pairs_of(traces)
         c, right = SignalMachine(problem, traces, case["depth"], seed).run()
-        for copy in c if settled.get("replicate_result") else c[:1]:
+        for copy in c if resolved.get("replicate_result") else c[:1]:
             require(np.array_equal(copy, right), "C is exact", copy - right)
         return name
     a, b = operands(problem, seed)
@@ -313,15 +313,15 @@ def _prove_other(case: dict) -> str:
         grids = dict.fromkeys("ABC", ((p, 1), "row"))
     elif name == "tensor_parallel_1d":
         row, column = ((p, 1), "row"), ((1, p), "row")
-        gathers = settled["dataflow"] == "AG"
+        gathers = resolved["dataflow"] == "AG"
         grids = dict(zip("ABC", (row, column, column) if gathers else (column, row, row)))
     else:
         text = problem.c.partition.grid if name == "summa2.5d" else None
         rows, cols = (text.rows, text.cols) if text else map(int, options["mesh"].split("x"))
         upright, turned = ((rows, cols), "row"), ((cols, rows), "col")
         grids = {
-            "A": turned if settled["dataflow"] == "RS" else upright,
-            "B": turned if settled["dataflow"] == "LS" else upright,
+            "A": turned if resolved["dataflow"] == "RS" else upright,
+            "B": turned if resolved["dataflow"] == "LS" else upright,
             "C": upright,
         }
     shapes = zip("ABC", ((m, k), (k, n), (m, n)))

@@ -98,9 +98,9 @@ def hang_once(*_):
 
 def impatient():
     """The patience with late ranks is for slow machines; here it is known that nobody comes."""
-    import launch.ranks.case
+    import launch.ranks.run_case
 
-    launch.ranks.case._PATIENCE_S = 0.5
+    launch.ranks.run_case._PATIENCE_S = 0.5
 
 
 def layout_error():
@@ -164,9 +164,9 @@ def in_a_hurry():
     """No fault: no more repeats of ``drbench run`` than ``--iters``, however much times differ, and
     little time for the peaks that ``drbench doctor`` and a sweep measure."""
     if "run" in sys.orig_argv:
-        import launch.ranks.case
+        import launch.ranks.run_case
 
-        launch.ranks.case.enough = lambda samples, spent_s, least, *_: len(samples) >= least
+        launch.ranks.run_case.enough = lambda samples, spent_s, least, *_: len(samples) >= least
     if "launch.ranks.peak" in sys.orig_argv:
         sys.argv[-1] = "0.05"
     if "serve" in sys.orig_argv:

@@ -314,8 +314,8 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
     asked = {"stationary": "C", "schedule": "cost"}
     near, far = (universal.resolve(problem, in_place, **asked) for in_place in (True, False))
     listed = [
-        "\n".join(listing(universal.trace(problem, 1, **settled, machine=machine))) + "\n"
-        for settled, machine in ((near, None), (far, pvc), (far, None))
+        "\n".join(listing(universal.trace(problem, 1, **resolved, machine=machine))) + "\n"
+        for resolved, machine in ((near, None), (far, pvc), (far, None))
     ]
     assert shown[0].endswith(listed[0]) and shown[1].endswith(listed[1])
     assert listed[1] != listed[2]

@@ -19,15 +19,15 @@ READS = Case(512, 512, 512, "row", "row", "row", options={"stationary": "C"})
 SUMS = Case(512, 512, 512, "block", "block", "block", options={"stationary": "B"})
 
 
-def settled(case, ranks):
-    return programs_of(case, LUMIC, ranks).settled
+def resolved(case, ranks):
+    return programs_of(case, LUMIC, ranks).resolved
 
 
 @pytest.mark.parametrize("transport", ["auto", "rma"])
 def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
     reads, sums = (replace(case, transport=transport) for case in (READS, SUMS))
-    assert settled(reads, 16)["fetch"] == "rows" and settled(sums, 16)["sums"] == "push"
-    assert "fetch" not in settled(reads, 8) and "sums" not in settled(sums, 8)
+    assert resolved(reads, 16)["fetch"] == "rows" and resolved(sums, 16)["sums"] == "push"
+    assert "fetch" not in resolved(reads, 8) and "sums" not in resolved(sums, 8)
     far, near = (predict(sums, LUMIC, ranks) for ranks in (16, 8))
     assert far.put_bytes > 0 == far.accumulate_bytes
     assert near.accumulate_bytes > 0 == near.put_bytes
@@ -41,13 +41,13 @@ def test_a_problem_knows_the_nodes_of_its_ranks():
 @pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"sums": "auto"}, {"pack": "auto"}])
 def test_what_is_left_open_is_not_asked_for(asked):
     for case in (READS, SUMS):
-        assert settled(replace(case, options=case.options | asked), 16) == settled(case, 16)
+        assert resolved(replace(case, options=case.options | asked), 16) == resolved(case, 16)
 
 
 @pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"sums": "accumulate"}])
 def test_who_asks_for_an_option_gets_it_and_the_others_as_they_would_be(asked):
     for case in (READS, SUMS):
-        usual, found = settled(case, 16), settled(replace(case, options=case.options | asked), 16)
+        usual, found = resolved(case, 16), resolved(replace(case, options=case.options | asked), 16)
         assert {name: found.get(name, "accumulate") for name in asked} == asked
         if "sums" not in asked:
             assert found.get("sums") == usual.get("sums")
@@ -57,9 +57,9 @@ def test_what_tune_bounds_and_ranks_is_what_its_cases_run(monkeypatch):
     """Simulated by itself each place takes the time that it was ranked by."""
     bounded, name_of = [], tuning._name
 
-    def name(algorithm, problem, settled):
-        bounded.append(settled)
-        return name_of(algorithm, problem, settled)
+    def name(algorithm, problem, resolved):
+        bounded.append(resolved)
+        return name_of(algorithm, problem, resolved)
 
     monkeypatch.setattr(tuning, "_name", name)
     request = TuneRequest(
@@ -91,7 +91,7 @@ def test_what_is_planned_on_a_machine_is_what_is_predicted_there(say, ranks):
 def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     node_of = [rank // 8 * 8 for rank in range(16)]
     made = programs_of(SUMS, LUMIC, 16)
-    assert made.settled["sums"] == "push"
+    assert made.resolved["sums"] == "push"
     pools = [
         pool_bytes(trace, made.ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces
     ]
@@ -101,13 +101,13 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
 
 
 def test_the_fastest_grid_is_judged_by_the_program_that_runs_on_its_nodes(monkeypatch):
-    judged, settled_on = [], bounding.settled_on
+    judged, resolved_on = [], bounding.resolved_on
 
     def spy(*asked):
-        judged.append(settled_on(*asked))
+        judged.append(resolved_on(*asked))
         return judged[-1]
 
-    monkeypatch.setattr(bounding, "settled_on", spy)
+    monkeypatch.setattr(bounding, "resolved_on", spy)
     for ranks, rows in ((8, set()), (16, {"rows"})):
         judged.clear()
         bounding.fastest_grid(SUMS, ranks, LUMIC)

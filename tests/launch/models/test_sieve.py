@@ -19,7 +19,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Get
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
-from launch.models.candidates import TuneRequest, changed, everywhere, on_triple, settings, texts
+from launch.models.candidates import TuneRequest, changed, on_triple, settings, texts, with_copies
 from launch.models.predict import predict_with, programs_of
 from launch.models.sieve import Sieve, counts, rates_of
 from launch.models.tune import _ByModel, _Leads, tune
@@ -77,7 +77,7 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
             if way == {"chunk": 5} and "CBA"[which] != "C":
                 way = {"chunk": "none"}
             case = on_triple(base, [named[x] for x in triple], "CBA"[which], way)
-            case, *_ = everywhere(case, ranks)
+            case, *_ = with_copies(case, ranks)
             made = programs_of(replace(case, prefetch=draw.choice([1, 2, "all"])), machine, ranks)
             found = made.simulator.run(made.ahead)
             least = bounds[(*triple, which)]
@@ -98,11 +98,11 @@ def test_bytes_are_those_of_the_traces():
         options = {"stationary": "CBA"[which], "chunk": "none"}
         case = Case(*sizes, *(named[x] for x in triple), options=options)
         algorithm, problem, options = bound(case, ranks)
-        settled = algorithm.resolve(problem, False, **options)
+        resolved = algorithm.resolve(problem, False, **options)
         comes, goes = Counter(), Counter()
         for rank in range(ranks):
             seen = set()
-            for step in algorithm.trace(problem, rank, **settled).steps:
+            for step in algorithm.trace(problem, rank, **resolved).steps:
                 for other, elements in step.moved(rank):
                     if type(step) is Accumulate:
                         source, target = rank, other

@@ -22,7 +22,7 @@ from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
 from launch.models import tune as tuning
 from launch.models.advise import advise
-from launch.models.candidates import TuneRequest, candidates, everywhere
+from launch.models.candidates import TuneRequest, candidates, with_copies
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, every_program, tune
@@ -78,7 +78,7 @@ def everything(request, machine):
     with sums that are pushed of its communication tiles."""
     for case in candidates(request, ("auto", "none"), True):
         try:
-            case, algorithm, problem, options = everywhere(case, request.ranks)
+            case, algorithm, problem, options = with_copies(case, request.ranks)
             pushes = algorithm.resolve(problem, False, **options).get("sums")
         except UnsupportedError:
             continue
@@ -422,11 +422,11 @@ def test_collectives_count_in_the_choice():
 def by_hand(case, ranks):
     """(uneven, bytes of the busiest rank, bytes of all, transfers) of a case, step by step over all
     ranks."""
-    case, algorithm, problem, options = everywhere(case, ranks)
-    settled, itemsize = algorithm.resolve(problem, False, **options), problem.itemsize
+    case, algorithm, problem, options = with_copies(case, ranks)
+    resolved, itemsize = algorithm.resolve(problem, False, **options), problem.itemsize
     into, out, flops, transfers = Counter(), Counter(), Counter(), 0
     for rank in range(ranks):
-        for step in algorithm.trace(problem, rank, **settled).steps:
+        for step in algorithm.trace(problem, rank, **resolved).steps:
             flops[rank] += getattr(step, "flops", 0) or 0
             pushed = type(step).__name__ in ("Accumulate", "Put", "Reduce", "ReduceScatter")
             for other, count in step.moved(rank):

@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 from harness import TRANSPORT, answer, fence, ranks
 
-import launch.ranks.case
-from launch.ranks.case import Case, run_case
+import launch.ranks.run_case
+from launch.ranks.run_case import Case, run_case
 
 N, K = 80, 256
 KIND, _, DTYPE = sys.argv[1].partition(":")
@@ -122,7 +122,7 @@ def main() -> None:
         warmup=0,
         threads=1,
     )
-    verify = launch.ranks.case.verify
+    verify = launch.ranks.run_case.verify
     verdicts = {}
 
     def spoil_and_verify(matrix, problem, fill, *replicas):
@@ -144,7 +144,7 @@ def main() -> None:
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 
-    with ranks() as comm, mock.patch.object(launch.ranks.case, "verify", spoil_and_verify):
+    with ranks() as comm, mock.patch.object(launch.ranks.run_case, "verify", spoil_and_verify):
         record = run_case(case, comm)
         answer(
             comm,

@@ -8,13 +8,13 @@ import sys
 from harness import TRANSPORT, ranks, wrap_starters
 
 import drbench.host.matrix
-import launch.ranks.case
+import launch.ranks.run_case
 from drbench.common import until_heard
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
 from drbench.host.topology import RangeLocks
 from drbench.program.steps import Accumulate, Fence, Get
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 
 def strike():
@@ -62,8 +62,8 @@ PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
     "gemm": (Blas, "prepared", before_products(strike)),
-    "verify": (launch.ranks.case, "verify", before(strike)),
-    "memory": (launch.ranks.case, "check_memory", before(lambda: [0] * (1 << 60))),
+    "verify": (launch.ranks.run_case, "verify", before(strike)),
+    "memory": (launch.ranks.run_case, "check_memory", before(lambda: [0] * (1 << 60))),
     "killed": (Blas, "prepared", before_products(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }

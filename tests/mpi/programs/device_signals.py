@@ -81,10 +81,10 @@ def run(case, topology, late_s):
     )
     problem = replace(problem, dtype=case.get("dtype", "float32"))
     try:
-        settled = algorithm.resolve(problem, **case["options"])
+        resolved = algorithm.resolve(problem, **case["options"])
     except UnsupportedError as error:
         return {"refused": str(error)}
-    found = algorithm.trace(problem, comm.rank, **settled)
+    found = algorithm.trace(problem, comm.rank, **resolved)
     kind = SerialDevice if case.get("serial") else HostDevice
     device = kind(
         case.get("seed", 0) * comm.size + comm.rank, case.get("delay_s", 2e-4 if late_s else 1e-4)

@@ -11,7 +11,7 @@ import sys
 from fake_cuda import shared_cupy
 from harness import answer, ranks
 
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 
 def main():

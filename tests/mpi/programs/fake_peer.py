@@ -13,7 +13,7 @@ from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.options import Option
 from launch.peers import Availability, Job, Peer, Setting
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 WAYS = sys.argv[1:]
 closed = []
@@ -38,7 +38,7 @@ class Multiplication(Job):
             load_blas(),
             ("row", "row", "row/c3" if self.everywhere else "row"),
         )
-        self.settled = {"transport": "none", "dataflow": self.way, "unknown_column": 1}
+        self.resolved = {"transport": "none", "dataflow": self.way, "unknown_column": 1}
         self.moved = {"collective_bytes": 24} if self.way == "right" else {}
 
     def run(self):

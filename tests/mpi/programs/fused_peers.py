@@ -16,7 +16,7 @@ import numpy as np
 from harness import answer, ranks
 
 from launch.peers import Availability, cublasmp, symm_mem
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 PART = {}  # of this process: its communicator, once nvmath is initialised
 calls = []

@@ -13,7 +13,7 @@ from harness import TRANSPORT, answer, ranks
 from drbench.device.threads import HostDevice
 from drbench.host.blas import Blas
 from drbench.host.executor_base import ExecutorBase
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 LAYOUTS = [
     {"a": "column", "b": "block", "c": "row", "options": {"stationary": "C"}},

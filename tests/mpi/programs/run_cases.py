@@ -2,7 +2,7 @@
 often ranks slept.
 
 ``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of
-:class:`launch.ranks.case.Case` fields; the key ``pretend`` replaces functions of
+:class:`launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
 :mod:`launch.ranks.backends` by a constant.
 """
 
@@ -27,7 +27,7 @@ from drbench.plan.schedule import pool_bytes
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.signal_steps import Signal
 from drbench.program.steps import Accumulate, Fence, Get
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 #: What the options change.
 CHANGED = [

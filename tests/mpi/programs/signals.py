@@ -115,8 +115,8 @@ def run(case, topology, late_s):
     else:
         algorithm = get_algorithm(case["algorithm"])
         problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
-        settled = algorithm.resolve(problem, **case["options"])
-        found = algorithm.trace(problem, comm.rank, **settled)
+        resolved = algorithm.resolve(problem, **case["options"])
+        found = algorithm.trace(problem, comm.rank, **resolved)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None
     late_s = case.get("late_s", late_s)
     blas = SlowBlas(case["flops_per_s"]) if "flops_per_s" in case else None

@@ -5,7 +5,7 @@ from unittest import mock
 from harness import answer, ranks
 
 from drbench.device.threads import HostDevice
-from launch.ranks.case import Case, run_case
+from launch.ranks.run_case import Case, run_case
 
 
 def main() -> None:
