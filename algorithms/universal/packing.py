@@ -393,8 +393,6 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
     for at, (i, j, _) in enumerate(sequence if own_first else ()):
         if rank in owners(operand(c, i, j)):
             fence = at
-    if own_first and fence < 0:
-        yield [FENCE]
     m, n, k = (len(groups[axis]) for axis in "mnk")
     alone = {"m": k * n, "n": k * m}.get(outer) == 1  # what the inner axis takes is one operand
 

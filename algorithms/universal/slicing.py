@@ -211,8 +211,11 @@ def _at_home(still: Partition, c: Partition, along: int) -> bool:
 
 
 def _same_places(one: Places, other: Places, along: int) -> bool:
-    """True if every rank has the same coordinate along an axis."""
-    return all(one.coords(x)[along] == other.coords(x)[along] for x in range(one.nprocs))
+    """True if every rank that holds something of one matrix has the same coordinate along an axis
+    of the other."""
+    return one.holders <= other.holders and all(
+        one.coords(x)[along] == other.coords(x)[along] for x in range(one.holders)
+    )
 
 
 def _axes(partition: Partition) -> tuple[Axis, Axis]:
@@ -277,7 +280,7 @@ def own_first_balances(problem: Problem, stationary: str) -> bool:
 
     Then a Fence after those products keeps no rank waiting. So it is if all ranks own the same
     number of tiles of C, and of the stationary matrix, which is not replicated, and along the axis
-    the two share C is not divided or divided alike.
+    the two share C is not divided or divided alike. Then every rank with work has such a product.
 
     Examples
     --------
@@ -291,7 +294,8 @@ def own_first_balances(problem: Problem, stationary: str) -> bool:
     along = 0 if stationary == "A" else 1
     even = all(axis.even for p in (still, c) for axis in _axes(p))
     alike = still.places == c.places and _axes(still)[along].key == _axes(c)[along].key
-    return even and still.replicas == 1 and (_axes(c)[along].parts == 1 or alike)
+    own = still.replicas == 1 and still.places.holders <= c.places.holders
+    return even and own and (_axes(c)[along].parts == 1 or alike)
 
 
 def grid_of(problem: Problem) -> Grid | None:

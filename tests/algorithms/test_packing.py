@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -20,7 +21,17 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Assemble, Copy, Gemm, Get, Panel, Scratch, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Assemble,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Panel,
+    Scratch,
+    Zero,
+)
 from drbench.program.trace import trace
 from launch.cases.case import Case
 from launch.cases.machine_models import of_schedule
@@ -125,6 +136,48 @@ def test_alpha_and_beta_are_applied_once(stationary, beta):
 def test_work_by_a_grid_is_assembled_too(grid, stationary):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5")
     prove(problem, 2, stationary=stationary, work=grid, pack="always")
+
+
+@pytest.mark.parametrize("pack", ["never", "always"])
+@pytest.mark.parametrize(
+    "stationary, texts",
+    [
+        ("B", ("row", "row", "grid:1x1x1")),
+        ("A", ("column", "row", "grid:1x1x1")),
+        ("B", ("tiles:4x3", "row", "grid:2x1x1")),
+        ("B", ("tiles:4x3", "column", "grid:2x1x1")),
+        ("A", ("column", "tiles:3x2", "grid:1x2x1")),
+        ("A", ("grid:2x1x1", "tiles:3x2", "grid:2x1x1")),
+    ],
+)
+def test_c_on_fewer_ranks_than_a_and_b_is_exact_and_all_come_to_each_fence(stationary, texts, pack):
+    """Some ranks have no GEMM for a tile of their own: all they compute is accumulated, and they
+    come to the Fences of the others, who would wait for ever."""
+    problem = Problem(8, 6, 8, 4, *texts)
+    prove(problem, 4, stationary=stationary, pack=pack)
+    traces = [universal.trace(problem, rank, stationary=stationary, pack=pack) for rank in range(4)]
+    fences = [sum(type(step) is Fence for step in each.steps) for each in traces]
+    assert len({*fences}) == 1, fences
+
+
+@pytest.mark.parametrize("outer", "mnk")
+@pytest.mark.parametrize("stationary", "AB")
+def test_where_gemms_for_own_tiles_come_first_every_rank_with_work_has_one(stationary, outer):
+    """So the Fence after them is in the GEMMs of every such rank, once."""
+    seen = 0
+    texts = ["row", "column", "block", "tiles:3x2", "grid:1x1x1", "grid:2x1x1", "grid:1x2x1"]
+    for a, b, c in product(texts[:4], texts[:4], texts):
+        problem = Problem(8, 6, 8, 4, a, b, c)
+        if result_stays(problem, stationary) or not own_first_balances(problem, stationary):
+            continue
+        for rank in range(4):
+            share = Share(problem, rank, stationary)
+            groups = {axis: [[each] for each in share.cut(axis)] for axis in "mnk"}
+            rounds = packed(share, Packing(groups, outer), own_first=True)
+            flat = [each for group in rounds for each in group]
+            assert sum(each is FENCE for each in flat) == 1, (problem, rank)
+            seen += 1
+    assert seen
 
 
 # -- wrong programs are found
