@@ -244,6 +244,68 @@ def test_a_memory_plan_with_a_death_too_early_is_caught(computes):
     assert caught
 
 
+def waits_for(trace, depth):
+    """[y, x]: whether step y starts only when step x has ended, in every order that the rule of
+    operations allows, read off the rule itself."""
+    steps, ops = trace.steps, np.array(trace.ops)
+    waits = ops[:, None] > ops[None, :]
+    for y, step in enumerate(steps):
+        for x in range(y):
+            both = step.computes and steps[x].computes
+            last = depth == 0 and step.computes and ops[x] == ops[y]
+            waits[y, x] |= both or last or steps[x] in step.inputs
+        waits[y] |= waits[waits[y]].any(axis=0)
+    return waits
+
+
+def buffers(trace, plan):
+    """The first step of each buffer -> all steps that it must last for."""
+    lasts = {}
+    for step in trace.steps:
+        for value in (step, *step.inputs):
+            root = value.lies_in()[0].index
+            if root in plan.offsets and type(step) is not Part:
+                lasts.setdefault(root, set()).add(step.index)
+    return lasts
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, "all"])
+@lowerings
+def test_buffers_share_memory_only_where_the_rule_itself_keeps_them_apart(schedule, depth):
+    """Every order of the steps, looked at pair by pair: the one buffer is filled only when all that
+    the other must last for has ended."""
+    shared = 0
+    for seed in range(40):
+        case = lowered(seed, schedule, BOUNDS[seed % 4])
+        for trace in case[2] if case else ():
+            if trace.ops is None:
+                continue
+            plan = plan_arena(Lookahead(trace, depth), 8)
+            waits, lasts = waits_for(trace, depth), buffers(trace, plan)
+            size = {t: trace.steps[t].shape[0] * trace.steps[t].shape[1] for t in lasts}
+            for one, two in combinations(lasts, 2):
+                at, other = plan.offsets[one], plan.offsets[two]
+                if at < other + size[two] and other < at + size[one]:
+                    shared += 1
+                    after = waits[two, [*lasts[one]]].all() or waits[one, [*lasts[two]]].all()
+                    assert after, (seed, trace.rank, trace.steps[one], trace.steps[two])
+    assert shared > 100
+
+
+@pytest.mark.parametrize("depth", [1, 3, "all"])
+def test_what_an_operation_takes_is_free_in_the_next_whatever_the_look_ahead(depth):
+    """And not before: the memory of a lowered program is that of its operations."""
+    for seed in range(40):
+        for trace in lowered(seed, "greedy", BOUNDS[seed % 4])[2]:
+            if trace.ops is None:
+                continue
+            ahead, ops = Lookahead(trace, depth), np.array(trace.ops)
+            births, deaths = np.array(ahead.births()), np.array(ahead.deaths())
+            free = deaths[:, None] <= births[None, :]
+            assert (free == (ops[:, None] < ops[None, :])).all()
+            assert plan_arena(ahead, 8) == plan_arena(Lookahead(trace, 2), 8)
+
+
 # -- the cost model
 # -------------------------------------------------------------------------------------------------
 
