@@ -89,6 +89,33 @@ def test_a_put_by_rma_is_flushed_before_the_barrier(matrix, monkeypatch):
     assert asked == ["rput", "flush", "sync", "Ibarrier", "sync", "Fence() is done"]
 
 
+def test_what_the_program_itself_makes_is_read_in_place_only_after_the_fence(matrix):
+    """A read in place takes no time, and whoever takes the value need not touch C. Others may write
+    it until the Fence, which they come to when this rank has nothing else left to do."""
+    tile = matrix.operand.own_tiles(0)[0]
+    column = matrix.operand.block(tile.rows, (0, 4))
+
+    def program():
+        yield Fence()
+        made = yield Get(tile)
+        yield Gemm((yield Get(column)), made)  # into memory of its own
+
+    found = trace(program(), None, 0, fresh=False)
+    with Executor(found, {"C": matrix}) as executor:
+        comm, idle, nothing = executor.comm, executor._idle, bytearray()
+
+        def others_come():
+            comm.Send(nothing, 0)
+            idle()
+
+        executor._idle = others_come
+        executor.comm = SimpleNamespace(Ibarrier=lambda: comm.Irecv(nothing, 0), Iprobe=comm.Iprobe)
+        executor.timeline = []
+        executor.run()
+        done = [found.steps[t] for t, _, _ in executor.timeline]
+    assert list(map(type, done)) == [Fence, Get, Get, Gemm]
+
+
 def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypatch):
     """A rank that only waits for a timer, or for a lock, has nothing to test: without a call into
     MPI those that reach it by RMA would wait for as long."""

@@ -238,6 +238,29 @@ def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
         simulate(traces, Machine("m", Compute(1.0)))
 
 
+def test_what_another_rank_makes_is_read_in_place_only_after_the_fence():
+    """A read in place takes no time, and the GEMM that takes the value does not touch C."""
+    problem = Problem(8, 8, 8, 2, "R", "R", "row")
+    first, second = (problem.c.own_tiles(rank)[0] for rank in range(2))
+
+    def makes():
+        a = yield Get(problem.a.block(first.rows, (0, 8), 0))
+        yield Gemm(a, (yield Get(problem.b.block((0, 8), (0, 8), 0))), into=first)
+        yield Fence()
+
+    def takes():
+        yield Fence()
+        made = yield Get(first)
+        yield Gemm((yield Get(problem.a.block(second.rows, (0, 4), 1))), made)
+
+    link = Link("memory", inf, reads_in_place=True)
+    traces = [
+        trace(program(), problem, rank, fresh=False) for rank, program in enumerate((makes, takes))
+    ]
+    took_s = simulate(traces, Machine("m", Compute(100.0), (link,))).time_s
+    assert took_s == pytest.approx(2 * 4 * 8 * 8 / 100 + 2 * 4 * 8 * 4 / 100)
+
+
 def test_a_throttled_transport_is_the_executors_throttle():
     """Each rank's own link, transfers in order, complete a latency after the last byte left."""
     from drbench.common import parse_transport
