@@ -17,7 +17,7 @@ from drbench.host.matrix import DistributedMatrix
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
-from drbench.program.steps import Fence, Gemm, Get, Put
+from drbench.program.steps import Accumulate, Fence, Gemm, Get, Put
 from drbench.program.trace import trace
 from partitions import partition
 
@@ -33,7 +33,7 @@ def matrix():
 
 
 def ran(matrix, program, monkeypatch, **words) -> list[str]:
-    """What a run of a program asked of MPI and of the window, in order."""
+    """What a run of a program asked of MPI, of the window too, in order."""
     asked = []
 
     def noted(name, call):
@@ -43,10 +43,11 @@ def ran(matrix, program, monkeypatch, **words) -> list[str]:
 
         return wrapped
 
-    for name in ("flush", "sync", "rput", "rget"):
-        monkeypatch.setattr(
-            matrix.window, name, noted(name, getattr(matrix.window, name)), raising=False
-        )
+    win = matrix.window.win
+    names = "Flush_all", "Sync", "Rput", "Rget", "Raccumulate"
+    calls = {name: getattr(win, name) for name in names}
+    heard = SimpleNamespace(**{name: noted(name, call) for name, call in calls.items()})
+    monkeypatch.setattr(matrix.window, "win", heard)
     found = trace(program(), None, 0, fresh=False)
     yields = words.pop("yields", True)
     with Executor(found, {"C": matrix}, **words) as executor:
@@ -71,22 +72,24 @@ def test_a_fence_completes_at_the_targets_and_syncs_before_and_after_the_others_
         yield Fence()
 
     asked = [each for each in ran(matrix, program, monkeypatch) if each != "Iprobe"]
-    assert asked == ["flush", "sync", "Ibarrier", "sync", "Fence() is done"]
+    assert asked == ["Flush_all", "Sync", "Ibarrier", "Sync", "Fence() is done"]
 
 
-def test_a_put_by_rma_is_flushed_before_the_barrier(matrix, monkeypatch):
+@pytest.mark.parametrize("kind, call", [(Put, "Rput"), (Accumulate, "Raccumulate")])
+def test_what_is_written_by_rma_is_flushed_before_the_barrier(matrix, monkeypatch, kind, call):
     source, target = matrix.operand.own_tiles(0)
     view = matrix.view
     apart = lambda block: None if block.tile == target.tile else view(block)
     monkeypatch.setattr(matrix, "view", apart)  # as if the target were out of reach
+    monkeypatch.setattr(matrix, "protocols", ["mpi"])
 
     def program():
-        yield Put((yield Get(source)), target)
+        yield kind((yield Get(source)), target)
         yield Fence()
 
     asked = [each for each in ran(matrix, program, monkeypatch) if "C[" not in each]
     asked = [each for each in asked if each != "Iprobe"]
-    assert asked == ["rput", "flush", "sync", "Ibarrier", "sync", "Fence() is done"]
+    assert asked == [call, "Flush_all", "Sync", "Ibarrier", "Sync", "Fence() is done"]
 
 
 def test_what_the_program_itself_makes_is_read_in_place_only_after_the_fence(matrix):
