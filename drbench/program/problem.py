@@ -70,12 +70,13 @@ class Operand:
         return p.row_cuts(start, stop) if axis == self.axes[0] else p.col_cuts(start, stop)
 
     def block(self, rows: tuple[int, int], cols: tuple[int, int], replica: int = 0) -> Block:
-        """The block of rows × columns (half-open pairs), which must lie inside one tile.
+        """The block of rows × columns (half-open pairs), which must lie inside one tile, or in
+        neighbouring tiles of one rank.
 
         Raises
         ------
         UsageError
-            If a tile boundary cuts it: a program cuts it there (:meth:`cuts`).
+            If it has elements of two ranks: a program cuts it there (:meth:`cuts`).
 
         Examples
         --------
@@ -93,11 +94,7 @@ class Operand:
         tile = p.rows.at(rows[0]), p.cols.at(cols[0])
         owner, length, row_end, col_end = self._tiles.get(tile) or self._tile(tile)
         if rows[1] > row_end or cols[1] > col_end:
-            raise UsageError(
-                f"{self.name}[{rows[0]}:{rows[1]}, {cols[0]}:{cols[1]}] goes beyond a tile of "
-                f"{self.partition.text}, which ends at row {row_end} and column {col_end}. Cut it "
-                f"there: problem.{self.name.lower()}.cuts."
-            )
+            self._check_owner(rows, cols)
         low, high = rows if self.transposed else cols
         return Block(
             self.name,
@@ -109,6 +106,17 @@ class Operand:
             self.transposed,
             high - low == length,
         )
+
+    def _check_owner(self, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+        for axis, name, (start, stop) in zip(
+            (self.partition.rows, self.partition.cols), self.axes, (rows, cols)
+        ):
+            if len({axis[x].coordinate for x in axis.covering(start, stop)}) > 1:
+                raise UsageError(
+                    f"{self.name}[{rows[0]}:{rows[1]}, {cols[0]}:{cols[1]}] of "
+                    f"{self.partition.text} belongs to several ranks. Cut it where its tiles end: "
+                    f"problem.{self.name.lower()}.cuts({name!r}, {start}, {stop})."
+                )
 
     def _tile(self, tile: tuple[int, int]) -> tuple[int, int, int, int]:
         """What a tile adds to its owner's rank; the length of a row of the local array that it

@@ -379,14 +379,19 @@ def test_a_wrong_program_is_refused_in_a_line(program, nprocs, message):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_block_beyond_its_tile_is_refused(seed):
-    """Of every tile the block that is larger by a row or a column."""
+def test_a_block_of_two_ranks_is_refused(seed):
+    """Of every tile the block that is larger by a row or a column, unless that is its owner's."""
     problem, _ = any_case(seed)
     for operand in problem.operands:
-        rows, cols = operand.partition.shape
+        p = operand.partition
         for tile in operand.own_tiles(0):
             for more in ((1, 0), (0, 1)):
-                ends = tile.row1 + more[0], tile.col1 + more[1]
-                if ends[0] <= rows and ends[1] <= cols:
-                    with pytest.raises(UsageError, match="goes beyond a tile of"):
-                        operand.block((tile.row0, ends[0]), (tile.col0, ends[1]))
+                rows, cols = (tile.row0, tile.row1 + more[0]), (tile.col0, tile.col1 + more[1])
+                if rows[1] > p.shape[0] or cols[1] > p.shape[1]:
+                    continue
+                last = p.tile_index(rows[1] - 1, cols[1] - 1)
+                if p.owner(last, tile.replica) == tile.owner:
+                    assert operand.block(rows, cols, tile.replica).owner == tile.owner
+                else:
+                    with pytest.raises(UsageError, match="belongs to several ranks"):
+                        operand.block(rows, cols, tile.replica)
