@@ -1,14 +1,18 @@
 """What drbench costs as a library: a table of its bars, on a quiet machine.
 
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py            # all, about a minute
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py calls      # or: moves, turned, churn
+OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py            # all, about three minutes
+OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py calls  # products, moves, turned, churn
 """
 
 import gc
 import statistics
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import drbench
 from drbench.common import Clock
@@ -66,6 +70,51 @@ def calls(ctx):
         drbench.multiply(X, X, ("block", "row", "column")[number // 3 % 3])
         firsts.append(max(comm.allgather(Clock.now() - start)))
     yield "first call of a layout", statistics.median(firsts) * 1e3, "ms", 10
+
+
+#: Layouts of A, B and C, aligned with each other, misaligned and replicated.
+LAYOUTS = (
+    ("row", "row", "row"),
+    ("block", "block", "block"),
+    ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
+    ("tiles:700x500@2x1", "tiles:600x800@1x2", "row"),
+    ("column", "tiles:300x2000@1x2", "tiles:1000x900@2x1"),
+    ("row", "row/c2", "block"),
+    ("tiles:256x256@2x1", "tiles:256x256@1x2", "block"),
+)
+
+
+def products(ctx):
+    """Products of 2048 x 2048 by the library over the same under ``drbench run``, in alternating
+    rounds of one process."""
+    from launch.cases.case import Case
+    from launch.ranks.run_case import run_case
+
+    n, comm = 2048, ctx.comm
+    for texts in LAYOUTS:
+        A, B = (ctx.from_global(np.ones((n, n), "f4"), text) for text in texts[:2])
+        C = ctx.zeros((n, n), texts[2])
+        for stationary in "CB":
+            case = Case(n, n, n, *texts, options={"stationary": stationary})
+            case = replace(case, threads=1, iters=8, budget=0.0, roof=False, check=False)
+            ratios = []
+            for number in range(ROUNDS):
+                found = {}
+                for who in ("run", "library") if number % 2 else ("library", "run"):
+                    if who == "run":
+                        found[who] = run_case(case, comm).median_s
+                        continue
+                    times = []
+                    for _ in range(10):
+                        comm.Barrier()
+                        start = Clock.now()
+                        drbench.multiply(A, B, C, stationary=stationary)
+                        times.append(max(comm.allgather(Clock.now() - start)))
+                    found[who] = statistics.median(times[2:])
+                ratios.append(found["library"] / found["run"])
+            name = f"{', '.join(texts)}, S-{stationary}: time over run's"
+            low, high = min(ratios), max(ratios)
+            yield f"{name} ({low:.2f}-{high:.2f})", statistics.median(ratios), "", 1.03
 
 
 def moves(ctx):
@@ -160,17 +209,19 @@ def churn(ctx):
 
 def main() -> None:
     tables = [
-        each for each in (calls, moves, turned, churn) if each.__name__ in (sys.argv[1:] or WHAT)
+        each
+        for each in (calls, products, moves, turned, churn)
+        if each.__name__ in (sys.argv[1:] or WHAT)
     ]
     with drbench.init(heap="256M") as ctx:
         for table in tables:
             for name, value, unit, bar in table(ctx):
                 if ctx.rank == 0:
                     wanted = "" if bar is None else f"bar {bar:g}"
-                    print(f"{name:50} {value:10.3g} {unit:6} {wanted}", flush=True)
+                    print(f"{name:90} {value:10.3g} {unit:6} {wanted}", flush=True)
 
 
-WHAT = ("calls", "moves", "turned", "churn")
+WHAT = ("calls", "products", "moves", "turned", "churn")
 
 if __name__ == "__main__":
     main()

@@ -113,6 +113,32 @@ def core_collectives() -> str:
 
 
 @block
+def old_new() -> str:
+    """Shares of the bound after the core became smaller over those before, by group; of each group
+    the mean, and the cases that lost most."""
+    lines = []
+    for group, found in core("old_new").groupby("group", sort=False):
+        least = found.sort_values("ratio").head(2)
+        worst = "; ".join(f"{row.case} {_interval(row)}" for row in least.itertuples())
+        lines.append((_GROUPS[group], len(found), f"{found.ratio.mean():.3f}", worst))
+    return table(["cases", "number", "mean", "the two lowest medians (range)"], lines)
+
+
+#: What benchmarks/old_new.py calls its groups of cases.
+_GROUPS = {
+    "cube": "one node, in place",
+    "rma": "one node, RMA",
+    "nodes": "two nodes, two ranks each",
+    "remote": "TCP",
+    "mlp": "MLP, m = 1024",
+    "few_rows": "MLP, m = 256",
+    "two_d": "2-D algorithms",
+    "fused": "fused overlap, in place",
+    "cyclic": "block-cyclic tiles",
+}
+
+
+@block
 def core_small() -> str:
     """Layers of few rows against the roof, their own products, and tiles without gaps."""
     return table(
