@@ -85,6 +85,8 @@ class Blas:
         """``product(beta, alpha)`` of three arrays, which :meth:`gemm` describes. Where they lie
         is asked once, which takes longer than a small product. It keeps them alive."""
         (m, n), k = c.shape, a.shape[1]
+        if a.shape != (m, k) or b.shape != (k, n):
+            raise UsageError(f"operands of a GEMM do not fit: {a.shape} · {b.shape} -> {c.shape}.")
         function = self._functions.get(c.dtype.char)
         if function is None or not (m and n and k):
             return functools.partial(_by_numpy, a, b, c)

@@ -48,8 +48,19 @@ class Trace:
 
     @property
     def flops(self) -> int:
-        """FLOPs of this rank's products."""
-        return sum(step.flops for step in self.steps if type(step) is Gemm)
+        """FLOPs of this rank's GEMMs.
+
+        Raises
+        ------
+        UsageError
+            If the operands of one, or what it computes into, do not fit.
+        """
+        gemms = [step for step in self.steps if type(step) is Gemm]
+        for gemm in gemms:
+            (m, k), (l, n), into = *(x.shape for x in gemm.inputs[:2]), gemm.block or gemm.onto
+            if k != l or (into is not None and into.shape != (m, n)):
+                raise UsageError(f"rank {self.rank}: operands and result do not fit: {gemm!r}.")
+        return sum(gemm.flops for gemm in gemms)
 
     @property
     def panel_bytes(self) -> int:
@@ -163,8 +174,8 @@ def trace(
     Raises
     ------
     UsageError
-        If the program yields what is no step, takes a value before it is there, multiplies operands
-        that do not fit, or computes into a tile of another rank.
+        If the program yields what is no step, takes a value before it is there, or computes into a
+        tile of another rank.
 
     Notes
     -----
@@ -261,9 +272,13 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
         kind = type(step)
         if kind is Gemm:
             block = step.block
-            _check_gemm(step, rank)
             if block is None:
                 continue
+            if block.owner != rank:
+                raise UsageError(
+                    f"rank {rank} computes into {block!r}, a tile of rank {block.owner}. Compute "
+                    "into its own (problem.c.own_tiles), and Accumulate what is for others."
+                )
             regions = first.get(block.tile)
             if regions is None:
                 first[block.tile] = regions = {}
@@ -297,19 +312,6 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
         for step, _ in others if keeps else ():
             step.beta = 1.0  # onto what has been scaled
     return zeros
-
-
-def _check_gemm(step: Gemm, rank: int) -> None:
-    """Raise a UsageError if operands and result of a GEMM do not fit, or another rank owns it."""
-    (m, k), (l, n), into = *(value.shape for value in step.inputs[:2]), step.block or step.onto
-    if k != l or (into is not None and into.shape != (m, n)):
-        result = "" if into is None else f" into {'x'.join(map(str, into.shape))}"
-        raise UsageError(f"rank {rank} multiplies {m}x{k} by {l}x{n}{result}, which does not fit.")
-    if step.block is not None and step.block.owner != rank:
-        raise UsageError(
-            f"rank {rank} computes into {step.block!r}, a tile of rank {step.block.owner}. Compute "
-            "into its own (problem.c.own_tiles), and Accumulate what is for others."
-        )
 
 
 def _order_beside(steps: list, written: str) -> None:
