@@ -129,14 +129,17 @@ def _case(preset, stationary, words, ranks=2, env=None, layout=None, name=""):
     return told, ranks, f"{words} {layout} --stationary {stationary} {REPEATS}", env or {}
 
 
-def compare_speed(old: Path, new: Path, groups: list[str], size: int, rounds: int):
-    """Yield a row a case: medians of shares of the bound in both, and of their ratio by round."""
+def compare_speed(old: Path, new: Path, groups: list, size: int, rounds: int, only: str = ""):
+    """Yield a row a case whose name has the text ``only``: medians of shares of the bound in both,
+    and of their ratio by round."""
     commits = [
         subprocess.check_output(["git", "-C", str(x), "rev-parse", "--short", "HEAD"], text=True)
         for x in (old, new)
     ]
     for group in groups:
         for case, ranks, words, env in speed_cases(size)[group]:
+            if only not in case:
+                continue
             found: tuple[list, list] = ([], [])
             for number in range(rounds):
                 for which in (0, 1) if number % 2 == 0 else (1, 0):
@@ -219,6 +222,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, help="calls of a case in a round")
     parser.add_argument("--bar", type=float, default=1.05, help="largest median ratio [1.05]")
     parser.add_argument("--speed", nargs="+", choices=speed_cases(64), help="groups of cases")
+    parser.add_argument("--only", default="", help="cases with this text in their name")
     parser.add_argument("--size", type=int, default=3072, help="of cubes with --speed [3072]")
     parser.add_argument("--out", type=Path, help="append the rows of --speed to this CSV file")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
@@ -227,7 +231,9 @@ def main() -> int:
         print(json.dumps(measure(given.old.resolve(), given.repeats)))
         return 0
     if given.speed:
-        rows = compare_speed(given.old, given.new, given.speed, given.size, given.rounds)
+        rows = compare_speed(
+            given.old, given.new, given.speed, given.size, given.rounds, given.only
+        )
         print_speed(rows, given.out)
         return 0
     places, found = (given.old, given.new), ([], [])
