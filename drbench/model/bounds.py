@@ -10,8 +10,8 @@ from drbench.program.trace import Trace
 
 from .costs import (
     Costs,
+    group_cost,
     group_parts,
-    group_resources,
     group_ways,
     on_links,
     parts_of,
@@ -238,8 +238,8 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
                 grouped[resource] += seconds
         elif step.counter is not None and step.moved(rank):
             cost = costs.transfer(step, rank)
-            for link, share in zip(cost.links, cost.shares or (1.0,) * len(cost.links)):
-                busy[link] += cost.link_s * share
+            for link, part in cost.parts:
+                busy[link] += cost.link_s * part
     return computes, grouped
 
 
@@ -302,19 +302,13 @@ def _of_group(machine: Machine, step, itemsize: int):
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it
-    ways = group_ways(step, machine, (me,))
-    if shifts:
-        rate = min(machine.link(*way[:2]).bandwidth_bytes_per_s for way in ways)
-    else:
-        rate = machine.ring_rate(members)
-    launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
-    _, taken = group_resources(step, machine, ways, rate)
-    if machine.arbitration == "fifo":
-        seconds = launch_s + (sync_s + moving_s)
-        return [(each, part * seconds) for each, part in taken.items()]
-    found = [(each, part * moving_s) for each, part in taken.items()]
-    if not shifts:  # those of one group follow each other
-        found.append((("ring", "of", group), launch_s + (sync_s + moving_s)))
+    rate = None if shifts else machine.ring_rate(members)
+    cost = group_cost(step, machine, (me,), itemsize, rate)
+    fifo = machine.arbitration == "fifo"
+    seconds = cost.link_s if fifo else cost.link_s - cost.fixed_s
+    found = [(each, part * seconds) for each, part in cost.parts]
+    if not (fifo or shifts):  # those of one group follow each other
+        found.append((("ring", "of", group), cost.link_s))
     return found
 
 
