@@ -46,8 +46,8 @@ class Bound(NamedTuple):
 
 
 def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
-    """The bound of a program from the traces of all ranks, or of some: neither a rank's products
-    nor a link's transfers overlap with themselves.
+    """The bound of a program from the traces of all ranks, or of some, or of one: neither a rank's
+    products nor a link's transfers overlap with themselves.
 
     Examples
     --------
@@ -179,30 +179,6 @@ def headroom(product_s: float, traces: Sequence[Trace], machine: Machine) -> Hea
     seconds = max(shared_s, links_s)
     decides = "links" if links_s > shared_s else "workers" if sums_s else "product"
     return Headroom(seconds, decides, ceil(round(sums_s / seconds, 9)))
-
-
-def lower_bound(trace: Trace, machine: Machine) -> float:
-    """Seconds that no simulation of the program on this machine can be below, from the trace of one
-    rank.
-
-    Examples
-    --------
-    Rank 0 reads 128 bytes at 64 bytes a second, and multiplies for a second twice:
-
-    >>> from algorithms import get_algorithm
-    >>> from drbench.model.gemm import Compute
-    >>> from drbench.model.machine import Link
-    >>> from drbench.program.problem import Problem
-    >>> trace = get_algorithm("universal").trace(
-    ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0
-    ... )
-    >>> (
-    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 32.0),))),
-    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 96.0),))),
-    ... )
-    (4.0, 2.0)
-    """
-    return bound_of([trace], machine).seconds
 
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
