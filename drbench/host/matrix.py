@@ -191,25 +191,15 @@ class DistributedMatrix:
 
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
-        with self.tried(block, block) as held:
-            if held:
-                target = self.view(block)
-                np.add(target, value, out=target)
-        return held
-
-    @contextmanager
-    def tried(self, first: Block, last: Block) -> Iterator[bool]:
-        """The lock on what lies from one block to another below it, unless someone holds part of
-        it: whether it is held."""
-        owner, start, _ = self._range(first)
-        _, low, length = self._range(last)
-        taken = owner, start, low + length - start
-        held = self.topology.locks.try_acquire(*taken)
+        taken, locks = self._range(block), self.topology.locks
+        if not locks.try_acquire(*taken):
+            return False
         try:
-            yield held
+            target = self.view(block)
+            np.add(target, value, out=target)
         finally:
-            if held:
-                self.topology.locks.release(*taken)
+            locks.release(*taken)
+        return True
 
     @contextmanager
     def guard(self, block: Block) -> Iterator[None]:
