@@ -75,23 +75,14 @@ class Regions:
         self._traces = {trace.rank: trace for trace in traces}
         self.sent = {target: source for source, target in pairs_of(traces).items()}
         self.received = {source: target for target, source in self.sent.items()}
-        self._number: dict[tuple[int, int], tuple] = {}  # (rank, step) of a group -> its name
-        self._numbered: dict[tuple, Step] = {}
         self._takers: dict[tuple[int, int], Step] = {}  # what writes a value into a block, if any
         for trace in traces:
-            count: dict[Any, int] = {}
             for step in trace.steps:
-                if step.grouped:
-                    members = (step.group.name, step.group.members)
-                    count[members] = at = count.get(members, -1) + 1
-                    self._number[trace.rank, step.index] = (members, at)
-                    self._numbered[trace.rank, members, at] = step
-                for value in step.inputs[:1]:
-                    if step.does != "multiply" and (
-                        step.block is not None
-                        or step.onto
-                        or (trace.rank, step.index) in self.received
-                    ):
+                writes = step.block is not None or step.onto is not None
+                if step.does != "multiply" and (
+                    writes or (trace.rank, step.index) in self.received
+                ):
+                    for value in step.inputs[:1]:
                         self._takers.setdefault((trace.rank, value.index), step)
 
     def of(self, rank: int, step: Step) -> Region | None:
@@ -106,10 +97,9 @@ class Regions:
     def _comes(self, rank: int, step: Any) -> Region | None:
         """From where the value comes."""
         if step.grouped and step.shape is not None:
-            if step.pieces:
-                return _joined([_piece(piece) for piece in step.pieces], getattr(step, "axis", 0))
-            members, at = self._number[rank, step.index]
-            return self._input(step.source, self._numbered[step.source, members, at])
+            if step.kind == "shift":
+                return step.brings and _whole(step.brings)
+            return _joined([_piece(piece) for piece in step.pieces], getattr(step, "axis", 0))
         if step.reads():
             return _whole(step.reads()[0])
         if (rank, step.index) in self.sent:
@@ -234,7 +224,7 @@ def layout(operand: Operand) -> dict[str, Any]:
     """
     partition, stored = operand.partition, operand.stored
     axes = [
-        [[segment.stop, segment.coordinate] for segment in map(axis.__getitem__, range(len(axis)))]
+        [[segment.stop, segment.coordinate] for segment in axis]
         for axis in (partition.rows, partition.cols)
     ]
     places = partition.places
