@@ -18,7 +18,6 @@ from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import Place
 from drbench.host.topology import mpi_adds
-from drbench.plan.explain import traffic
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import Step
@@ -120,8 +119,9 @@ class Plan:
         if private is None:
             self._check_apart({name: matrix.places for name, matrix in matrices.items()})
         if self._first is None:
-            self._first = self._laid_out(matrices)
-            executor = self._first
+            trace = self.trace(ground.rank)
+            executor = ground.executor(trace, matrices, self._prefetch, self.get, self._agreed)
+            self._first, self._agreed = executor, executor.read_apart
         else:
             executor = self._first.bound(matrices)
         if private is None:
@@ -129,14 +129,6 @@ class Plan:
             if len(self._bound) > _MOST_BOUND:
                 self._bound.popitem(last=False)
         return executor
-
-    def _laid_out(self, matrices: dict) -> ExecutorBase:
-        ground = self.ground
-        made = ground.executor(
-            self.trace(ground.rank), matrices, self._prefetch, self.get, self._agreed
-        )
-        self._agreed = made.read_apart
-        return made
 
     def forget(self) -> None:
         """Let go of all executors; the next run lays out anew."""
@@ -230,16 +222,6 @@ class Redistribution(Plan):
 
 def _nothing() -> Generator[Step, Step, None]:
     yield from ()
-
-
-def moved_bytes(plan: Plan, rank: int) -> dict[str, int]:
-    """Bytes that one rank's steps move between ranks, by kind."""
-    found = plan.trace(rank)
-    if found.problem is not None:
-        return traffic(found).counters
-    item = plan.specs["C"].dtype.itemsize
-    moved = sum(elements * item for step in found.steps for _, elements in step.moved(rank))
-    return {"get_bytes": moved}
 
 
 def overlap(

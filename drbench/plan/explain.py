@@ -4,7 +4,7 @@ and bytes are spread over ranks."""
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from drbench.common import StepTime
@@ -128,15 +128,17 @@ class Traffic:
 
     Attributes
     ----------
-    counters : dict of str to int
-        By kind, with the names of the records. ``direct_bytes`` is 0: whether a Get is copied or
-        read in place is the transport's business, and the plan counts it as ``get_bytes``.
-    by_peer : dict of int to dict of str to int
-        The same by the other rank.
+    by_peer : dict of int to Counter
+        By the other rank the bytes by kind, with the names of the records.
     """
 
-    counters: dict = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    by_peer: dict = field(default_factory=dict)
+    by_peer: dict[int, Counter]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """By kind. ``direct_bytes`` is 0: whether a Get is copied or read in place is the
+        transport's business, and the plan counts it as ``get_bytes``."""
+        return {name: sum(each[name] for each in self.by_peer.values()) for name in COUNTERS}
 
 
 def traffic(trace: Trace) -> Traffic:
@@ -150,14 +152,13 @@ def traffic(trace: Trace) -> Traffic:
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
-    {1: {'get_bytes': 128}}
+    {1: Counter({'get_bytes': 128})}
     """
-    out = Traffic()
+    by_peer: dict[int, Counter] = {}
     for source, target, nbytes, counter in transfers(trace):
-        out.counters[counter] += nbytes
-        peer = out.by_peer.setdefault(source if target == trace.rank else target, {})
-        peer[counter] = peer.get(counter, 0) + nbytes
-    return out
+        other = source if target == trace.rank else target
+        by_peer.setdefault(other, Counter())[counter] += nbytes
+    return Traffic(by_peer)
 
 
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:

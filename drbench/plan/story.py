@@ -224,7 +224,7 @@ def layout(operand: Operand) -> dict[str, Any]:
     """
     partition, stored = operand.partition, operand.stored
     axes = [
-        [[segment.stop, segment.coordinate] for segment in axis]
+        [[axis[x].stop, axis[x].coordinate] for x in range(len(axis))]
         for axis in (partition.rows, partition.cols)
     ]
     places = partition.places

@@ -9,8 +9,9 @@ from drbench.common import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.library import Context
 from drbench.library.explain import Explanation
-from drbench.library.plan import Multiplication, moved_bytes
+from drbench.library.plan import Multiplication
 from drbench.library.spec import Spec
+from drbench.plan.explain import traffic
 
 from .blas import tensor_of
 from .decision import TYPES
@@ -66,7 +67,7 @@ class Product:
 
     def own_bytes(self) -> dict[str, int]:
         """What this rank's steps move, by counter."""
-        return moved_bytes(self.plan(), self.context.rank)
+        return traffic(self.plan().trace(self.context.rank)).counters
 
     def __call__(self, locals_, start=None, alpha=1.0, beta=0.0, counts=None) -> torch.Tensor:
         """The local tensor of C (collective).
