@@ -410,14 +410,19 @@ class Window:
         offset, *strides = place
         if place.by_columns:
             array, strides = array.T, strides[::-1]
+        there = offset, *self._elements(array.dtype, array.shape, tuple(strides))
+        return self.message(array), there
+
+    def message(self, array: np.ndarray) -> list:
+        """An array for MPI, (memory, count, datatype), its elements in their order as rows; they
+        may lie apart."""
         dtype, shape = array.dtype, array.shape
-        there = offset, *self._elements(dtype, shape, tuple(strides))
         if not array.size or array.flags.c_contiguous:
-            return [array, array.size, mpi_type(dtype)], there
+            return [array, array.size, mpi_type(dtype)]
         start = array.__array_interface__["data"][0]
         span = Strided(start, shape, array.strides).length(dtype.itemsize)
         memory = MPI.buffer.fromaddress(start, span)
-        return [memory, *self._elements(dtype, shape, array.strides)], there
+        return [memory, *self._elements(dtype, shape, array.strides)]
 
     def _elements(
         self, dtype: np.dtype, shape: tuple[int, int], strides: tuple[int, int]
