@@ -104,14 +104,7 @@ class Installed:
     @property
     def counts(self) -> Counts:
         """So far."""
-        tally = self._tally
-        return Counts(
-            tally["drbench"],
-            dict(self._reasons),
-            tally["copied"],
-            tally["summed"],
-            tally["declined"],
-        )
+        return Counts(stock=dict(self._reasons), **self._tally)
 
     def context(self, mesh) -> Context | None:
         """Of the ranks of a mesh (collective over them when it is made); None on other ranks."""
