@@ -144,7 +144,7 @@ class Context:
                     f"rank {self.rank} of {spec} has {rows}x{cols}, the array to wrap is "
                     f"{'x'.join(map(str, local.shape))}. Wrap an array of that shape."
                 )
-            offset = self._held(local) if local.size else 0
+            offset = self.heap.offset_of(local) if local.size else 0
             if offset is None:
                 turned = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(
@@ -174,15 +174,7 @@ class Context:
     def holds(self, local: np.ndarray) -> bool:
         """Whether :meth:`wrap` uses a local array where it lies: in this rank's part of the heap,
         and contiguous along one axis."""
-        return self._held(local) is not None
-
-    def _held(self, local: np.ndarray) -> int | None:
-        """Where a local array begins in the heap, if it can be used there."""
-        item, (rows, cols), (by_row, by_col) = local.itemsize, local.shape, local.strides
-        fits = (by_col == item and by_row >= cols * item) or (
-            by_row == item and by_col >= rows * item
-        )
-        return self.heap.offset_of(local) if fits else None
+        return self.heap.offset_of(local) is not None
 
     # -- what ranks do together
 

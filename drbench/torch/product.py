@@ -129,15 +129,11 @@ class Product:
 def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
     """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes; None
     if it cannot be used where it lies."""
-    (rows, cols), (by_row, by_col), item = local.shape, local.stride(), local.itemsize
-    if not rows or not cols:
-        return 0, by_row * item, by_col * item
-    heap = context.heap
-    offset = local.data_ptr() - heap.base
-    if not 0 <= offset < heap.nbytes:
-        return None
-    fits = (by_col == 1 and by_row >= cols) or (by_row == 1 and by_col >= rows)
-    return (offset, by_row * item, by_col * item) if fits else None
+    (by_row, by_col), item, offset = local.stride(), local.itemsize, 0
+    strides = by_row * item, by_col * item
+    if local.numel():
+        offset = context.heap.offset_at(local.data_ptr(), local.shape, strides, item)
+    return None if offset is None else (offset, *strides)
 
 
 def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
