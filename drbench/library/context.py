@@ -163,12 +163,8 @@ class Context:
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
             self.ground.zero(made.local)
             return made
-        for row, stop, local_row in made.spec.runs(0):
-            for col, right, local_col in made.spec.runs(1):
-                part = array[row:stop, col:right]
-                rows, cols = part.shape
-                here = made.local[local_row : local_row + rows, local_col : local_col + cols]
-                self.ground.copy(here, part)
+        for there, here in made.spec.pieces():
+            self.ground.copy(made.local[here], array[there])
         return made
 
     def holds(self, local: np.ndarray) -> bool:

@@ -4,7 +4,6 @@ to where the arrays lie."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator
 from functools import cached_property
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ from drbench.host.matrix import Place
 from drbench.host.topology import mpi_adds
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
-from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 
 from .exchange import Exchange
@@ -200,9 +198,6 @@ class Multiplication(Plan):
         universal = get_algorithm("universal")
         return universal.trace(self.problem, rank, machine=machine, **self._options)
 
-    def _operand(self, name: str) -> Operand:
-        return self.problem.operand(name)
-
 
 class Redistribution(Plan):
     """C = A in another layout."""
@@ -216,12 +211,9 @@ class Redistribution(Plan):
 
     def trace(self, rank: int) -> Trace:
         old, new = (self._operand(name) for name in "AC")
-        program = redistribute(old, new, rank) if self.root in (None, rank) else _nothing()
+        nothing = (step for step in ())
+        program = redistribute(old, new, rank) if self.root in (None, rank) else nothing
         return trace(program, None, rank, fresh=False)
-
-
-def _nothing() -> Generator[Step, Step, None]:
-    yield from ()
 
 
 def overlap(

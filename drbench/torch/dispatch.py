@@ -232,10 +232,8 @@ def _bias(term: DTensor, c, out_spec):
     part = private.local_of(term).expand(c.shape)
 
     def start(local: torch.Tensor) -> None:
-        for row, stop, at_row in c.runs(0):
-            for col, right, at_col in c.runs(1):
-                to = local[at_row : at_row + stop - row, at_col : at_col + right - col]
-                to.copy_(part[row:stop, col:right])
+        for there, here in c.pieces():
+            local[here].copy_(part[there])
 
     return start
 
