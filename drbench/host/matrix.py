@@ -389,29 +389,26 @@ class Window:
 
     def rget(self, out: np.ndarray, owner: int, place: Place) -> MPI.Request:
         """Start reading what lies at a place of a rank's part into ``out`` (rows×cols)."""
-        here, there = self._ends(out, place)
-        return self.win.Rget(here, owner, there)
+        return self.win.Rget(*self._ends(out, owner, place))
 
     def rput(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
         """Start writing ``value`` (rows×cols) to a place; complete there after :meth:`flush`."""
-        here, there = self._ends(value, place)
-        return self.win.Rput(here, owner, there)
+        return self.win.Rput(*self._ends(value, owner, place))
 
     def raccumulate(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
         """Start adding ``value`` (rows×cols) at a place, element by element atomic against other
         accumulates."""
-        here, there = self._ends(value, place)
-        return self.win.Raccumulate(here, owner, there, MPI.SUM)
+        return self.win.Raccumulate(*self._ends(value, owner, place), MPI.SUM)
 
-    def _ends(self, array: np.ndarray, place: Place) -> tuple[list, tuple]:
-        """Both sides of a transfer, (memory, count, datatype) here and (offset, count, datatype)
+    def _ends(self, array: np.ndarray, owner: int, place: Place) -> tuple[list, int, tuple]:
+        """A transfer's (memory, count, datatype) here, its rank and (offset, count, datatype)
         there, element by element in the order in which they lie there. An array that lies likewise
         is one message without packing."""
         offset, *strides = place
         if place.by_columns:
             array, strides = array.T, strides[::-1]
         there = offset, *self._elements(array.dtype, array.shape, tuple(strides))
-        return self.message(array), there
+        return self.message(array), owner, there
 
     def message(self, array: np.ndarray) -> list:
         """An array for MPI, (memory, count, datatype), its elements in their order as rows; they

@@ -200,8 +200,7 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
         if trace.ops is not None and trace.ops[step.index] != op:
             op = trace.ops[step.index]
             lines.append(_op_line(trace, step.index))
-        if trace.is_remote(step):
-            moved = step.moved(trace.rank)
+        if moved := step.moved(trace.rank):
             nbytes = sum(elements for _, elements in moved) * widths[step.index]
             note = (
                 f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} "
@@ -221,7 +220,7 @@ def _op_line(trace: Trace, start: int) -> str:
     op = ops[start]
     for step in trace.steps[start : bisect_right(ops, op)]:
         computes += step.computes
-        moves = trace.is_remote(step) or (bool(step.inputs) and not step.alias)
+        moves = bool(step.moved(trace.rank) or (step.inputs and not step.alias))
         transfers += not step.computes and moves
     return (
         f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} "

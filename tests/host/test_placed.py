@@ -62,9 +62,9 @@ def test_a_block_without_elements_is_in_reach_on_any_rank():
 def test_a_block_by_columns_is_read_in_runs_of_its_columns():
     matrix, _ = placed("A", "row", (6, 4), [np.zeros((6, 4), "f4", order="F")])
     whole, part = (matrix.operand.block(rows, (0, 3)) for rows in ((0, 6), (1, 4)))
-    ends = lambda array, block: matrix.window._ends(array, matrix.locate(block))
-    assert ends(np.zeros((6, 3), "f4"), whole)[1] == (32, 18, MPI.FLOAT)
-    offset, count, kind = ends(np.zeros((3, 3), "f4"), part)[1]
+    ends = lambda array, block: matrix.window._ends(array, 0, matrix.locate(block))
+    assert ends(np.zeros((6, 3), "f4"), whole)[2] == (32, 18, MPI.FLOAT)
+    offset, count, kind = ends(np.zeros((3, 3), "f4"), part)[2]
     assert (offset, count) == (36, 1)
     runs = {"count": 3, "blocklength": 3, "stride": 24}
     assert kind.decode() == (MPI.FLOAT, "HVECTOR", runs)
