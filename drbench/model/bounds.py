@@ -210,7 +210,7 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
         elif step.side:
             busy["sums", rank] += side_s(machine, step, itemsize, beside=False)
         elif step.grouped:
-            for resource, seconds in _of_group(machine, step, itemsize):
+            for resource, seconds in _of_group(costs, step):
                 grouped[resource] += seconds
         elif step.counter is not None and step.moved(rank):
             cost = costs.transfer(step, rank)
@@ -265,9 +265,9 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     return computes, *max(busy.values(), key=sum, default=(0.0, 0.0, 0.0))
 
 
-def _of_group(machine: Machine, step, itemsize: int):
+def _of_group(costs: Costs, step):
     """What a group step keeps busy, of what this rank sees: (resource, seconds)."""
-    group = step.group
+    machine, itemsize, group = costs.machine, costs.itemsize, step.group
     if len(group) < 2:
         return []
     members, me = group.members, group.position
@@ -278,7 +278,7 @@ def _of_group(machine: Machine, step, itemsize: int):
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it
-    rate = None if shifts else machine.ring_rate(members)
+    rate = None if shifts else costs.group(step).bytes_per_s
     cost = group_cost(step, machine, (me,), itemsize, rate)
     fifo = machine.arbitration == "fifo"
     seconds = cost.link_s if fifo else cost.link_s - cost.fixed_s

@@ -118,7 +118,7 @@ def loads(traces: Iterable[Trace]) -> Loads:
     for trace in traces:
         flops = max(flops, trace.flops)
         moved += transfers(trace)
-    most = busiest((each.source, each.target, each.nbytes) for each in moved)
+    most = busiest(each[:3] for each in moved)
     return Loads(sum(each.nbytes for each in moved), most, flops, len(moved))
 
 

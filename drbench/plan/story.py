@@ -95,17 +95,14 @@ class Regions:
             return _whole(step.reads()[0])
         if (rank, step.index) in self.sent:
             source, index = self.sent[rank, step.index]
-            return self._input(source, self._traces[source].steps[index])
+            return self.of(source, self._traces[source].steps[index].inputs[0])
         if step.does == "multiply":
             return self._product(rank, step)
         if step.alias:
             return self._shown(rank, step)
         if step.does == "copy" and step.shape is not None:
-            return self._input(rank, step)
+            return self.of(rank, step.inputs[0])
         return None if step.onto is None else self.of(rank, step.onto)
-
-    def _input(self, rank: int, step: Step) -> Region | None:
-        return self.of(rank, step.inputs[0])
 
     def _product(self, rank: int, step: Step) -> Region | None:
         """The rows of C that the rows of one operand are multiplied for, and the columns of the
