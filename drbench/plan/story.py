@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from drbench.common import StepTime
 from drbench.errors import UsageError
 from drbench.program.problem import Operand
-from drbench.program.steps import DOES, Block, Panel, Step
+from drbench.program.steps import DOES, Block, Step
 from drbench.program.trace import Trace
 from partitions.intervals import Range, intersect, length, split, union
 
@@ -121,7 +121,7 @@ class Regions:
 
     def _shown(self, rank: int, step: Any) -> Region | None:
         """A part of a value, several side by side, or what fills a Scratch."""
-        panel = type(step) is Panel
+        panel = not hasattr(step, "axis")
         seen = [self.of(rank, value) for value in step.inputs[panel:]]
         found = [each for each in seen if each is not None]
         if not found or len(found) < len(seen):
