@@ -99,7 +99,7 @@ class Tiles:
         """Rows × columns, which must lie in tile (x, y)."""
         if rows[0] < rows[1] and cols[0] < cols[1]:
             return self.operand.block(rows, cols, self.replica)
-        owner = self.operand.partition.rank_at(x, y, self.replica)
+        owner = self.operand.partition.places.rank(x, y, self.replica)
         bounds = *rows, *cols
         return Block(
             self.operand.name, owner, self.replica, (x, y), *bounds, self.operand.transposed

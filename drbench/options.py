@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .errors import DrbenchError, UsageError, did_you_mean
+from .errors import DrbenchError, UsageError, did_you_mean, shown
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: Whole numbers are below this: what a record's column holds.
@@ -33,7 +33,7 @@ def whole_number(text: str, unit: str = "elements") -> int | None:
     """
     point, suffix = r"(?:\.\d{1,9})?" if unit else "", "b?" if unit == "bytes" else ""
     found = re.fullmatch(
-        rf"(\d{{1,19}}{point})\s*(ki|mi|gi|ti)?{suffix}",
+        rf"(\d{{1,99}}{point})\s*(ki|mi|gi|ti)?{suffix}",
         text.strip().lower(),
         re.ASCII,
     )
@@ -125,14 +125,12 @@ class Option:
         found = self._typed(value)
         if found is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
-            shown = repr(value) if len(repr(value)) < 100 else f"{repr(value)[:60]}..."
-            if self.type is int and _too_large(value, self.unit):
-                raise UsageError(f"must be below 2**63, got {shown}.")
-            raise UsageError(f"must be {self.about}, got {shown}.{hint}")
+            raise UsageError(f"must be {self.about}, got {shown(value)}.{hint}")
         return found if self.check is None else self.check(found)
 
     def _typed(self, value: Any) -> Any:
-        """The value as its type; None if it is not of it."""
+        """The value as its type; None if it is not of it. A UsageError if no column of a record
+        holds the number."""
         if isinstance(self.type, tuple):
             return value if value in self.type else None
         if isinstance(value, str):
@@ -140,8 +138,10 @@ class Option:
         if self.type is float and type(value) is int:
             value = float(value)
         fits = type(value) is self.type
-        if self.type is int:
-            fits = fits and self.least <= value < _MOST
+        if self.type is int and fits:
+            if value >= _MOST:
+                raise UsageError(f"must be below 2**63, got {shown(value)}.")
+            fits = self.least <= value
         return value if fits else None
 
 
@@ -150,15 +150,6 @@ def _float(text: str, unit: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _too_large(value: Any, unit: str) -> bool:
-    """Whether a value is a whole number that no column of a record holds."""
-    if isinstance(value, str):
-        if re.fullmatch(r"\d{20,}", value.strip(), re.ASCII):
-            return True
-        value = whole_number(value, unit)
-    return type(value) is int and value >= _MOST
 
 
 #: How a text is read as each type; None if it is none.

@@ -293,7 +293,7 @@ def _is_placement(placement: Placement) -> bool:
 
 
 def _role(placement: Placement) -> str:
-    """What a mesh dimension does (:data:`partitions.places.ROLES`)."""
+    """What a mesh dimension does, as :func:`partitions.places.mesh_places` names it."""
     dim = placement[0] if isinstance(placement, tuple) else placement
     return {0: "rows", 1: "cols", PARTIAL: "terms"}.get(dim, "copies")
 

@@ -9,7 +9,7 @@ of A and B along k, of C along m. Extents are cut by the ceiling rule (:func:`pa
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from .arithmetic import ceil_div, part
@@ -135,27 +135,18 @@ def held(grid: Grid, m: int, n: int, k: int) -> int:
     return own + terms + min(2 * max(256, ceil_div(z, 16)), z) * passing
 
 
-def optimal_grid(
-    m: int,
-    n: int,
-    k: int,
-    nprocs: int,
-    memory: int | None = None,
-    most: float | None = None,
-) -> Grid:
+def optimal_grid(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> Grid:
     """The grid of up to ``nprocs`` ranks whose busiest rank needs the fewest elements.
 
     All grids are looked at. Where several need as few, the one with the least work of the busiest
     rank, then that with the fewest ranks, that which moves least, that which cuts k, then n, least.
-    Ranks beyond the grid are idle: of 11 ranks 2x2x2 needs less than 11x1x1.
+    Ranks beyond the grid are idle: of 11 ranks 2x2x2 needs less than 11x1x1 (:func:`frontier` has
+    those with less work).
 
     Parameters
     ----------
     memory : int, optional
         Elements that a rank has room for (:func:`held`).
-    most : float, optional
-        Most work of the busiest rank, as a multiple of an even share; without it bytes alone
-        decide.
 
     Raises
     ------
@@ -166,18 +157,14 @@ def optimal_grid(
     --------
     >>> [str(optimal_grid(4000, 4000, 4000, p)) for p in (2, 4, 8, 11)]
     ['2x1x1', '2x2x1', '2x2x2', '2x2x2']
-    >>> str(optimal_grid(4000, 4000, 4000, 11, most=1.1))
-    '5x2x1'
     >>> str(optimal_grid(1 << 17, 512, 512, 16))
     '16x1x1'
     """
-    found = _least(m, n, k, nprocs, memory, None if most is None else most * m * n * k / nprocs)
+    found = _least(m, n, k, nprocs, memory, inf)
     if found is None:
-        room = "any number" if memory is None else f"{memory}"
         raise LayoutError(
-            f"no grid of up to {nprocs} ranks multiplies {m}x{n}x{k} in room for {room} elements a "
-            f"rank with at most {most or 'any number of'} times an even share of work. Use more "
-            "ranks or memory, or allow more work."
+            f"no grid of up to {nprocs} ranks multiplies {m}x{n}x{k} in room for {memory} elements "
+            "a rank. Use more ranks or memory."
         )
     return found
 
@@ -207,9 +194,7 @@ def frontier(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> 
     return found
 
 
-def _least(
-    m: int, n: int, k: int, nprocs: int, memory: int | None, work: float | None
-) -> Grid | None:
+def _least(m: int, n: int, k: int, nprocs: int, memory: int | None, work: float) -> Grid | None:
     """The grid that needs fewest elements of those with at most so many products of the busiest
     rank; None if there is none."""
     if min(m, n, k, nprocs) < 1:
@@ -223,7 +208,7 @@ def _least(
             continue
         if memory is not None and held(grid, m, n, k) > memory:
             continue
-        if work is not None and x * y * z > work:
+        if x * y * z > work:
             continue
         best, least = [*(best if rank == least else ()), grid], rank
     if not best:

@@ -324,23 +324,6 @@ class Partition:
         across = self.cols.covering(*cols)
         return [(i, j) for i in self.rows.covering(*rows) for j in across]
 
-    def row_cuts(self, start: int, stop: int) -> list[int]:
-        """Cut the rows ``[start, stop)``, clipped to the matrix, at tile boundaries.
-
-        Returns ``start``, every tile boundary strictly inside, and ``stop``; ``[]``
-        when the range is empty.
-
-        Examples
-        --------
-        >>> Partition((10, 4), (3, 4), ProcessGrid(2, 1)).row_cuts(1, 7)
-        [1, 3, 6, 7]
-        """
-        return self.rows.cuts(start, stop)
-
-    def col_cuts(self, start: int, stop: int) -> list[int]:
-        """Cut the columns ``[start, stop)`` as :meth:`row_cuts` cuts rows."""
-        return self.cols.cuts(start, stop)
-
     # -- ranks ---------------------------------------------------------------
 
     def replica_of(self, rank: int) -> int:
@@ -365,10 +348,6 @@ class Partition:
         places = self.places
         at = places.replicas[replica]
         return sorted(at + row + col for row in places.rows for col in places.cols)
-
-    def rank_at(self, row: int, col: int, replica: int = 0) -> int:
-        """Return the rank at a row and a column coordinate of a replica, tiles or not."""
-        return self.places.rank(row, col, replica)
 
     def owner(self, idx: Pair, replica: int = 0) -> int:
         """Return the global rank that holds tile ``idx`` of one replica.

@@ -7,9 +7,6 @@ from math import prod
 from .arithmetic import ProcessGrid
 from .errors import LayoutError
 
-#: What a mesh dimension does: deals rows, deals columns, copies, or holds terms of a pending sum.
-ROLES = ("rows", "cols", "copies", "terms")
-
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -133,8 +130,9 @@ def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
     Parameters
     ----------
     dimensions : list of (extent, role)
-        Outermost first; see :data:`ROLES`. Coordinates along rows, columns and replicas count the
-        dimensions of their role in the same order.
+        Outermost first. A role is ``rows`` or ``cols``, which are dealt, ``copies``, or ``terms``
+        of a pending sum. Coordinates along rows, columns and replicas count the dimensions of
+        their role in the same order.
     """
     sides: dict[str, list[int]] = {role: [0] for role in ("rows", "cols", "replicas")}
     terms = [0]

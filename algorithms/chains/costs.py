@@ -292,11 +292,14 @@ class Costs:
                     one, two = ends if x != "C" else ends[::-1]
                     table[ends] = self._moved(chain, name, one, two, allowed, (each.c, x))
                 parts.append(Factor((stored, variable), table))
+            shapes = *(chain.matrices[name].shape for name in each.takes), each.transpose
             table = {
                 layouts: best(
                     (
                         Label(way.seconds, way.link_s, 0, way.pool, (Use(each.c, "", way),))
-                        for way in self._products(chain, each, layouts)
+                        for way in self._programs(
+                            (*shapes, layouts), self._products(chain, each, layouts)
+                        )
                         if way.name in allowed
                     ),
                     limit,
@@ -311,9 +314,11 @@ class Costs:
     def _held(self, chain: Chain, variable: str, layout: str) -> Label:
         """Bytes of a variable's matrices on the rank that holds most."""
         names = [name for name in chain.matrices if chain.variable(name) == variable]
-        each = lambda name: self._nbytes(chain.matrices[name].shape, layout)
-        layers = lambda name: self.layers if chain.stays(name) else 1
-        return Label(0.0, 0.0, sum(each(name) * layers(name) for name in names))
+        held = 0
+        for name in names:
+            nbytes = self._nbytes(chain.matrices[name].shape, layout)
+            held += nbytes * (self.layers if chain.stays(name) else 1)
+        return Label(0.0, 0.0, held)
 
     def _nbytes(self, shape: Pair, layout: str) -> int:
         whole = chain_partition(layout, shape, self.nprocs)
@@ -334,7 +339,7 @@ class Costs:
         first = what[0] == chain.products[0].c
         weight = chain.matrices[name].kind == "weight"
         prefetched = weight and not first and not self.machine.adds_on_core
-        for way in self._redistributions(shape, old, new):
+        for way in self._programs((shape, old, new), self._redistributions(shape, old, new)):
             if way.name == LOCAL:  # a part of what each rank has
                 found.append(Label(0.0))
             elif way.name in allowed:
@@ -345,7 +350,8 @@ class Costs:
 
     # -- programs
 
-    def _add(self, key: tuple, programs: Iterator[Program]) -> list[Program]:
+    def _programs(self, key: tuple, programs: Iterator[Program]) -> list[Program]:
+        """Every way to do something, bounded once for all that have the same key."""
         if key not in self._known:
             if Clock.cpu() > self.ends_s:
                 raise Spent
@@ -353,13 +359,8 @@ class Costs:
             self.programs += self._known[key]
         return self._known[key]
 
-    def _products(self, chain: Chain, each: Matmul, layouts: tuple) -> list[Program]:
-        """Every way to compute a product in layouts; once for all products of one shape."""
-        a, b = (chain.matrices[name].shape for name in each.takes)
-        key = a, b, each.transpose, layouts
-        return self._add(key, self._of_product(chain, each, layouts))
-
-    def _of_product(self, chain: Chain, each: Matmul, layouts: tuple) -> Iterator[Program]:
+    def _products(self, chain: Chain, each: Matmul, layouts: tuple) -> Iterator[Program]:
+        """Every way to compute a product in layouts."""
         c, k = chain.matrices[each.c], chain.inner(each)
         parts = (
             chain_partition(layout, chain.matrices[name].shape, self.nprocs)
@@ -388,11 +389,8 @@ class Costs:
                 name = name if _reads(first) or any(map(_reads, others)) else LOCAL
             yield Program(name, traced, first, self.machine, resolved)
 
-    def _redistributions(self, shape: Pair, old: str, new: str) -> list[Program]:
-        """Every way to redistribute a matrix; once for all matrices of one shape."""
-        return self._add((shape, old, new), self._of_redistribution(shape, old, new))
-
-    def _of_redistribution(self, shape, old: str, new: str) -> Iterator[Program]:
+    def _redistributions(self, shape: Pair, old: str, new: str) -> Iterator[Program]:
+        """Every way to redistribute a matrix."""
         before, after = (chain_partition(layout, shape, self.nprocs) for layout in (old, new))
         if after.terms > 1:
             return

@@ -9,7 +9,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Fence, Steps
 
 from . import ag_gemm, gemm_rs
-from .rows import Rows, tiled
+from .rows import tiled
 
 DATAFLOW = Option(
     "dataflow",
@@ -49,7 +49,13 @@ def _chunks(problem: Problem, rank: int, dataflow: str, variant: str) -> Steps:
             problem, rank, variant=variant, tile=whole, part=1, kernel="parts"
         )
         return
-    rows = Rows.of(problem.c, whole)
-    parts = gemm_rs.ordered(rows, gemm_rs.own_last(rank, problem.nprocs), 1, across=True)
-    products = gemm_rs.Products(problem, rank, parts, rows.tiles[rank], kernel="parts")
-    yield from gemm_rs.scattered(problem, rank, rows, products, variant, side=False)
+    yield from gemm_rs.program(
+        problem,
+        rank,
+        variant=variant,
+        swizzle="ranks",
+        tile=whole,
+        part=1,
+        side=False,
+        kernel="parts",
+    )

@@ -53,7 +53,15 @@ def check_ring(name: str, problem: Problem, found: dict) -> None:
 
 @tiled("gemm_rs", LAYOUT, VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[check_ring])
 def program(
-    problem: Problem, rank: int, *, variant: str, swizzle: str, tile: int, part: int, **launch
+    problem: Problem,
+    rank: int,
+    *,
+    variant: str,
+    swizzle: str,
+    tile: int,
+    part: int,
+    side: bool = True,
+    **launch,
 ) -> Steps:
     """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
     Triton-distributed)."""
@@ -62,7 +70,7 @@ def program(
     parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
     own = () if variant == "reduce" else rows.tiles[rank]
     products = Products(problem, rank, parts, own, **launch)
-    yield from scattered(problem, rank, rows, products, variant)
+    yield from scattered(problem, rank, rows, products, variant, side)
 
 
 def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:

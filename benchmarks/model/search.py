@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from drbench.errors import DrbenchError
-from drbench.model.bounds import lower_bound
+from drbench.model.bounds import bound_of
 from drbench.model.machine import Machine
 from drbench.model.simulate import Beyond
 from launch.cases.case import Case
@@ -114,7 +114,7 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
             resolved = algorithm.resolve(problem, False, **options)
             case, resolved = pushed(case, resolved)
             trace = algorithm.trace(problem, 0, planning_model(seen, resolved), **resolved)
-            if lower_bound(trace, seen) >= best_s:
+            if bound_of([trace], seen).seconds >= best_s:
                 continue
             made = key = None
             for each in variants(case, device=True):

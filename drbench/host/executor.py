@@ -417,16 +417,14 @@ class Executor(ExecutorBase):
 
     def _read_offered(self, t: int) -> None:
         """What was offered is there: read it."""
-        value, way = self.values[t], self.inbox.ways[t]
-        if not way.near:
+        value, turned = self.values[t], self.trace.steps[t].transposed
+        if not self.inbox.is_near(t):
             self.bytes["get_bytes"] += value.nbytes
-            self._request(t, self.inbox.read(t, value))
+            self._request(t, self.inbox.read(t, value, turned))
             return
         if value.flags.writeable:  # a buffer: --get copy
             with self.clock.phase("get_wait"):
-                step = self.trace.steps[t]
-                there = self.inbox.there(t, value.shape, step.transposed, value.dtype)
-                np.copyto(value, there)
+                np.copyto(value, self.inbox.there(t, value.shape, turned, value.dtype))
             self.bytes["get_bytes"] += value.nbytes
         else:
             self.bytes["direct_bytes"] += value.nbytes

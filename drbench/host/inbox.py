@@ -27,8 +27,8 @@ from drbench.errors import CaseFailed
 from drbench.plan.signals import End, check_progress, ends_of, flags_bytes, match, plan_inbox
 from drbench.program.trace import Trace
 
-from .matrix import Window
-from .topology import Topology, mpi_type
+from .matrix import Place, Window
+from .topology import Topology
 
 
 @dataclass(slots=True, eq=False)
@@ -155,9 +155,8 @@ class Inbox:
         for end in _receives(ends[comm.rank]):
             way = self.ways[end.step]
             if not way.near:
-                self._messages[end.step] = self._comm.Recv_init(
-                    _message(self._landing(end, way), types[end.step]), way.peer, way.number
-                )
+                landing = self._message(end.step, self._landing(end, way))
+                self._messages[end.step] = self._comm.Recv_init(landing, way.peer, way.number)
         self._posted = False
 
     # -- where flags and values lie
@@ -235,11 +234,15 @@ class Inbox:
         """The message that takes a value (None: tells of one) to a rank out of reach; to be started
         once a run."""
         way, buffer = self.ways[t], np.empty(0, np.uint8) if value is None else value
-        what = _message(buffer, self._types[t])
-        message = self._comm.Send_init(what, way.peer, way.number)
-        if not what[2].is_predefined:  # the message keeps it as long as it needs it
-            what[2].Free()
-        return message
+        return self._comm.Send_init(self._message(t, buffer), way.peer, way.number)
+
+    def _message(self, t: int, array: np.ndarray) -> list:
+        """The value of a step for MPI, in the order its elements lie in memory."""
+        if array.dtype == np.uint8:
+            item = self._types[t].itemsize
+            array = array[: array.nbytes // item * item].view(self._types[t])
+        turned = array.ndim == 2 and array.strides[0] < array.strides[1]
+        return self.window.message(array.T if turned else array)
 
     def receiver(self, t: int) -> MPI.Prequest:
         """The message of this run that a step waits for."""
@@ -254,17 +257,11 @@ class Inbox:
         found = type(place)(stored, dtype, place, 0, (way.pitch, dtype.itemsize))
         return found.T if transposed else found
 
-    def read(self, t: int, out: np.ndarray) -> MPI.Request:
+    def read(self, t: int, out: np.ndarray, transposed: bool) -> MPI.Request:
         """Start reading what was offered out of reach."""
-        way, kind = self.ways[t], mpi_type(out.dtype)
-        stored = out if out.flags.c_contiguous else out.T
-        target, pitch = (way.offset, out.size, kind), way.pitch // out.itemsize
-        if not out.size or pitch == stored.shape[1]:
-            return self.window.win.Rget([stored, out.size, kind], way.peer, target)
-        rows = kind.Create_vector(*stored.shape, pitch).Commit()
-        request = self.window.win.Rget([stored, out.size, kind], way.peer, (way.offset, 1, rows))
-        rows.Free()
-        return request
+        way, item = self.ways[t], out.itemsize
+        strides = (item, way.pitch) if transposed else (way.pitch, item)
+        return self.window.rget(out, way.peer, Place(way.offset, *strides))
 
     def close(self) -> None:
         """Free window and communicator (collective); no array over the inbox may be used
@@ -300,22 +297,3 @@ def _or_raise(ends: list[End] | str) -> list[End]:
     if isinstance(ends, str):
         raise CaseFailed(ends)
     return ends
-
-
-def _message(array: np.ndarray, dtype: np.dtype) -> list:
-    """An array for MPI, in the order its elements lie in memory; rows may have gaps between
-    them."""
-    if array.dtype == np.uint8:
-        array = array[: array.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
-    if array.ndim == 2 and array.strides[0] < array.strides[1]:
-        array = array.T  # stored transposed
-    kind = mpi_type(array.dtype)
-    if not array.size or array.flags.c_contiguous:
-        return [array, array.size, kind]
-    if array.strides[1] != array.itemsize:
-        raise ValueError("a value of strided elements cannot be sent. Send rows of it.")
-    rows, cols = array.shape
-    ld = array.strides[0] // array.itemsize
-    gaps = kind.Create_vector(rows, cols, ld).Commit()
-    span = ((rows - 1) * ld + cols) * array.itemsize
-    return [MPI.memory.fromaddress(array.ctypes.data, span, readonly=True), 1, gaps]

@@ -191,25 +191,15 @@ class DistributedMatrix:
 
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
-        with self.tried(block, block) as held:
-            if held:
-                target = self.view(block)
-                np.add(target, value, out=target)
-        return held
-
-    @contextmanager
-    def tried(self, first: Block, last: Block) -> Iterator[bool]:
-        """The lock on what lies from one block to another below it, unless someone holds part of
-        it: whether it is held."""
-        owner, start, _ = self._range(first)
-        _, low, length = self._range(last)
-        taken = owner, start, low + length - start
-        held = self.topology.locks.try_acquire(*taken)
+        taken, locks = self._range(block), self.topology.locks
+        if not locks.try_acquire(*taken):
+            return False
         try:
-            yield held
+            target = self.view(block)
+            np.add(target, value, out=target)
         finally:
-            if held:
-                self.topology.locks.release(*taken)
+            locks.release(*taken)
+        return True
 
     @contextmanager
     def guard(self, block: Block) -> Iterator[None]:
@@ -399,35 +389,37 @@ class Window:
 
     def rget(self, out: np.ndarray, owner: int, place: Place) -> MPI.Request:
         """Start reading what lies at a place of a rank's part into ``out`` (rows×cols)."""
-        here, there = self._ends(out, place)
-        return self.win.Rget(here, owner, there)
+        return self.win.Rget(*self._ends(out, owner, place))
 
     def rput(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
         """Start writing ``value`` (rows×cols) to a place; complete there after :meth:`flush`."""
-        here, there = self._ends(value, place)
-        return self.win.Rput(here, owner, there)
+        return self.win.Rput(*self._ends(value, owner, place))
 
     def raccumulate(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
         """Start adding ``value`` (rows×cols) at a place, element by element atomic against other
         accumulates."""
-        here, there = self._ends(value, place)
-        return self.win.Raccumulate(here, owner, there, MPI.SUM)
+        return self.win.Raccumulate(*self._ends(value, owner, place), MPI.SUM)
 
-    def _ends(self, array: np.ndarray, place: Place) -> tuple[list, tuple]:
-        """Both sides of a transfer, (memory, count, datatype) here and (offset, count, datatype)
+    def _ends(self, array: np.ndarray, owner: int, place: Place) -> tuple[list, int, tuple]:
+        """A transfer's (memory, count, datatype) here, its rank and (offset, count, datatype)
         there, element by element in the order in which they lie there. An array that lies likewise
         is one message without packing."""
         offset, *strides = place
         if place.by_columns:
             array, strides = array.T, strides[::-1]
+        there = offset, *self._elements(array.dtype, array.shape, tuple(strides))
+        return self.message(array), owner, there
+
+    def message(self, array: np.ndarray) -> list:
+        """An array for MPI, (memory, count, datatype), its elements in their order as rows; they
+        may lie apart."""
         dtype, shape = array.dtype, array.shape
-        there = offset, *self._elements(dtype, shape, tuple(strides))
         if not array.size or array.flags.c_contiguous:
-            return [array, array.size, mpi_type(dtype)], there
+            return [array, array.size, mpi_type(dtype)]
         start = array.__array_interface__["data"][0]
         span = Strided(start, shape, array.strides).length(dtype.itemsize)
         memory = MPI.buffer.fromaddress(start, span)
-        return [memory, *self._elements(dtype, shape, array.strides)], there
+        return [memory, *self._elements(dtype, shape, array.strides)]
 
     def _elements(
         self, dtype: np.dtype, shape: tuple[int, int], strides: tuple[int, int]

@@ -32,9 +32,6 @@ _MPI_TYPES = {
 #: What UCX is told of TCP where the environment says nothing: bytes that one call of the system,
 #: and one look at MPI, may move. Its own choice is 8 KiB out and 64 KiB in.
 _TCP = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
-#: Where Linux lists adapters that reach the memory of other hosts (InfiniBand, RoCE, Omni-Path;
-#: Slingshot).
-_ADAPTERS = ("/sys/class/infiniband", "/sys/class/cxi")
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 import numpy as np
 import threadpoolctl
@@ -143,7 +144,7 @@ class Context:
                     f"rank {self.rank} of {spec} has {rows}x{cols}, the array to wrap is "
                     f"{'x'.join(map(str, local.shape))}. Wrap an array of that shape."
                 )
-            offset = self._held(local) if local.size else 0
+            offset = self.heap.offset_of(local) if local.size else 0
             if offset is None:
                 turned = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(
@@ -162,26 +163,14 @@ class Context:
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
             self.ground.zero(made.local)
             return made
-        for row, stop, local_row in made.spec.runs(0):
-            for col, right, local_col in made.spec.runs(1):
-                part = array[row:stop, col:right]
-                rows, cols = part.shape
-                here = made.local[local_row : local_row + rows, local_col : local_col + cols]
-                self.ground.copy(here, part)
+        for there, here in made.spec.pieces():
+            self.ground.copy(made.local[here], array[there])
         return made
 
     def holds(self, local: np.ndarray) -> bool:
         """Whether :meth:`wrap` uses a local array where it lies: in this rank's part of the heap,
         and contiguous along one axis."""
-        return self._held(local) is not None
-
-    def _held(self, local: np.ndarray) -> int | None:
-        """Where a local array begins in the heap, if it can be used there."""
-        item, (rows, cols), (by_row, by_col) = local.itemsize, local.shape, local.strides
-        fits = (by_col == item and by_row >= cols * item) or (
-            by_row == item and by_col >= rows * item
-        )
-        return self.heap.offset_of(local) if fits else None
+        return self.heap.offset_of(local) is not None
 
     # -- what ranks do together
 
@@ -268,12 +257,13 @@ class Context:
         UsageError
             If shapes or types do not fit.
         """
-        key = (a, b, c, stationary, update)
-        plan = self._plans.get(key)
-        if plan is None:
+
+        def make() -> Multiplication:
             self._check_fit(a, b, c, stationary)
-            plan = self._remember(key, Multiplication(self.ground, *key))
-        return plan
+            return Multiplication(self.ground, *key)
+
+        key = (a, b, c, stationary, update)
+        return self._kept(key, make)
 
     def _check_fit(self, a: Spec, b: Spec, c: Spec, stationary: str) -> None:
         (m, k), (l, n) = a.shape, b.shape
@@ -303,7 +293,7 @@ class Context:
                     raise UsageError(f"{A} cannot become {layout}: shapes or types differ.")
             else:
                 new = self.specs.of(A.shape, layout, A.dtype)
-                within = self._within(new, A.spec)
+                within = self._kept(("within", new, A.spec), lambda: new.within(A.spec))
                 if within is not None and not copy:
                     (row, col), (rows, cols) = within, new.local_shape
                     local, (at, by_row, by_col) = A.local, A.place
@@ -323,9 +313,7 @@ class Context:
                     f"tiles of {A} lie on a device, where they are not read or changed one by one "
                     "(our implementation). Use redistribute or to_global."
                 )
-            exchange = self._plans.get(key := ("fence", A.spec))
-            if exchange is None:
-                exchange = self._remember(key, Exchange(self.comm, f"fence({A})"))
+            exchange = self._kept(("fence", A.spec), lambda: Exchange(self.comm, f"fence({A})"))
             window = self.heap.window
             window.flush()
             window.sync()
@@ -364,24 +352,16 @@ class Context:
     def redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
         """The plan that brings one spec into another, as :meth:`multiplication` gives one; with
         ``root`` on that rank alone."""
-        key = (a, c, root)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._remember(key, Redistribution(self.ground, *key))
-        return plan
+        return self._kept((a, c, root), lambda: Redistribution(self.ground, a, c, root))
 
-    def _within(self, new: Spec, old: Spec) -> tuple[int, int] | None:
-        key = ("within", new, old)
+    def _kept(self, key: tuple, make: Callable):
+        """The plan of a key, made once; the oldest go once there are many."""
         if key not in self._plans:
-            self._remember(key, new.within(old))
+            made = make()
+            if len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = made
         return self._plans[key]
-
-    def _remember(self, key: tuple, plan):
-        """Keep a plan; the oldest go once there are many."""
-        if len(self._plans) >= _MOST_PLANS:
-            del self._plans[next(iter(self._plans))]
-        self._plans[key] = plan
-        return plan
 
     def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
         """A new matrix, or why this rank cannot have it."""

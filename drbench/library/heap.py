@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 import psutil
@@ -222,9 +223,20 @@ class Heap:
         )
 
     def offset_of(self, array: np.ndarray) -> int | None:
-        """Where an array begins in this rank's part; None if it lies elsewhere."""
-        offset = array.__array_interface__["data"][0] - self.base
-        return offset if 0 <= offset < self.nbytes else None
+        """Where an array begins in this rank's part, as :meth:`offset_at`."""
+        start = array.__array_interface__["data"][0]
+        return self.offset_at(start, array.shape, array.strides, array.itemsize)
+
+    def offset_at(
+        self, address: int, shape: Sequence[int], strides: Sequence[int], item: int
+    ) -> int | None:
+        """Where what lies at an address begins in this rank's part; None if it lies elsewhere, or
+        is contiguous along no axis. Strides in bytes."""
+        (rows, cols), (by_row, by_col), offset = shape, strides, address - self.base
+        fits = (by_col == item and by_row >= cols * item) or (
+            by_row == item and by_col >= rows * item
+        )
+        return offset if fits and 0 <= offset < self.nbytes else None
 
     def close(self) -> None:
         """Free the window (collective); nothing that lies in it may be used afterwards."""

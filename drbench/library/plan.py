@@ -4,8 +4,8 @@ to where the arrays lie."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator
 from functools import cached_property
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import Place
 from drbench.host.topology import mpi_adds
-from drbench.plan.explain import traffic
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
-from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 
 from .exchange import Exchange
@@ -29,6 +27,10 @@ from .spec import Spec
 
 #: Bound executors that a plan keeps.
 _MOST_BOUND = 32
+#: An address that the heap's offsets are added to where only distances matter; no memory is there.
+_SOMEWHERE = 1 << 40
+#: Candidates that NumPy tries before it gives up deciding whether arrays share memory.
+_MOST_WORK = 1 << 16
 
 
 class Plan:
@@ -115,8 +117,9 @@ class Plan:
         if private is None:
             self._check_apart({name: matrix.places for name, matrix in matrices.items()})
         if self._first is None:
-            self._first = self._laid_out(matrices)
-            executor = self._first
+            trace = self.trace(ground.rank)
+            executor = ground.executor(trace, matrices, self._prefetch, self.get, self._agreed)
+            self._first, self._agreed = executor, executor.read_apart
         else:
             executor = self._first.bound(matrices)
         if private is None:
@@ -124,14 +127,6 @@ class Plan:
             if len(self._bound) > _MOST_BOUND:
                 self._bound.popitem(last=False)
         return executor
-
-    def _laid_out(self, matrices: dict) -> ExecutorBase:
-        ground = self.ground
-        made = ground.executor(
-            self.trace(ground.rank), matrices, self._prefetch, self.get, self._agreed
-        )
-        self._agreed = made.read_apart
-        return made
 
     def forget(self) -> None:
         """Let go of all executors; the next run lays out anew."""
@@ -203,9 +198,6 @@ class Multiplication(Plan):
         universal = get_algorithm("universal")
         return universal.trace(self.problem, rank, machine=machine, **self._options)
 
-    def _operand(self, name: str) -> Operand:
-        return self.problem.operand(name)
-
 
 class Redistribution(Plan):
     """C = A in another layout."""
@@ -219,28 +211,16 @@ class Redistribution(Plan):
 
     def trace(self, rank: int) -> Trace:
         old, new = (self._operand(name) for name in "AC")
-        program = redistribute(old, new, rank) if self.root in (None, rank) else _nothing()
+        nothing = (step for step in ())
+        program = redistribute(old, new, rank) if self.root in (None, rank) else nothing
         return trace(program, None, rank, fresh=False)
-
-
-def _nothing() -> Generator[Step, Step, None]:
-    yield from ()
-
-
-def moved_bytes(plan: Plan, rank: int) -> dict[str, int]:
-    """Bytes that one rank's steps move between ranks, by kind."""
-    found = plan.trace(rank)
-    if found.problem is not None:
-        return traffic(found).counters
-    item = plan.specs["C"].dtype.itemsize
-    moved = sum(elements * item for step in found.steps for _, elements in step.moved(rank))
-    return {"get_bytes": moved}
 
 
 def overlap(
     one: Place, two: Place, shape_one: tuple[int, int], shape_two: tuple[int, int], item: int
 ) -> bool:
-    """Whether two local arrays of one rank share memory; sides of one array do not.
+    """Whether two local arrays of one rank share memory, as NumPy decides it; also where steps of
+    more than two different sizes make that too hard to decide.
 
     Examples
     --------
@@ -251,21 +231,12 @@ def overlap(
     >>> overlap(Place(0, 32, 8), Place(16, 32, 8), (3, 3), (3, 2), 8)
     True
     """
-    if 0 in shape_one or 0 in shape_two:
-        return False
-    ends = [
-        (at.offset, at.offset + (rows - 1) * at.by_row + (cols - 1) * at.by_col + item)
-        for at, (rows, cols) in ((one, shape_one), (two, shape_two))
-    ]
-    if ends[0][1] <= ends[1][0] or ends[1][1] <= ends[0][0]:
-        return False
-    width = max(one.by_row, one.by_col)
-    if width != max(two.by_row, two.by_col):
+    views = []
+    for at, shape in ((one, shape_one), (two, shape_two)):
+        lies = {"data": (_SOMEWHERE + at.offset, True), "strides": (at.by_row, at.by_col)}
+        lies |= {"shape": shape, "typestr": f"|V{item}", "version": 3}
+        views.append(np.asarray(SimpleNamespace(__array_interface__=lies)))
+    try:
+        return np.shares_memory(*views, max_work=_MOST_WORK)
+    except np.exceptions.TooHardError:
         return True
-    sides = []  # bytes of a row (column) that each takes, where that does not run into the next
-    for at, (rows, cols) in ((one, shape_one), (two, shape_two)):
-        long = cols * at.by_col if at.by_row == width else rows * at.by_row
-        start = (at.offset - min(one.offset, two.offset)) % width
-        sides.append((start, start + long))
-    (low, high), (start, stop) = sorted(sides)
-    return not (high <= start and stop <= width)

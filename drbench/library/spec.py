@@ -3,6 +3,7 @@ are alike."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -98,6 +99,21 @@ class Spec:
         held, coordinate = (whole.rows, whole.cols)[axis], whole.places.coords(rank)[axis]
         runs = stored_runs(held, (held[x][:2] for x in held.held_by(coordinate)))
         return [(run.start, run.stop, run.local) for run in runs]
+
+    def pieces(self) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+        """Ranges of rows and of columns of the whole matrix that the local array has, and where
+        they lie in it.
+
+        Examples
+        --------
+        >>> from partitions import partition
+        >>> list(Spec(partition("row", (4, 6), 2), np.dtype("f4"), 1).pieces())
+        [((slice(2, 4, None), slice(0, 6, None)), (slice(0, 2, None), slice(0, 6, None)))]
+        """
+        for row, bottom, top in self.runs(0):
+            for col, right, left in self.runs(1):
+                here = slice(top, top + bottom - row), slice(left, left + right - col)
+                yield (slice(row, bottom), slice(col, right)), here
 
     @cached_property
     def indices(self) -> tuple[np.ndarray, np.ndarray]:

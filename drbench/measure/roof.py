@@ -156,8 +156,8 @@ class Roof:
         self._turned, self._beta = problem.transpose, float(problem.updates)
         shapes = [shape] if shape else problem.local_shapes()
         self._memory = [
-            work.empty(max(size for size, _, _ in each), numpy_type(problem.type_of(name)))
-            for name, each in zip("ABC", zip(*map(_operands, shapes)))
+            work.empty(size, numpy_type(problem.type_of(name)))
+            for name, size in zip("ABC", roof_sizes(shapes))
         ]
         for place, name in enumerate("AB"):  # the shape with the largest operand fills all of it
             largest = max(shapes, key=lambda shape: _operands(shape)[place][0])
@@ -203,6 +203,17 @@ class Roof:
     def sample(self) -> Timed:
         """The products on every rank."""
         return self._timed(self._operands)
+
+
+def roof_sizes(shapes: list[tuple]) -> list[int]:
+    """Elements of A, B and C of the local products, enough for each of the shapes.
+
+    Examples
+    --------
+    >>> roof_sizes([((2,), 8, 8), ((4,), 4, 8)])
+    [32, 64, 16]
+    """
+    return [max(size for size, _, _ in each) for each in zip(*map(_operands, shapes))]
 
 
 def _operands(shape: tuple) -> list[tuple[int, int, int]]:

@@ -10,8 +10,8 @@ from drbench.program.trace import Trace
 
 from .costs import (
     Costs,
+    group_cost,
     group_parts,
-    group_resources,
     group_ways,
     on_links,
     parts_of,
@@ -46,8 +46,8 @@ class Bound(NamedTuple):
 
 
 def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
-    """The bound of a program from the traces of all ranks, or of some: neither a rank's products
-    nor a link's transfers overlap with themselves.
+    """The bound of a program from the traces of all ranks, or of some, or of one: neither a rank's
+    products nor a link's transfers overlap with themselves.
 
     Examples
     --------
@@ -181,30 +181,6 @@ def headroom(product_s: float, traces: Sequence[Trace], machine: Machine) -> Hea
     return Headroom(seconds, decides, ceil(round(sums_s / seconds, 9)))
 
 
-def lower_bound(trace: Trace, machine: Machine) -> float:
-    """Seconds that no simulation of the program on this machine can be below, from the trace of one
-    rank.
-
-    Examples
-    --------
-    Rank 0 reads 128 bytes at 64 bytes a second, and multiplies for a second twice:
-
-    >>> from algorithms import get_algorithm
-    >>> from drbench.model.gemm import Compute
-    >>> from drbench.model.machine import Link
-    >>> from drbench.program.problem import Problem
-    >>> trace = get_algorithm("universal").trace(
-    ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0
-    ... )
-    >>> (
-    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 32.0),))),
-    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 96.0),))),
-    ... )
-    (4.0, 2.0)
-    """
-    return bound_of([trace], machine).seconds
-
-
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
     """Seconds of the products of the busiest rank; and for how long what is kept busy."""
     products_s, busy, grouped = 0.0, Counter(), Counter()
@@ -234,12 +210,12 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
         elif step.side:
             busy["sums", rank] += side_s(machine, step, itemsize, beside=False)
         elif step.grouped:
-            for resource, seconds in _of_group(machine, step, itemsize):
+            for resource, seconds in _of_group(costs, step):
                 grouped[resource] += seconds
         elif step.counter is not None and step.moved(rank):
             cost = costs.transfer(step, rank)
-            for link, share in zip(cost.links, cost.shares or (1.0,) * len(cost.links)):
-                busy[link] += cost.link_s * share
+            for link, part in cost.parts:
+                busy[link] += cost.link_s * part
     return computes, grouped
 
 
@@ -289,9 +265,9 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     return computes, *max(busy.values(), key=sum, default=(0.0, 0.0, 0.0))
 
 
-def _of_group(machine: Machine, step, itemsize: int):
+def _of_group(costs: Costs, step):
     """What a group step keeps busy, of what this rank sees: (resource, seconds)."""
-    group = step.group
+    machine, itemsize, group = costs.machine, costs.itemsize, step.group
     if len(group) < 2:
         return []
     members, me = group.members, group.position
@@ -302,19 +278,13 @@ def _of_group(machine: Machine, step, itemsize: int):
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it
-    ways = group_ways(step, machine, (me,))
-    if shifts:
-        rate = min(machine.link(*way[:2]).bandwidth_bytes_per_s for way in ways)
-    else:
-        rate = machine.ring_rate(members)
-    launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
-    _, taken = group_resources(step, machine, ways, rate)
-    if machine.arbitration == "fifo":
-        seconds = launch_s + (sync_s + moving_s)
-        return [(each, part * seconds) for each, part in taken.items()]
-    found = [(each, part * moving_s) for each, part in taken.items()]
-    if not shifts:  # those of one group follow each other
-        found.append((("ring", "of", group), launch_s + (sync_s + moving_s)))
+    rate = None if shifts else costs.group(step).bytes_per_s
+    cost = group_cost(step, machine, (me,), itemsize, rate)
+    fifo = machine.arbitration == "fifo"
+    seconds = cost.link_s if fifo else cost.link_s - cost.fixed_s
+    found = [(each, part * seconds) for each, part in cost.parts]
+    if not (fifo or shifts):  # those of one group follow each other
+        found.append((("ring", "of", group), cost.link_s))
     return found
 
 

@@ -77,6 +77,8 @@ class Cost(NamedTuple):
         What moves a second when nothing else does.
     own_timer : bool
         The rank's own throttled link carries it.
+    fixed_s : float
+        Of ``link_s``, the seconds in which a group step launches and synchronises.
     """
 
     core_s: float = 0.0
@@ -87,6 +89,12 @@ class Cost(NamedTuple):
     lane: str = ""
     bytes_per_s: float = 1.0
     own_timer: bool = False
+    fixed_s: float = 0.0
+
+    @property
+    def parts(self) -> Iterator[tuple[tuple, float]]:
+        """(link, the part of ``link_s`` for which it is occupied)."""
+        return zip(self.links, self.shares or (1.0,) * len(self.links))
 
 
 class Costs:
@@ -140,22 +148,16 @@ class Costs:
             found = self._known[key] = step_cost(self.machine, step, rank, self.itemsize)
         return found
 
-    def collective(self, step: GroupStep) -> "GroupCost":
-        """:func:`group_cost` of a ring or a pipeline, with the links of all members."""
-        key = step.operation, step.group, step.shard()
+    def group(self, step: GroupStep, alone: bool = False) -> Cost:
+        """:func:`group_cost` of a group step, with the links on which all members send, or on which
+        its rank does (``alone``)."""
+        group = step.group
+        sender = alone and (group.position, step.ring())
+        key = step.operation, group, step.shard(), sender
         found = self._known.get(key)
         if found is None:
-            ways = group_ways(step, self.machine, range(len(step.group)))
-            found = self._known[key] = group_cost(step, self.machine, ways, self.itemsize)
-        return found
-
-    def sent(self, step: GroupStep) -> "GroupCost":
-        """:func:`group_cost` of a group step with the links on which its rank sends alone."""
-        key = step.operation, step.group, step.group.position, step.shard(), step.ring()
-        found = self._known.get(key)
-        if found is None:
-            ways = group_ways(step, self.machine, (step.group.position,))
-            found = self._known[key] = group_cost(step, self.machine, ways, self.itemsize)
+            senders = (group.position,) if alone else range(len(group))
+            found = self._known[key] = group_cost(step, self.machine, senders, self.itemsize)
         return found
 
 
@@ -487,34 +489,28 @@ def group_ways(step: GroupStep, machine: Machine, senders: Iterable[int]) -> lis
     return over.ways(ranks, (busy(over.intra_node), elements), (busy(over.card), elements))
 
 
-def group_seconds(step: GroupStep | type[GroupStep], machine: Machine, *on) -> float:
-    """Seconds a group step takes on free links: the sum of :func:`group_parts`.
-
-    Examples
-    --------
-    >>> from drbench.model.gemm import Compute
-    >>> from drbench.model.machine import Collective
-    >>> from drbench.program.group_steps import AllGather
-    >>> toy = Machine(
-    ...     "toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)}
-    ... )
-    >>> group_seconds(AllGather, toy, 4, 100, 100.0)
-    5.5
-    """
-    launch, sync, transfer = group_parts(step, machine, *on)
-    return launch + (sync + transfer)
-
-
-def group_resources(
+def group_cost(
     step: GroupStep,
     machine: Machine,
-    ways: Iterable[Way],
+    senders: Iterable[int],
+    itemsize: int,
     rate: float | None = None,
-) -> tuple[float, dict]:
-    """Bytes a second of the slowest link on the ways of a group step (``rate`` if that is known of
-    more ways than these), over several nodes those of the whole ring; and what it takes of each
-    resource on them, as a part of all while it transfers: all of it, but of what carries more where
-    links are shared, and over several nodes."""
+) -> Cost:
+    """What the data of a group step costs that the members at some positions of its group send at
+    the same time, as fast as the slowest.
+
+    Parameters
+    ----------
+    rate : float, optional
+        Bytes a second of the slowest link, if that is known of more links than these; over several
+        nodes it is that of the whole ring.
+
+    Notes
+    -----
+    The step occupies all of each link while its data moves, but of what carries more where links
+    are shared, and over several nodes.
+    """
+    ways = group_ways(step, machine, senders)
     routes = [(way, *machine.route(way.source, way.target)) for way in ways]
     over = step.kind != "shift" and machine.collective(step.operation).across(step.group.members)
     if over:
@@ -530,30 +526,14 @@ def group_resources(
             taken[resource] = (
                 min(1.0, taken[resource] + part) if over else max(taken[resource], part)
             )
-    return rate, taken
-
-
-class GroupCost(NamedTuple):
-    """What the data of a group step takes of the links, as a transfer has it."""
-
-    seconds: float
-    fixed_s: float = 0.0
-    bytes_per_s: float = 1.0
-    links: tuple = ()
-    shares: tuple = ()
-
-
-def group_cost(step: GroupStep, machine: Machine, ways: list, itemsize: int) -> GroupCost:
-    """That of a group step on all these ways at the same time, as fast as the slowest; where the
-    core does everything, only the seconds."""
-    if machine.adds_on_core:
-        rate = min(machine.link(way.source, way.target).bandwidth_bytes_per_s for way in ways)
-        return GroupCost(group_seconds(step, machine, *on_links(step, itemsize, rate)))
-    rate, taken = group_resources(step, machine, ways)
     launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
-    shares = tuple(taken.values()) if min(taken.values(), default=1.0) < 1 else ()
-    seconds = launch_s + (sync_s + moving_s)
-    return GroupCost(seconds, launch_s + sync_s, rate, tuple(taken), shares)
+    return Cost(
+        link_s=launch_s + (sync_s + moving_s),
+        links=tuple(taken),
+        shares=tuple(taken.values()) if min(taken.values(), default=1.0) < 1 else (),
+        bytes_per_s=rate,
+        fixed_s=launch_s + sync_s,
+    )
 
 
 def on_links(step: GroupStep, itemsize: int, bandwidth_bytes_per_s: float) -> tuple:

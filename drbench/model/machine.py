@@ -218,23 +218,6 @@ class Machine(MachineFile):
             f"machine {self.name} has no link between ranks {a} and {b}. Add one with within = 0."
         )
 
-    def ring_rate(self, members: tuple[int, ...]) -> float:
-        """Bytes a second of the slowest link round the ring of these ranks, of two at least.
-
-        Examples
-        --------
-        >>> near, far = Link("near", 4e9, within=2), Link("far", 1e9)
-        >>> machine = Machine("t", Compute(1e12), (near, far))
-        >>> machine.ring_rate((0, 1)), machine.ring_rate((0, 1, 2))
-        (4000000000.0, 1000000000.0)
-        """
-        found = self.known.get(("ring", members))
-        if found is None:
-            pairs = zip(members, (*members[1:], members[0]))
-            found = min(self.link(*pair).bandwidth_bytes_per_s for pair in pairs)
-            self.known["ring", members] = found
-        return found
-
     def links_within(self, members: Sequence[int]) -> int:
         """How many links a rank has to the others of a group inside a node.
 
@@ -302,7 +285,7 @@ class Machine(MachineFile):
 
     @cached_property
     def known(self) -> dict:
-        """What was found of routes, rings, shares and groups over nodes, each of which is asked for
+        """What was found of routes, shares and groups over nodes, each of which is asked for
         again and again."""
         return {}
 

@@ -11,21 +11,13 @@ from heapq import heappop, heappush
 from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
-from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
-    Accumulate,
-    Add,
     Assemble,
-    Copy,
     Fence,
     Gemm,
     Get,
-    Put,
-    ReplicaAdd,
-    ReplicaGet,
     Scratch,
     Step,
-    Zero,
 )
 from drbench.program.trace import Trace
 
@@ -33,33 +25,27 @@ from .costs import parts_of
 from .kernel import Workers, part_tiles, tilings
 from .machine import Machine
 
+#: The phase that a wait for a step counts as, by what it does, but for two types.
 _WAITS = {
-    Get: "get_wait",
-    Assemble: "pack",
-    ReplicaGet: "get_wait",
-    Put: "accumulate",
-    Accumulate: "accumulate",
-    ReplicaAdd: "accumulate",
-    Push: "accumulate",
-    Offer: "accumulate",
-    Add: "accumulate",  # beside the products
-    Await: "get_wait",
-    Take: "get_wait",
     Fence: "fence",
+    Assemble: "pack",
+    "fetch": "get_wait",
+    "wait": "get_wait",
+    "send": "accumulate",
+    "add": "accumulate",
 }
-_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Copy, Zero), "accumulate")}
 #: What a kernel's part is due for: its last tile starts, it is done.
 _STARTED, _DONE = 0, 1
 
 
 def wait_of(step: Step) -> str:
     """The phase that a wait for a step counts as."""
-    return _WAITS.get(type(step), "collective_wait")
+    return _WAITS.get(type(step)) or _WAITS.get(step.does, "collective_wait")
 
 
 def work_of(step: Step) -> str:
     """The phase that a compute counts as."""
-    return _WORKS.get(type(step), "pack")
+    return "gemm" if type(step) is Gemm else "accumulate"
 
 
 class RankProgram:

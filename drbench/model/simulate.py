@@ -208,7 +208,7 @@ class _Run:
             )
         end = max(self.end, *(rank.idle_since for rank in ranks))
         for rank in ranks:
-            self._spent(rank, rank.last, end - rank.idle_since)
+            self.phases[rank.last] += end - rank.idle_since
         mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
         return Simulated(end, dict(self.simulator.counters), mean, self.bars or [])
 
@@ -216,9 +216,6 @@ class _Run:
         """``act(time, one, two)`` is called at that time, after all that was to be called then."""
         self.order += 1
         heappush(self.heap, (time, self.order, act, one, two))
-
-    def _spent(self, rank: Rank, phase: str, seconds: float) -> None:
-        self.phases[phase] += seconds
 
     def _bar(self, rank: Rank, step, start: float, stop: float) -> None:
         self.bars.append(StepTime(rank.number, track_of(step), step.index, repr(step), start, stop))
@@ -276,7 +273,7 @@ class _Run:
         started_s = machine.step_s * (1 + rank.started)
         rank.started = 0
         if not rank.computing:
-            self._spent(rank, rank.last, now - rank.idle_since)
+            self.phases[rank.last] += now - rank.idle_since
         if self.bars is not None:
             rank.began[t] = now
         if t in rank.kernels:
@@ -292,7 +289,7 @@ class _Run:
         if t is not None:
             step = rank.steps[t]
             if not rank.computing:
-                self._spent(rank, work_of(step), now - rank.busy_since)
+                self.phases[work_of(step)] += now - rank.busy_since
             if self.bars is not None:  # parts of a kernel are under way together; bars are not
                 self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
                 rank.shown_until = now

@@ -3,7 +3,7 @@ belongs."""
 
 from math import inf
 
-from .costs import GroupCost
+from .costs import Cost
 from .links import Transfer
 from .rank import Rank
 from .symmetry import packed_by_any
@@ -56,7 +56,9 @@ class GroupSteps:
         if len(group) == 1 or (step.kind == "shift" and step.by % len(group) == 0):
             return self._arrived(now, rank, t)
         if not self._all_there(group):
-            return self._move(step, self.simulation.costs.sent(step), ((rank, t),), now)
+            return self._move(
+                step, self.simulation.costs.group(step, alone=True), ((rank, t),), now
+            )
         here = self.met.setdefault((group, number), {})
         here[rank.number] = rank, t
         complete = len(here) == len(group)
@@ -66,7 +68,7 @@ class GroupSteps:
             for each in here.values():
                 self._at_due(now, *each)
         elif complete:
-            cost = self.simulation.costs.collective(step)
+            cost = self.simulation.costs.group(step)
             self._move(step, cost, tuple(here.values()), now)
         if complete:
             del self.met[group, number]
@@ -79,7 +81,7 @@ class GroupSteps:
             self.whole[group.members] = found
         return found
 
-    def _move(self, step, cost: GroupCost, steps: tuple, now: float) -> None:
+    def _move(self, step, cost: Cost, steps: tuple, now: float) -> None:
         """The data of these members' steps goes over the links. Where links are shared, collectives
         of one group follow each other, as on the stream of a communicator; otherwise the links see
         to that."""
@@ -88,13 +90,13 @@ class GroupSteps:
         if machine.adds_on_core:
             parts, done = (2, self.part_done) if pair else (1, self._arrived)
             for rank, t in steps:
-                self.simulation.at(rank.between(now, cost.seconds / parts), done, rank, t)
+                self.simulation.at(rank.between(now, cost.link_s / parts), done, rank, t)
             return
         queued = machine.arbitration == "fair" and not shifts
         both_ways = machine.collective(step.operation).both_ways
         transfer = Transfer(
             cost.links,
-            cost.seconds,
+            cost.link_s,
             0.0,
             steps,
             1 if pair else 2 * (1 + both_ways),
@@ -119,7 +121,7 @@ class GroupSteps:
                 continue
             sender, index = steps[0]
             sent = sender.steps[index]
-            self._move(sent, self.simulation.costs.sent(sent), steps, now)
+            self._move(sent, self.simulation.costs.group(sent, alone=True), steps, now)
 
     def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))

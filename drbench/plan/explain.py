@@ -4,7 +4,7 @@ and bytes are spread over ranks."""
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from drbench.common import StepTime
@@ -118,7 +118,7 @@ def loads(traces: Iterable[Trace]) -> Loads:
     for trace in traces:
         flops = max(flops, trace.flops)
         moved += transfers(trace)
-    most = busiest((each.source, each.target, each.nbytes) for each in moved)
+    most = busiest(each[:3] for each in moved)
     return Loads(sum(each.nbytes for each in moved), most, flops, len(moved))
 
 
@@ -128,15 +128,17 @@ class Traffic:
 
     Attributes
     ----------
-    counters : dict of str to int
-        By kind, with the names of the records. ``direct_bytes`` is 0: whether a Get is copied or
-        read in place is the transport's business, and the plan counts it as ``get_bytes``.
-    by_peer : dict of int to dict of str to int
-        The same by the other rank.
+    by_peer : dict of int to Counter
+        By the other rank the bytes by kind, with the names of the records.
     """
 
-    counters: dict = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    by_peer: dict = field(default_factory=dict)
+    by_peer: dict[int, Counter]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """By kind. ``direct_bytes`` is 0: whether a Get is copied or read in place is the
+        transport's business, and the plan counts it as ``get_bytes``."""
+        return {name: sum(each[name] for each in self.by_peer.values()) for name in COUNTERS}
 
 
 def traffic(trace: Trace) -> Traffic:
@@ -150,14 +152,13 @@ def traffic(trace: Trace) -> Traffic:
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
-    {1: {'get_bytes': 128}}
+    {1: Counter({'get_bytes': 128})}
     """
-    out = Traffic()
+    by_peer: dict[int, Counter] = {}
     for source, target, nbytes, counter in transfers(trace):
-        out.counters[counter] += nbytes
-        peer = out.by_peer.setdefault(source if target == trace.rank else target, {})
-        peer[counter] = peer.get(counter, 0) + nbytes
-    return out
+        other = source if target == trace.rank else target
+        by_peer.setdefault(other, Counter())[counter] += nbytes
+    return Traffic(by_peer)
 
 
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
@@ -199,8 +200,7 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
         if trace.ops is not None and trace.ops[step.index] != op:
             op = trace.ops[step.index]
             lines.append(_op_line(trace, step.index))
-        if trace.is_remote(step):
-            moved = step.moved(trace.rank)
+        if moved := step.moved(trace.rank):
             nbytes = sum(elements for _, elements in moved) * widths[step.index]
             note = (
                 f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} "
@@ -220,7 +220,7 @@ def _op_line(trace: Trace, start: int) -> str:
     op = ops[start]
     for step in trace.steps[start : bisect_right(ops, op)]:
         computes += step.computes
-        moves = trace.is_remote(step) or (bool(step.inputs) and not step.alias)
+        moves = bool(step.moved(trace.rank) or (step.inputs and not step.alias))
         transfers += not step.computes and moves
     return (
         f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} "

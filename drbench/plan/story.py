@@ -1,4 +1,4 @@
-"""A run told as plain data: the layouts, and when which rank held, fetched, multiplied, sent and
+"""A run as plain data: the layouts, and when which rank held, fetched, multiplied, sent and
 added what. What a page draws; of simulated runs and of measured ones alike.
 
 A run is its traces, and the bars of its timeline (:class:`drbench.common.StepTime`). A bar says
@@ -17,12 +17,12 @@ from drbench.errors import UsageError
 from drbench.program.problem import Operand
 from drbench.program.steps import DOES, Block, Step
 from drbench.program.trace import Trace
-from partitions.intervals import Range, length, split, union
+from partitions.intervals import Range, intersect, length, split, union
 
 from .explain import moved_by
 from .signals import pairs_of
 
-#: Ranges of rows, or of columns, of one region; of more their hull is told.
+#: Ranges of rows, or of columns, of one region; of more their hull.
 _MOST_RANGES = 64
 
 Ranges = tuple[Range, ...]
@@ -75,70 +75,60 @@ class Regions:
         self._traces = {trace.rank: trace for trace in traces}
         self.sent = {target: source for source, target in pairs_of(traces).items()}
         self.received = {source: target for target, source in self.sent.items()}
-        self._number: dict[tuple[int, int], tuple] = {}  # (rank, step) of a group -> its name
-        self._numbered: dict[tuple, Step] = {}
-        self._takers: dict[tuple[int, int], Step] = {}  # what writes a value into a block, if any
-        for trace in traces:
-            count: dict[Any, int] = {}
-            for step in trace.steps:
-                if step.grouped:
-                    members = (step.group.name, step.group.members)
-                    count[members] = at = count.get(members, -1) + 1
-                    self._number[trace.rank, step.index] = (members, at)
-                    self._numbered[trace.rank, members, at] = step
-                for value in step.inputs[:1]:
-                    if step.does != "multiply" and (
-                        step.block is not None
-                        or step.onto
-                        or (trace.rank, step.index) in self.received
-                    ):
-                        self._takers.setdefault((trace.rank, value.index), step)
 
     def of(self, rank: int, step: Step) -> Region | None:
-        """Of the value of a step; None if it has none, or is a mixture of rows of several."""
+        """Of the value of a step; None if it has none, or rows of several matrices or blocks."""
         key = rank, step.index
         if key not in self._known:
             self._known[key] = None  # while it is looked for
-            found = self._comes(rank, step) or self._goes(rank, step)
+            found = self._derived(rank, step)
             self._known[key] = found if found and found.shape == step.shape else None
         return self._known[key]
 
-    def _comes(self, rank: int, step: Any) -> Region | None:
-        """From where the value comes."""
+    def _derived(self, rank: int, step: Any) -> Region | None:
+        """Of the value of a step, by where it is read from or computed."""
         if step.grouped and step.shape is not None:
-            if step.pieces:
-                return _joined([_piece(piece) for piece in step.pieces], getattr(step, "axis", 0))
-            members, at = self._number[rank, step.index]
-            return self._input(step.source, self._numbered[step.source, members, at])
+            if step.kind == "shift":
+                return step.brings and _whole(step.brings)
+            return _joined([_piece(piece) for piece in step.pieces], getattr(step, "axis", 0))
         if step.reads():
             return _whole(step.reads()[0])
         if (rank, step.index) in self.sent:
             source, index = self.sent[rank, step.index]
-            return self._input(source, self._traces[source].steps[index])
+            return self.of(source, self._traces[source].steps[index].inputs[0])
         if step.does == "multiply":
             return self._product(rank, step)
         if step.alias:
-            return self._seen(rank, step)
+            return self._shown(rank, step)
         if step.does == "copy" and step.shape is not None:
-            return self._input(rank, step)
+            return self.of(rank, step.inputs[0])
         return None if step.onto is None else self.of(rank, step.onto)
 
-    def _input(self, rank: int, step: Step) -> Region | None:
-        return self.of(rank, step.inputs[0])
-
     def _product(self, rank: int, step: Step) -> Region | None:
-        """Rows of one operand, columns of the other: of C, where the shapes say so."""
+        """The rows of C that the rows of one operand are multiplied for, and the columns of the
+        other: of the products that C is the sum of, those of the same block of B."""
         a, b = (self.of(rank, value) for value in step.inputs[:2])
-        if a is None or b is None or not self._traces[rank].problem.plain:
+        if a is None or b is None or not b.rows:
             return None
-        return Region(self._traces[rank].written, 0, a.rows, b.cols)
+        trace, rows = self._traces[rank], []
+        block = max(0, b.rows[-1][1] - 1) // trace.problem.k
+        for (into, _), of_a, number in trace.problem.products():
+            for taken in a.rows if number == block else ():
+                start, stop = intersect(taken, of_a)
+                if start < stop:
+                    rows.append((start - of_a[0] + into, stop - of_a[0] + into))
+        return Region(trace.written, 0, tuple(rows), b.cols)
 
-    def _seen(self, rank: int, step: Any) -> Region | None:
-        """A part of a value, or several side by side."""
-        seen = [self.of(rank, value) for value in step.inputs]
+    def _shown(self, rank: int, step: Any) -> Region | None:
+        """A part of a value, several side by side, or what fills a Scratch."""
+        panel = not hasattr(step, "axis")
+        seen = [self.of(rank, value) for value in step.inputs[panel:]]
         found = [each for each in seen if each is not None]
-        if len(found) < len(seen):
+        if not found or len(found) < len(seen):
             return None
+        if panel:
+            rows, cols = (union(sum(each, ())) for each in zip(*(part[2:] for part in found)))
+            return found[0]._replace(rows=tuple(rows), cols=tuple(cols))
         if not hasattr(step, "start"):
             return _joined(found, step.axis)
         (region,) = found
@@ -146,20 +136,8 @@ class Regions:
         cut = tuple(split(cut, [step.start, step.stop])[1])
         return region._replace(rows=cut) if step.axis == 0 else region._replace(cols=cut)
 
-    def _goes(self, rank: int, step: Step) -> Region | None:
-        """To where the value goes: a sum of rows says by that alone what it is of."""
-        taker = self._takers.get((rank, step.index))
-        if taker is None:
-            return None
-        if taker.block is not None:
-            return _whole(taker.block)
-        if taker.onto is not None:
-            return self.of(rank, taker.onto) if taker.onto is not step else None
-        rank, index = self.received[rank, taker.index]
-        return self._goes(rank, self._traces[rank].steps[index])
 
-
-def story(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[str, Any]:
+def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[str, Any]:
     """The run of a problem as plain data, for JSON.
 
     Parameters
@@ -192,11 +170,11 @@ def story(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[str, An
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
     >>> bar = lambda t, *at: StepTime(0, "compute", t, repr(traces[0].steps[t]), *at)
-    >>> told = story(traces, [bar(3, 0.0, 2.0), bar(5, 2.0, 3.0)])
-    >>> fetch, product = told["ranks"][0]
-    >>> fetch[:6], fetch[8], told["regions"][fetch[7][0]]
+    >>> found = describe_run(traces, [bar(3, 0.0, 2.0), bar(5, 2.0, 3.0)])
+    >>> fetch, product = found["ranks"][0]
+    >>> fetch[:6], fetch[8], found["regions"][fetch[7][0]]
     ([3, 'fetch', 0.0, 2.0, 3.0, 128], [[1, 0, 128]], ['A', 0, [[0, 8]], [[4, 8]]])
-    >>> [told["regions"][each] for each in product[7]]
+    >>> [found["regions"][each] for each in product[7]]
     [['C', 0, [[0, 8]], [[0, 4]]]]
     """
     regions = Regions(traces)
@@ -211,7 +189,7 @@ def story(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[str, An
         bars[bar.rank][bar.index] = bar.start_s, bar.stop_s
     problem, numbers = traces[0].problem, dict[tuple, int]()
     number = lambda region: numbers.setdefault(_plain(region), len(numbers))
-    ranks = [_told(trace, regions, bars, number) for trace in traces]
+    ranks = [_bars(trace, regions, bars, number) for trace in traces]
     return {
         "time_s": max((stop for each in bars.values() for _, stop in each.values()), default=0.0),
         "does": list(DOES),
@@ -228,13 +206,13 @@ def layout(operand: Operand) -> dict[str, Any]:
     Examples
     --------
     >>> from drbench.program.problem import Problem
-    >>> told = layout(Problem(8, 8, 8, 4, a="row/c2").a)
-    >>> told["rows"], told["places"], told["text"]
+    >>> found = layout(Problem(8, 8, 8, 4, a="row/c2").a)
+    >>> found["rows"], found["places"], found["text"]
     ([[4, 0], [8, 1]], [[0, 1], [0], [0, 2]], 'row/c2')
     """
     partition, stored = operand.partition, operand.stored
     axes = [
-        [[segment.stop, segment.coordinate] for segment in map(axis.__getitem__, range(len(axis)))]
+        [[axis[x].stop, axis[x].coordinate] for x in range(len(axis))]
         for axis in (partition.rows, partition.cols)
     ]
     places = partition.places
@@ -250,7 +228,7 @@ def layout(operand: Operand) -> dict[str, Any]:
     }
 
 
-def _told(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[list]:
+def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[list]:
     """The bars of one rank."""
     rank, mine = trace.rank, bars[trace.rank]
     widths, held = trace.element_types(trace.problem.itemsizes), _held(trace, regions, bars)
@@ -270,7 +248,7 @@ def _told(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
             passed.setdefault(takes.get(step.index, -1), []).extend(moves)
             continue
         until = held.get(step.index, 0.0)
-        reads, writes = _touched(rank, step, regions)
+        reads, writes = _read_and_written(rank, step, regions)
         rows, cols = step.shape if until else (0, 0)
         nbytes = rows * cols * widths[step.index]
         of = [[number(each) for each in side if each is not None] for side in (reads, writes)]
@@ -278,7 +256,7 @@ def _told(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
     return sorted(found, key=lambda each: each[2:4])
 
 
-def _touched(rank: int, step: Any, regions: Regions) -> tuple[list, list]:
+def _read_and_written(rank: int, step: Any, regions: Regions) -> tuple[list, list]:
     """The regions that a step reads; and those that it writes, or that its value is."""
     of = lambda value: regions.of(rank, value)
     values = step.inputs[: 2 if step.does == "multiply" else 1]

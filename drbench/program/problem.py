@@ -67,7 +67,7 @@ class Operand:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
         matrix."""
         p = self.partition
-        return p.row_cuts(start, stop) if axis == self.axes[0] else p.col_cuts(start, stop)
+        return (p.rows if axis == self.axes[0] else p.cols).cuts(start, stop)
 
     def block(self, rows: tuple[int, int], cols: tuple[int, int], replica: int = 0) -> Block:
         """The block of rows × columns (half-open pairs), which must lie inside one tile, or in
@@ -375,14 +375,6 @@ class Problem:
                 (tuple(-(-m // p) for m in every), -(-n // q), -(-k // r)) for p, q, r in parts
             )
         )
-
-    def roof_sizes(self) -> tuple[int, int, int]:
-        """Elements of the roof's three local operands, enough for every local shape."""
-        sizes = [
-            (sum(rows) * k, len(rows) * k * n, sum(rows) * n) for rows, n, k in self.local_shapes()
-        ]
-        a, b, c = map(max, zip(*sizes))
-        return a, b, c
 
 
 def _elements(matrix: tuple[list[int], int]) -> int:

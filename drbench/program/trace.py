@@ -119,10 +119,6 @@ class Trace:
                 found.append(of_matrix[matrix or step.like or self.written])
         return found
 
-    def is_remote(self, step: Step) -> bool:
-        """True for a step that moves elements between this rank and others."""
-        return bool(step.moved(self.rank))
-
 
 @contextmanager
 def no_collection() -> Iterator[None]:

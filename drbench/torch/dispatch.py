@@ -104,14 +104,7 @@ class Installed:
     @property
     def counts(self) -> Counts:
         """So far."""
-        tally = self._tally
-        return Counts(
-            tally["drbench"],
-            dict(self._reasons),
-            tally["copied"],
-            tally["summed"],
-            tally["declined"],
-        )
+        return Counts(stock=dict(self._reasons), **self._tally)
 
     def context(self, mesh) -> Context | None:
         """Of the ranks of a mesh (collective over them when it is made); None on other ranks."""
@@ -239,10 +232,8 @@ def _bias(term: DTensor, c, out_spec):
     part = private.local_of(term).expand(c.shape)
 
     def start(local: torch.Tensor) -> None:
-        for row, stop, at_row in c.runs(0):
-            for col, right, at_col in c.runs(1):
-                to = local[at_row : at_row + stop - row, at_col : at_col + right - col]
-                to.copy_(part[row:stop, col:right])
+        for there, here in c.pieces():
+            local[here].copy_(part[there])
 
     return start
 

@@ -9,8 +9,9 @@ from drbench.common import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.library import Context
 from drbench.library.explain import Explanation
-from drbench.library.plan import Multiplication, moved_bytes
+from drbench.library.plan import Multiplication
 from drbench.library.spec import Spec
+from drbench.plan.explain import traffic
 
 from .blas import tensor_of
 from .decision import TYPES
@@ -66,7 +67,7 @@ class Product:
 
     def own_bytes(self) -> dict[str, int]:
         """What this rank's steps move, by counter."""
-        return moved_bytes(self.plan(), self.context.rank)
+        return traffic(self.plan().trace(self.context.rank)).counters
 
     def __call__(self, locals_, start=None, alpha=1.0, beta=0.0, counts=None) -> torch.Tensor:
         """The local tensor of C (collective).
@@ -128,15 +129,11 @@ class Product:
 def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
     """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes; None
     if it cannot be used where it lies."""
-    (rows, cols), (by_row, by_col), item = local.shape, local.stride(), local.itemsize
-    if not rows or not cols:
-        return 0, by_row * item, by_col * item
-    heap = context.heap
-    offset = local.data_ptr() - heap.base
-    if not 0 <= offset < heap.nbytes:
-        return None
-    fits = (by_col == 1 and by_row >= cols) or (by_row == 1 and by_col >= rows)
-    return (offset, by_row * item, by_col * item) if fits else None
+    (by_row, by_col), item, offset = local.stride(), local.itemsize, 0
+    strides = by_row * item, by_col * item
+    if local.numel():
+        offset = context.heap.offset_at(local.data_ptr(), local.shape, strides, item)
+    return None if offset is None else (offset, *strides)
 
 
 def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:

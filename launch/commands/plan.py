@@ -148,7 +148,7 @@ def plan(ranks, rank, limit, as_json, **values):
         told = {each: found[each].counters | more for each, more in zip(found, held)}
         _show_bytes(out, "rank", told, "tiles", "pool")
     else:
-        _show_bytes(out, "peer", {peer: Counter(of) for peer, of in found[rank].by_peer.items()})
+        _show_bytes(out, "peer", found[rank].by_peer)
         for line in listing(trace, limit):
             out.print(line, markup=False, soft_wrap=True)
 

@@ -14,7 +14,7 @@ from drbench.model.bounds import carried_by_links
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulator, simulate
 from drbench.plan.explain import loads
-from drbench.plan.story import story
+from drbench.plan.story import describe_run
 from drbench.program.trace import no_collection
 from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
@@ -35,7 +35,7 @@ _MOST_LINKS = 24
 
 
 def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]:
-    """What a case does on a machine, as :func:`drbench.plan.story.story` tells it, and more.
+    """What a case does on a machine, as :func:`drbench.plan.story.describe_run` does, and more.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     Returns
     -------
     dict
-        Of the story; ``name``, ``about`` and ``product``: words; ``timed``; ``facts``: ``[name,
+        Of that; ``name``, ``about`` and ``product``: words; ``timed``; ``facts``: ``[name,
         value, unit]``; ``links``: ``[class, which, bytes, seconds]`` of those that carry most;
         ``interval``: seconds between which a run is expected, None where nothing is known of it.
 
@@ -142,9 +142,9 @@ def case_of_timeline(about: dict[str, Any]) -> Case:
 def _told(
     case: Case, model: Machine, programs: Programs, events: list[StepTime], timed: bool
 ) -> dict[str, Any]:
-    """The story, and what is said of it."""
+    """The run as plain data, and what is said of it in words."""
     problem, traces = programs.problem, programs.traces
-    found = story(traces, events)
+    found = describe_run(traces, events)
     keys = simulated_keys(case, model, problem.nprocs) | resolved_keys(case, programs.resolved)
     record = Record(**keys | problem.texts, status="ok", best_s=found["time_s"])
     moved = loads(traces)

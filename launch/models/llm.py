@@ -21,7 +21,7 @@ from math import gcd, lcm
 from operator import itemgetter
 
 from drbench.errors import UsageError
-from drbench.model.costs import group_seconds
+from drbench.model.costs import group_parts
 from drbench.model.machine import Machine
 from drbench.program.group_steps import AllGather, ReduceScatter
 from partitions import divisors
@@ -218,7 +218,7 @@ def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Mach
         nbytes = _ITEMSIZE * elements / chips / slices
         if ranks == 1:
             return 0.0
-        return group_seconds(kind, machine, ranks, nbytes, bandwidth, direction)
+        return sum(group_parts(kind, machine, ranks, nbytes, bandwidth, direction))
 
     scatter = 0.0
     if product.dataflow == "OS":

@@ -33,7 +33,7 @@ from algorithms import get_algorithm
 from drbench.common import Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
-from drbench.model.bounds import Bound, bound_of, lower_bound, moving_s
+from drbench.model.bounds import Bound, bound_of, moving_s
 from drbench.model.machine import Machine
 from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
@@ -283,7 +283,8 @@ class _ByModel:
         return self._made[1]
 
     def least(self, trace, moving: Moving) -> tuple:
-        return (lower_bound(trace, self.seen) + moving.seconds / self.request.products,)
+        least_s = bound_of([trace], self.seen).seconds
+        return (least_s + moving.seconds / self.request.products,)
 
     def bound(self, case: Case) -> Bound:
         """Of the traces of all ranks."""

@@ -25,7 +25,7 @@ from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
-from drbench.measure.roof import DeviceWork, HostWork
+from drbench.measure.roof import DeviceWork, HostWork, roof_sizes
 from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.host.memory import available_memory, windows_bytes
@@ -329,7 +329,7 @@ class Need:
         inboxes: int = 0,
     ) -> Need:
         """What a case needs on one rank; ``baseline`` is the arena of the baseline."""
-        local = map(operator.mul, problem.roof_sizes(), problem.itemsizes.values())
+        local = map(operator.mul, roof_sizes(problem.local_shapes()), problem.itemsizes.values())
         tiles = sum(problem.tile_bytes(rank).values())
         return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
 

@@ -26,7 +26,7 @@ from operator import attrgetter, itemgetter
 
 from algorithms import get_algorithm
 from algorithms.wang import costlier_direction
-from drbench.model.bounds import lower_bound
+from drbench.model.bounds import bound_of
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.models.llm import Layer, Plan, Product
@@ -89,7 +89,7 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best |
         # additions of sums
         bounds = [
             min(
-                lower_bound(trace_of(one, prod(mesh)), machine_of(turned))
+                bound_of([trace_of(one, prod(mesh))], machine_of(turned)).seconds
                 for one in ([case, _unrolled(case, 1)] if free else [case])
             )
             for case, turned in cases

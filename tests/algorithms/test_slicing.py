@@ -350,7 +350,7 @@ def moved(problem, **options):
     total = dict.fromkeys(["get_bytes", "accumulate_bytes", "replica_bytes"], 0)
     for trace in traces_of(problem, **options):
         for step in trace.steps:
-            if trace.is_remote(step):
+            if step.moved(trace.rank):
                 total[step.counter] += step.block.size
     return list(total.values())
 
@@ -447,7 +447,7 @@ def test_with_one_tile_of_c_a_rank_reads_every_element_it_needs_once(p):
     for texts in exhaustive(p, ("row", "column", "block")):
         problem = Problem(M, N, K, p, *texts)
         for trace in traces_of(problem, stationary="C"):
-            read = sum(s.block.size for s in trace.steps if type(s) is Get and trace.is_remote(s))
+            read = sum(s.block.size for s in trace.steps if type(s) is Get and s.moved(trace.rank))
             assert read == reads_needed(problem, trace.rank), (texts, trace.rank)
 
 

@@ -14,9 +14,10 @@ from mpi4py import MPI
 from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.executor import Executor
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.inbox import Way
+from drbench.host.inbox import Inbox, Way
 from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
+from drbench.host.topology import Topology
 from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Operand
 from drbench.program.redistribution import redistribute
@@ -61,9 +62,9 @@ def test_a_block_without_elements_is_in_reach_on_any_rank():
 def test_a_block_by_columns_is_read_in_runs_of_its_columns():
     matrix, _ = placed("A", "row", (6, 4), [np.zeros((6, 4), "f4", order="F")])
     whole, part = (matrix.operand.block(rows, (0, 3)) for rows in ((0, 6), (1, 4)))
-    ends = lambda array, block: matrix.window._ends(array, matrix.locate(block))
-    assert ends(np.zeros((6, 3), "f4"), whole)[1] == (32, 18, MPI.FLOAT)
-    offset, count, kind = ends(np.zeros((3, 3), "f4"), part)[1]
+    ends = lambda array, block: matrix.window._ends(array, 0, matrix.locate(block))
+    assert ends(np.zeros((6, 3), "f4"), whole)[2] == (32, 18, MPI.FLOAT)
+    offset, count, kind = ends(np.zeros((3, 3), "f4"), part)[2]
     assert (offset, count) == (36, 1)
     runs = {"count": 3, "blocklength": 3, "stride": 24}
     assert kind.decode() == (MPI.FLOAT, "HVECTOR", runs)
@@ -72,6 +73,41 @@ def test_a_block_by_columns_is_read_in_runs_of_its_columns():
     assert np.shares_memory(array, as_stored) and (count, plain) == (9, MPI.FLOAT)
     _, count, kind = ends(across, part)[0]
     assert count == 1 and kind.Get_size() == 36 and kind.Get_extent() == (0, 36)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shape", [(3, 4), (3, 1), (1, 4), (1, 1), (0, 4)])
+def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, turned):
+    """A part of a larger value, from this rank's own window as from another's; and messages of
+    parts arrive as they are sent."""
+    whole = np.arange(8 * 9, dtype="f4").reshape(8, 9)
+    rows, cols = shape
+    with topology_of_one() as topology:
+        window = Window(topology, whole.nbytes)
+        window.local[:] = whole.reshape(-1).view(np.uint8)
+        stored = whole.T if turned else whole
+        offset = stored[2, 3:].__array_interface__["data"][0]
+        offset -= whole.__array_interface__["data"][0]
+        inbox = Inbox.__new__(Inbox)
+        inbox.window, inbox._types = window, [whole.dtype]
+        inbox.ways = {0: Way(0, 0, False, None, None, None, offset, 9 * 4)}
+        out = np.zeros(shape, "f4", order="F" if turned else "C")
+        inbox.read(0, out, turned).Wait()
+        assert (out == stored[2 : 2 + rows, 3 : 3 + cols]).all()
+        part, slot = whole[1 : 1 + rows, 2 : 2 + cols], np.zeros(rows * cols * 4 + 3, np.uint8)
+        sent = inbox._message(0, part.T if turned else part)
+        topology.comm.Sendrecv(sent, 0, recvbuf=inbox._message(0, slot), source=0)
+        assert (slot[: rows * cols * 4].view("f4").reshape(shape) == part).all()
+        window.close()
+
+
+@contextmanager
+def topology_of_one():
+    topology = Topology(MPI.COMM_SELF)
+    try:
+        yield topology
+    finally:
+        topology.close()
 
 
 @pytest.mark.parametrize("order, turned", [("C", False), ("F", True)])

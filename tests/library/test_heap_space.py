@@ -76,6 +76,27 @@ def test_slices_of_one_array_overlap_where_they_share_an_element(data):
     assert overlap(*places, parts[0].shape, parts[1].shape, 8) == bool(one & two)
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 90), *[st.integers(0, 9)] * 5), min_size=2, max_size=2))
+def test_arrays_of_any_pitch_overlap_where_they_share_a_byte(drawn):
+    places, shapes, taken = [], [], []
+    for start, rows, cols, apart, spread, turned in drawn:
+        by_col = 4 + 4 * (spread // 7)
+        by_row = max(1, cols) * by_col + apart
+        if turned > 6:
+            rows, cols, by_row, by_col = cols, rows, by_col, by_row
+        places.append(Place(start, by_row, by_col))
+        shapes.append((rows, cols))
+        firsts = [start + i * by_row + j * by_col for i in range(rows) for j in range(cols)]
+        taken.append({first + byte for first in firsts for byte in range(4)})
+    assert overlap(*places, *shapes, 4) == bool(taken[0] & taken[1])
+
+
+def test_arrays_that_are_too_hard_to_tell_apart_count_as_overlapping():
+    long, short = Place(0, 2 * 100_001, 2), Place(1_000_000, 154, 6)
+    assert overlap(long, short, (99_991, 65_537), (7, 13), 2)
+
+
 def test_arrays_of_other_pitches_that_share_bytes_overlap():
     """A matrix seen through another wrap of the same memory: rows of 4 and of 6 elements."""
     four, six = Place(0, 32, 8), Place(40, 48, 8)

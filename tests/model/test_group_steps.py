@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from algorithms import get_algorithm
 from drbench.common import StepTime, parse_transport
 from drbench.errors import UnsupportedError
-from drbench.model.bounds import lower_bound
+from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
@@ -259,7 +259,7 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
             name: sum(traffic(t).counters[name] for t in traces) for name in found.counters
         }
         assert found.time_s >= max(t.flops for t in traces) / each.compute.peak_flops * (1 - 1e-9)
-        assert found.time_s >= max(lower_bound(t, each) for t in traces) * (1 - 1e-9)
+        assert found.time_s >= max(bound_of([t], each).seconds for t in traces) * (1 - 1e-9)
     again = simulate(traces, machine, prefetch=depth, timeline=True)
     assert (
         again.time_s

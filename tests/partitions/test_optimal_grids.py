@@ -271,12 +271,6 @@ def test_so_it_is_in_the_memory_that_cosma_takes(shape):
         assert moved(ours, *sizes) <= moved(theirs, *sizes), (nprocs, ours, text)
 
 
-def test_idle_ranks_can_be_refused():
-    for nprocs in range(1, 40):
-        grid = optimal_grid(840, 840, 840, nprocs, most=1.25)
-        assert prod(ceil(840 / x) for x in grid) * nprocs <= 1.25 * 840**3
-
-
 @given(extents, extents, extents, st.integers(1, 16), st.none() | st.integers(100, 4000))
 def test_the_frontier_is_every_trade_of_elements_for_work(m, n, k, nprocs, memory):
     """Against all grids, pair by pair."""

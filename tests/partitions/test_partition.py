@@ -179,7 +179,7 @@ def test_overlapping_tiles_are_those_a_scan_of_all_tiles_finds(p, rows, cols):
 @property_test
 @given(layouts, ranges)
 def test_cuts_are_the_ends_and_every_tile_boundary_between(p, span):
-    for extent, tile, method in zip(p.shape, p.tile_shape, (p.row_cuts, p.col_cuts)):
+    for extent, tile, method in zip(p.shape, p.tile_shape, (p.rows.cuts, p.cols.cuts)):
         inside = [x for x in range(*span) if 0 <= x < extent]
         starts = {piece[0] for piece in split(extent, tile)}
         expected = [x for x in inside if x == inside[0] or x in starts]
@@ -201,7 +201,7 @@ def test_no_method_scans_the_tile_grid():
     assert p.tile_bounds(last) == ((far - 1, far), (far - 1, far))
     assert p.tile_index(*last) == last
     assert p.overlapping_tiles((far - 2, far), (5, 6)) == [(far - 2, 5), (far - 1, 5)]
-    assert p.row_cuts(far // 2, far // 2 + 2) == [far // 2, far // 2 + 1, far // 2 + 2]
+    assert p.rows.cuts(far // 2, far // 2 + 2) == [far // 2, far // 2 + 1, far // 2 + 2]
     assert p.local_size(8191) == (far // 64) ** 2
     assert p.local_start(last) == (far // 64 - 1, far // 64 - 1)
 

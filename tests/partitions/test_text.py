@@ -122,9 +122,9 @@ def test_traditional_tiles_align_along_m_n_and_k(grid, mnk):
     a = partition(text, (m, k), p, "A")
     b = partition(text, (k, n), p, "B")
     c = partition(text, (m, n), p, "C")
-    assert a.row_cuts(0, m) == c.row_cuts(0, m)
-    assert b.col_cuts(0, n) == c.col_cuts(0, n)
-    assert a.col_cuts(0, k) == b.row_cuts(0, k)
+    assert a.rows.cuts(0, m) == c.rows.cuts(0, m)
+    assert b.cols.cuts(0, n) == c.cols.cuts(0, n)
+    assert a.cols.cuts(0, k) == b.rows.cuts(0, k)
     assert a.grid == b.grid == c.grid == grid
 
 

@@ -41,7 +41,7 @@ def times(p, share, depth, stationary="C", links=Links):
     else:
         problem, chunk = Problem(1024 * p, 256, 256 * p, p, "column", "row", "row"), 16
     traces = traces_of(problem, stationary=stationary, chunk=chunk)
-    nbytes = sum(s.block.size * 4 for s in traces[0].steps if traces[0].is_remote(s))
+    nbytes = sum(s.block.size * 4 for s in traces[0].steps if s.moved(traces[0].rank))
     total = drive(traces, depth, links(traces[0].flops, nbytes / share)).time_s
     return total, 1.0, share
 

@@ -255,7 +255,7 @@ def test_a_step_is_remote_if_its_block_belongs_to_another_rank():
     problem = Problem(4, 4, 8, 2, "column", "column", "column")
     for program in traces_of(problem, stationary="C"):
         for step in program.steps:
-            assert program.is_remote(step) == (
+            assert bool(step.moved(program.rank)) == (
                 type(step) is Get and step.block.owner != program.rank
             )
 
