@@ -111,8 +111,8 @@ class Executor(ExecutorBase):
         arena: Callable[[int], np.ndarray] | None = None,
     ):
         self.blas, self.clock, self.throttle = blas or load_blas(), Clock(), throttle
-        super().__init__(trace, matrices, prefetch, get, throttle is not None, arena)
         self._serves = any(each.serves_rma or each.uses_rma for each in matrices.values())
+        super().__init__(trace, matrices, prefetch, get, throttle is not None, arena)
         if self.inbox is not None:
             self._serves |= self.inbox.apart
         self._flops_per_s = _FIRST_FLOPS_PER_S
@@ -127,6 +127,9 @@ class Executor(ExecutorBase):
             ]
             for t, arrays in self.gemms.items()
         }
+        steps, done = self.trace.steps, {*self.resolved}
+        if not self._serves and all(x.computes or x.alias or x.index in done for x in steps):
+            self.alone = [step.index for step in steps if step.computes]
         #: Messages that send values, or tell of them, to ranks whose memory is out of reach.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
@@ -168,6 +171,13 @@ class Executor(ExecutorBase):
 
     def _run(self) -> None:
         """Start, finish and compute steps until none is left."""
+        for t in self.alone or ():
+            start = self.clock.now() if self.timeline is not None else 0.0
+            self._compute(t)
+            if self.timeline is not None:
+                self.timeline.append((t, start, self.clock.now()))
+        if self.alone is not None:
+            return
         schedule = self._schedule
         while schedule.pending:
             self._pump()

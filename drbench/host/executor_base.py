@@ -76,6 +76,9 @@ class ExecutorBase:
         Process rows and columns of several ranks.
     buffers : dict of int to ndarray
         Steps with memory of their own.
+    alone : list of int or None
+        The computes, if nothing else is left to do: nothing moves, and no rank waits for a poll of
+        this one. They follow each other without a scheduler.
     resolved : list of int
         Steps that take no time at all.
     read_apart : dict or None
@@ -139,6 +142,7 @@ class ExecutorBase:
         self.copies: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
+        self.alone: list[int] | None = None
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
         self._views: dict[int, np.ndarray] = {}
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
@@ -160,7 +164,8 @@ class ExecutorBase:
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
         was not done."""
-        self._schedule = Scheduler(self.lookahead, self.resolved)
+        if self.alone is None:
+            self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
         if self.inbox is not None:
             self.inbox.prepare()

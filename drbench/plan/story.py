@@ -117,7 +117,8 @@ class Regions:
                 start, stop = intersect(taken, of_a)
                 if start < stop:
                     rows.append((start - of_a[0] + into, stop - of_a[0] + into))
-        return Region(trace.written, 0, tuple(rows), b.cols)
+        replica = trace.problem.c.partition.replica_of(rank)
+        return Region(trace.written, replica, tuple(rows), b.cols)
 
     def _shown(self, rank: int, step: Any) -> Region | None:
         """A part of a value, several side by side, or what fills a Scratch."""
