@@ -225,7 +225,7 @@ def algorithm(
     True
     """
     known = named(*options)
-    defaults = {each.name: each.default for each in options if each.default is not None}
+    defaults = {each.name: each.default for each in options if each.default not in (None, False)}
     decide = resolve or (lambda problem, in_place, **given: given)
 
     def resolve(problem: Problem, in_place: bool = True, **given) -> dict:

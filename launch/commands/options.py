@@ -157,8 +157,9 @@ def installed(context, parameter, value):
 def _described(described: Option, kind: click.ParamType | None, *names: str, **words):
     """The click option of a description; None stands for what is not given where it has no
     default."""
-    switch = described.default is False  # not given it is None too: each algorithm has its own
-    words["default"] = None if switch else described.default
+    switch = described.default is False  # not given it is None: each algorithm has its own
+    if described.type is bool or described.default is not None:
+        words["default"] = None if switch else described.default
     words |= {
         "help": described.help + (f" [default: {described.says}]" if described.says else ""),
         "group": described.group,
