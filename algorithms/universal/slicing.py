@@ -142,7 +142,7 @@ class Share:
 
 def iteration_offset(tile: tuple[int, int]) -> int:
     """Where a rank begins in the ranges that a stationary tile (i, j) is multiplied over (paper,
-    §4.2): i + j, so that no two ranks of a row or column of tiles begin with the same owner.
+    §4.2): i + j, so that ranks of a row or column of tiles begin with different owners.
 
     Examples
     --------
@@ -499,6 +499,13 @@ def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tup
 
 
 def rotated(items: list, by: int) -> list:
+    """The items from number ``by`` on, modulo their number, then those before it.
+
+    Examples
+    --------
+    >>> rotated(["k0", "k1", "k2"], 1), rotated(["k0", "k1", "k2"], 5)
+    (['k1', 'k2', 'k0'], ['k2', 'k0', 'k1'])
+    """
     if len(items) < 2:
         return items
     by %= len(items)
