@@ -127,9 +127,9 @@ class Executor(ExecutorBase):
             ]
             for t, arrays in self.gemms.items()
         }
-        steps, done = self.trace.steps, {*self.resolved}
-        if not self._serves and all(x.computes or x.alias or x.index in done for x in steps):
-            self.alone = [step.index for step in steps if step.computes]
+        done = {*self.resolved, *self._calls}
+        if not self._serves and all(x.alias or x.index in done for x in self.trace.steps):
+            self.alone = [gemm for gemms in self._calls.values() for gemm in gemms]
         #: Messages that send values, or tell of them, to ranks whose memory is out of reach.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
@@ -171,12 +171,10 @@ class Executor(ExecutorBase):
 
     def _run(self) -> None:
         """Start, finish and compute steps until none is left."""
-        for t in self.alone or ():
-            start = self.clock.now() if self.timeline is not None else 0.0
-            self._compute(t)
-            if self.timeline is not None:
-                self.timeline.append((t, start, self.clock.now()))
-        if self.alone is not None:
+        if self.alone and self.timeline is None:
+            with self.clock.phase("gemm"):
+                for gemm in self.alone:
+                    gemm.call(self._beta(gemm.beta), self.alpha)
             return
         schedule = self._schedule
         while schedule.pending:

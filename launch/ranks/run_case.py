@@ -417,8 +417,8 @@ def _run_peer(
 
 def _timeline(executor, comm, keys: dict) -> list[str]:
     """One more repeat, with the times of every step of every rank: on rank 0 its text."""
-    executor.spoil()
     executor.timeline = []
+    executor.spoil()
     comm.Barrier()
     zero = Clock.now()
     executor.run()
