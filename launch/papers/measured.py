@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .accuracy import concordance, with_predictions
-from .verdicts import Claim, Verdict, verdicts
+from .claims import Claim, Paper, each
 
 #: Of pairs of cases measured more than 10 % apart the model has so many in the right order.
 CONCORDANT = 0.97
@@ -48,13 +48,13 @@ class _Measured:
 
 
 def _order(measured: _Measured):
-    told, held = [], []
+    text, held = [], []
     for transport in ("throttled", "rma"):
         pairs = measured.predicted(transport)
         share, total = concordance(zip(pairs.time_s, pairs.predicted_s))
         held.append(share >= CONCORDANT)
-        told.append(f"{transport}: {share:.3f} of {total} pairs")
-    return all(held), "; ".join(told)
+        text.append(f"{transport}: {share:.3f} of {total} pairs")
+    return all(held), "; ".join(text)
 
 
 def _error(transport: str):
@@ -106,7 +106,7 @@ def _planned(measured: _Measured):
 
 
 def _peers(measured: _Measured):
-    from .peers.tables import best_settings, lines
+    from launch.studies.peers.tables import best_settings, lines
 
     found = [
         each
@@ -120,104 +120,121 @@ def _peers(measured: _Measured):
         and line.best_low <= AS_FAST
         for line in found
     ]
-    told = [
+    text = [
         f"{line.shape}: {line.ratio:.2f} of {line.reference}, at most {line.ratio_high:.2f}; "
         f"{line.best_ratio:.2f} of {line.best_reference}"
         for line in found
     ]
-    return bool(held) and all(held), "; ".join(told) or "no shape in nine rounds"
+    return bool(held) and all(held), "; ".join(text) or "no shape in nine rounds"
 
 
 _MISALIGNED = "case.str.startswith('misaligned')"
 
 
-def _claim(text: str, check: Callable, threshold: str, files: str, see: str = "") -> Claim:
+def _claim(
+    name: str, text: str, check: Callable, threshold: str, files: str, see: str = ""
+) -> Claim:
     """A claim of ours: there is no paper's number."""
     records = ", ".join(f"results/measured/epyc-2core/{each}" for each in files.split())
-    return Claim(text, check, "measured", "none: a bar of our own", threshold, records, see)
+    bar = "none: a bar of our own"
+    return Claim(name, text, check, bar, threshold, records, see, "measured")
 
 
 _ONE_NODE = "performance/one_node.csv"
 _NEAR = f"median error at most {100 * NEAR:.0f} %, and half of that of one time for each shape"
-#: Name -> claim.
-CLAIMS: dict[str, Claim] = {
-    "S1": _claim(
+CLAIMS = (
+    _claim(
+        "S1",
         "the model has the order of this machine's times right, throttled and RMA",
         _order,
         f"{100 * CONCORDANT:.0f} % of the pairs that are more than 10 % apart, by each transport",
         "model/throttled/measured.csv model/rma/measured.csv",
     ),
-    "S2": _claim(
+    _claim(
+        "S2",
         "the model's median error on throttled links is at most 6 %",
         _error("throttled"),
         _NEAR,
         "model/throttled/measured.csv",
     ),
-    "S3": _claim(
+    _claim(
+        "S3",
         "the model's median error over RMA is at most 6 %",
         _error("rma"),
         _NEAR,
         "model/rma/measured.csv",
     ),
-    "S4": _claim(
+    _claim(
+        "S4",
         "4096³, aligned tiles read in place: at the bar (98 % of the roof S-C, 97 % S-B)",
         _at_bar("one_node", f"table == 'cube' and not {_MISALIGNED}"),
         "each case at its bar",
         _ONE_NODE,
     ),
-    "S5": _claim(
+    _claim(
+        "S5",
         "4096³, misaligned tiles, in place and over RMA: at the bar",
         _at_bar("one_node", _MISALIGNED),
         "each case at its bar",
         _ONE_NODE,
         see="docs/performance.md#one-node-tiles-read-in-place",
     ),
-    "S6": _claim(
+    _claim(
+        "S6",
         "MLP shapes, Stationary C: 95 % of the roof",
         _at_bar("one_node", "table == 'mlp' and case.str.endswith('S-C')"),
         "each case at its bar",
         _ONE_NODE,
     ),
-    "S7": _claim(
+    _claim(
+        "S7",
         "MLP shapes, Stationary B: 95 % of the roof",
         _at_bar("one_node", "table == 'mlp' and case.str.endswith('S-B')"),
         "each case at its bar",
         _ONE_NODE,
     ),
-    "S8": _claim(
+    _claim(
+        "S8",
         "4096³, aligned tiles over RMA on one node: 85 % of the roof",
         _at_bar("one_node", f"table == 'rma' and not {_MISALIGNED}"),
         "each case at its bar",
         _ONE_NODE,
     ),
-    "S9": _claim(
+    _claim(
+        "S9",
         "4096³, every rank remote over TCP: 80 % of the roof",
         _at_bar("remote", "progress == 'poll'"),
         "each case at its bar",
         "performance/remote.csv",
     ),
-    "S10": _claim(
+    _claim(
+        "S10",
         "overlap on throttled links: Stationary C within 10 % of the larger of the two",
         _overlap,
         f"at most {OVERLAPPED:.2f} times the larger of compute and transfers",
         "performance/overlap.csv",
     ),
-    "S11": _claim(
+    _claim(
+        "S11",
         "planning stays below its bars",
         _planned,
         "each case at most at its bar",
         "performance/planning.csv",
         see="docs/performance.md#planning-and-the-executors-own-cost",
     ),
-    "S12": _claim(
+    _claim(
+        "S12",
         "2 ranks: ahead of the best peer as it comes, and not behind its best setting",
         _peers,
         "the 95 % intervals of the time ratio: below 1, and from at most 1 / 0.98",
         "peers-p2/records.csv",
     ),
-}
+)
 
 
-def check(folder: Path, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
-    """Every claim that is wanted, on one machine's records: ``results/measured/epyc-2core``."""
-    return verdicts(CLAIMS, _Measured(folder), wanted)
+PAPER = Paper(
+    "what the documentation says of measurements",
+    CLAIMS,
+    lambda folder: folder.parent / "measured/epyc-2core",
+    lambda folder, results: _Measured(folder),
+)

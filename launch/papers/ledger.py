@@ -84,6 +84,12 @@ class Sum(NamedTuple):
     held: float | None
     half_width: float | None
 
+    @property
+    def text(self) -> str:
+        """In words."""
+        held = "" if self.held is None else f", {100 * self.held:.1f} % in their intervals"
+        return f"mean error {self.mean:.1f} %, largest {self.most:.1f} %{held}"
+
 
 def summed(rows: Iterable) -> Sum:
     """The sum of some points.
@@ -332,11 +338,12 @@ def _meshslice(group: str, file: str, study: str) -> Callable:
 
 
 def _flux_ratios(release: str, results: Path) -> Iterator:
-    from .overlap.claims import committed, ends_of_ratios
-    from .overlap.study import FLUX_SHAPES
+    from .overlap import PAPER, ends_of_ratios
+    from .overlap_study import FLUX_SHAPES
 
     maker = _Maker(release, "flux-ratios", results, "published/overlap/ranges.csv")
-    for each, name, number, ours in ends_of_ratios(*committed(results / "simulated/overlap")):
+    rows = PAPER.judged(PAPER.read(results / "simulated"), results)
+    for each, name, number, ours in ends_of_ratios(rows):
         quantity = each.quantity.replace("_", " ")
         yield maker.row(
             each.machine,
@@ -414,20 +421,3 @@ def predicted_now(release: str, results: Path, groups: Sequence[str] = tuple(GRO
             again = seen[group, row.what]
             found.append(row if again == 1 else row._replace(what=f"{row.what} ({again})"))
     return found
-
-
-def entered(before: Sequence, now: Iterable) -> list:
-    """A ledger with the groups that it does not have yet: what it holds stays as it was.
-
-    Examples
-    --------
-    >>> from plots.select.ledger_rows import LedgerRow
-    >>> make = lambda group, predicted: LedgerRow(
-    ...     *("1", group, "measured", "here", 2, "a", 8, 8, 8, 1024.0, "s", 1.0),
-    ...     *(predicted, None, None, 0, "f"),
-    ... )
-    >>> [row.predicted for row in entered([make("g", 1.0)], [make("g", 2.0), make("h", 3.0)])]
-    [1.0, 3.0]
-    """
-    known = set(by_group(before))
-    return [*before, *(row for row in now if row.group not in known)]

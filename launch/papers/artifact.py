@@ -1,13 +1,13 @@
 """The artifact, checked: the steps of the paper's appendix, the committed records, and the claims
 that they show.
 
-Each check says where its number is from, what was found and expected, and the command that shows
-it. A claim is compared with two things: with the paper, whose number and threshold stand beside
-ours, and with ``results/claims.csv``, the verdict and numbers that the documentation gives.
+Each check says where its number is from, what was expected and found, and the command that shows
+it. A claim is compared with the paper, whose number and threshold stand beside ours; the check
+``R.claims`` compares its verdict and numbers with those that the documentation gives
+(``results/claims.csv``).
 """
 
 import csv
-import hashlib
 import importlib.util
 import json
 import os
@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,17 +26,18 @@ from drbench.common import shared_memory_free
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
 from launch.cases.case import Case
-from launch.host.files import ROOT, write_whole
+from launch.host.files import ROOT
 from launch.host.kernels import without_pins
 from launch.host.memory import available_memory
 from launch.peers import get_peer
 from launch.sweeps.estimate import estimated
 from launch.sweeps.sweep import SweepRequest, plan_cases
 
-from .verdicts import HOLDS, Verdict, shown
+from . import papers
+from .claims import Claim, Verdict
 
-#: The committed verdicts, and the sums of the files under results/.
-EXPECTED, SUMS = "claims.csv", "SHA256SUMS"
+#: The committed verdicts and predictions.
+EXPECTED, LEDGER = "claims.csv", "ledger.csv"
 #: Numbers of a claim may differ by this share from the committed ones, or by one of the last digit.
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
@@ -63,17 +63,14 @@ class Check(NamedTuple):
     name, about : str
         What is checked.
     verdict : str
-        One of :data:`launch.studies.verdicts.WORDS`.
+        One of :data:`launch.papers.claims.WORDS`.
     source : str
         Where the number that was found is from: measured here, or simulated, of which committed
         records, and so on.
-    found, expected : str
-        What was found, and what is expected: of a claim our number, and by what it holds.
-    theirs : str
-        The paper's number, of a claim.
-    committed : str
-        Whether a claim's verdict and numbers are those of ``results/claims.csv``, whatever the
-        paper says.
+    expected, found : str
+        What is expected, and what was found; of a claim the paper's number, and ours.
+    tolerance : str
+        By what a claim holds.
     command : str
         What shows it.
     see : str
@@ -86,8 +83,7 @@ class Check(NamedTuple):
     source: str
     found: str
     expected: str
-    theirs: str = ""
-    committed: str = ""
+    tolerance: str = ""
     command: str = ""
     see: str = ""
 
@@ -339,25 +335,12 @@ def fitting_scale(place: Place) -> str:
 # -- the committed records
 
 
-def files(place: Place) -> Iterator[Check]:
-    """The committed files are those that were measured, and their rows make sense."""
-
-    changed = changed_files(place.results)
-    yield Check(
-        "R.files",
-        "the committed files are whole",
-        passed(not changed),
-        READ,
-        "as in results/SHA256SUMS" if not changed else f"differ: {', '.join(changed)}",
-        "as in results/SHA256SUMS",
-        command="cd results && sha256sum -c SHA256SUMS",
-    )
-    if not place.wants("R.rows"):
-        return
+def measured_rows(place: Place) -> Iterator[Check]:
+    """The measured rows make sense."""
     read, odd = 0, []
     for path in sorted((place.results / "measured").rglob("*.csv")):
         if not path.read_text(encoding="utf-8").startswith("schema_version,"):
-            continue  # a table of a benchmark, which the sums hold
+            continue  # a table of a benchmark
         try:
             table = frame_of(path)
         except ValueError as error:
@@ -448,26 +431,48 @@ def simulations(place: Place) -> Iterator[Check]:
 
 
 def studies(place: Place) -> Iterator[Check]:
-    """MeshSlice's study, made again: Table 3 alone if it is to be quick."""
-    from plots.select.llm_rows import read_rows
+    """The studies of papers, simulated again; a quick one of MeshSlice alone if it is to be quick."""
+    from plots.select.typed_rows import write_rows
 
-    out = place.out / "llm"
-    words = ["paper", "llm-study", *(["slice4x4"] if place.quick else []), "--out", str(out)]
-    done = place.drbench(*words, "--no-claims")
-    for path in sorted((place.results / "simulated/tpuv4-llm").glob("*.csv")):
-        again = out / path.name
-        if place.quick and path.stem != "slice4x4":
-            continue
-        rows, found = (read_rows([each]) if each.is_file() else [] for each in (path, again))
-        same = sum(one == other for one, other in zip(rows, found))
+    for paper in papers().values():
+        for study in paper.quick if place.quick else paper.studies:
+            name = f"R.{paper.folder}-{study}"
+            if not place.wants(name):
+                continue
+            again = place.out / f"{study}.csv"
+            rows = paper.studies[study]()
+            write_rows(again, type(rows[0]), rows)
+            path = place.results / "simulated" / paper.folder / again.name
+            lines, found = (each.read_text().splitlines() for each in (path, again))
+            same = sum(one == other for one, other in zip(lines, found)) - 1
+            yield Check(
+                name,
+                "simulated again: the same rows",
+                passed(lines == found),
+                f"simulated here, compared with {_named(place, path)}",
+                f"{same} rows the same",
+                f"{len(lines) - 1} rows the same",
+                command=f"python -m launch.papers DIR {study}",
+            )
+
+
+def accuracy(place: Place) -> Iterator[Check]:
+    """Predictions against everything measured or published: none is worse than the committed one."""
+    from plots.select.ledger_rows import read_rows
+
+    from .ledger import GROUPS, by_group, predicted_now, summed, worse
+
+    before = by_group(read_rows([place.results / LEDGER]))
+    for group in filter(lambda group: place.wants(f"A.{group}"), GROUPS):
+        now = predicted_now("", place.results, [group])
         yield Check(
-            f"R.llm-{path.stem}",
-            "simulated again: the same rows",
-            passed(done.returncode == 0 and same == len(rows) == len(found) > 0),
-            f"simulated here, compared with {_named(place, path)}",
-            f"{same} rows the same{_last_line(done)}",
-            f"{len(rows)} rows the same",
-            command=f"drbench {' '.join(words)}",
+            f"A.{group}",
+            f"predictions of {len(now)} numbers",
+            passed(not (lines := worse(before.get(group, ()), now))),
+            f"predicted here, compared with numbers {now[0].mode}: results/{now[0].source}",
+            "; ".join([summed(now).text, *lines]),
+            f"no worse than results/{LEDGER}: {summed(before[group]).text}",
+            command=f"drbench plot ledger results/{LEDGER} -o ledger.pdf",
         )
 
 
@@ -530,139 +535,63 @@ def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> C
 
 # -- claims
 
-#: Whether a claim of that name is wanted.
-Wanted = Callable[[str], bool]
-
-
-def paper_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
-    """P1-P12 on the committed simulations."""
-    from plots.select.records import read_records
-
-    from .slicing_claims import check_claims
-
-    paths = [*sorted((results / "simulated").glob("*.csv")), results / "published/h100.csv"]
-    return check_claims(read_records(paths), wanted)
-
-
-def meshslice_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
-    """M1-M19 on the committed study."""
-    from plots.select.llm_rows import read_rows
-
-    from .meshslice_claims import check
-
-    return check(read_rows(sorted((results / "simulated/tpuv4-llm").glob("*.csv"))), wanted)
-
-
-def overlap_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
-    """F1-F9 and T1-T11 on the committed studies."""
-    from .overlap.claims import check, committed
-
-    return check(*committed(results / "simulated/overlap"), wanted=wanted)
-
-
-def measured_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
-    """S1 and so on, on the measurements of the machine that the documentation tells of."""
-    from .measured_claims import check
-
-    return check(results / "measured/epyc-2core", wanted)
-
-
-#: Claims by the letters that their names begin with: the command that prints them, what checks
-#: them.
-CLAIMS: dict[str, tuple[str, Callable[..., list[Verdict]]]] = {
-    "P": ("drbench paper check-claims results/simulated", paper_claims),
-    "M": ("drbench paper llm-study", meshslice_claims),
-    "FT": ("drbench paper overlap-study", overlap_claims),
-    "S": ("drbench artifact --only S; docs/results.md says what measured it", measured_claims),
-}
-
 
 def claims(place: Place) -> Iterator[Check]:
     """Every claim that committed records can check."""
     with open(place.results / EXPECTED, newline="") as file:
-        expected = {row["claim"]: row for row in csv.DictReader(file)}
-    for letter, (command, verdicts_of) in CLAIMS.items():
-        if not place.wants_some(letter):
-            continue  # their records need not be read
-        for verdict in verdicts_of(place.results, place.wants):
-            yield held(verdict, expected.pop(verdict.claim, None), command)
-    for name in expected:
-        about = f"a claim of results/{EXPECTED}"
-        yield Check(name, about, "FAIL", READ, "there is no such claim", "a claim")
+        expected = {row["claim"]: row for row in csv.DictReader(file) if place.wants(row["claim"])}
+    differ, found = [], 0
+    for paper in papers().values():
+        for verdict in paper.verdicts(place.results, place.wants):
+            found += 1
+            yield of_claim(verdict)
+            row = expected.pop(verdict.claim.name, {"verdict": "none", "ours": ""})
+            was = f"{row['verdict']}: {row['ours']}"
+            if not same_text(f"{verdict.word}: {verdict.ours}", was):
+                differ.append(f"{verdict.claim.name} was {was}")
+    differ += [f"there is no {name}" for name in expected]
+    if found or differ:
+        yield Check(
+            "R.claims",
+            "verdicts and numbers of these claims are those that the documentation gives",
+            passed(not differ),
+            READ,
+            "; ".join(differ) or f"{found} the same",
+            f"as in results/{EXPECTED}, numbers within {NUMBERS_SHARE:.0%} or one of the last digit",
+            command="drbench artifact --only P,M,F,T,S",
+        )
 
 
-def held(verdict: Verdict, expected: dict | None, command: str) -> Check:
-    """A claim as a check. FAIL unless it holds or is documented not to, and its verdict and numbers
-    are those of ``results/claims.csv``.
-    """
-    file = f"results/{EXPECTED}"
-    same = f"as in {file}, numbers within {NUMBERS_SHARE:.0%} or one of the last digit"
-    if expected is None:
-        committed = f"not in {file}"
-    else:
-        wanted = f"{expected['verdict']}: {expected['ours']}"
-        alike = same_text(f"{verdict.word}: {verdict.ours}", wanted)
-        told = f"{shown(expected['verdict'])}: {expected['ours']}"
-        committed = same if alike else f"not {same}, which has {told}"
+def of_claim(verdict: Verdict) -> Check:
+    """A claim as a check."""
+    claim = verdict.claim
     return Check(
-        verdict.claim,
-        verdict.text,
-        verdict.word if verdict.word in ("PASS", "KNOWN") and committed == same else "FAIL",
-        _source(verdict),
-        verdict.ours if verdict.word != "FAIL" else f"{HOLDS[verdict.holds]}: {verdict.ours}",
-        verdict.threshold,
-        verdict.theirs,
-        committed,
-        command,
-        verdict.see,
+        claim.name,
+        claim.text,
+        verdict.word if verdict.word != "SKIP" else "FAIL",  # its records are committed
+        _source(claim),
+        verdict.ours,
+        claim.theirs,
+        claim.threshold,
+        f"drbench artifact --only {claim.name}",
+        claim.see,
     )
 
 
-def _source(verdict: Verdict) -> str:
+def _source(claim: Claim) -> str:
     """Where our number of a claim is from: how, and of which files; of a measurement the machine.
 
     Examples
     --------
     >>> record = "results/measured/epyc-2core/peers-p2/records.csv"
-    >>> _source(Verdict("S0", "", True, "", source="measured", records=record))
+    >>> _source(Claim("S0", "", bool, records=record, source="measured"))
     'measured on epyc-2core, committed: results/measured/epyc-2core/peers-p2/records.csv'
-    >>> _source(Verdict("P0", "", True, "", records="results/simulated/mlp1-pvc12.csv"))
+    >>> _source(Claim("P0", "", bool, records="results/simulated/mlp1-pvc12.csv"))
     'simulated, committed: results/simulated/mlp1-pvc12.csv'
     """
-    machines = sorted(set(re.findall(r"results/measured/([^/,]+)", verdict.records)))
-    where = f" on {', '.join(machines)}" if machines and verdict.source == "measured" else ""
-    return f"{verdict.source}{where}, committed: {verdict.records}"
-
-
-def accept(results: Path) -> None:
-    """Write today's verdicts and sums as the expected ones."""
-    names = ("source", "text", "theirs", "ours", "threshold", "records", "see")
-    rows = [("claim", "verdict", *names)]
-    for _, verdicts_of in CLAIMS.values():
-        rows += [(v.claim, v.word, *attrgetter(*names)(v)) for v in verdicts_of(results)]
-    with open(results / EXPECTED, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-    sums = sorted(_sums(results).items())
-    write_whole(results / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums))
-
-
-def _sums(results: Path) -> dict[str, str]:
-    """SHA-256 of each committed file under results/ but pictures, by its name there."""
-    found = {}
-    for path in sorted(results.rglob("*")):
-        name = path.relative_to(results)
-        drawn = path.suffix in (".pdf", ".png", ".svg")
-        if path.is_file() and path.name != SUMS and not drawn and "here" not in name.parts:
-            found[name.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
-
-
-def changed_files(results: Path) -> list[str]:
-    """Names of files that are not as in the list of sums, are missing, or are not in it."""
-    lines = (results / SUMS).read_text().splitlines()
-    expected = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    found = _sums(results)
-    return sorted(name for name in found | expected if found.get(name) != expected.get(name))
+    machines = sorted(set(re.findall(r"results/measured/([^/,]+)", claim.records)))
+    where = f" on {', '.join(machines)}" if machines and claim.source == "measured" else ""
+    return f"{claim.source}{where}, committed: {claim.records}"
 
 
 def _last_line(done) -> str:
@@ -707,19 +636,29 @@ STEPS = (
     Step(setup, ("step1",), (18, 18)),
     Step(launching, ("step2",), (3, 3)),
     Step(experiments, ("step3", "step4"), (6, 6)),
-    Step(files, ("R.files", "R.rows"), (3, 3)),
+    Step(measured_rows, ("R.rows",), (3, 3)),
     Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
-    Step(studies, ("R.llm",), (2, 118)),
+    Step(studies, ("R.tpuv4-llm", "R.overlap"), (2, 300)),
+    Step(accuracy, ("A",), (20, 20)),
     Step(documentation, ("R.numbers",), (9, 9)),
     Step(drawings, ("R.figures",), (8, 8)),
     Step(elsewhere, ("X",), (8, 8)),
-    Step(claims, ("P", "M", "S", "F", "T"), (4, 4)),
+    Step(claims, ("R.claims", *"PMFTS"), (4, 4)),
 )
 #: The sweeps that steps run.
 SWEEPS: dict[Callable, tuple[str, ...]] = {
     experiments: ("mlp1", "mlp2"),
     elsewhere: ("mlp1-dtensor",),
 }
+
+
+def check_records(results: Path) -> None:
+    """A MissingError if the committed records are not there, as in a wheel."""
+    if not (results / EXPECTED).is_file():
+        raise MissingError(
+            f"no {results / EXPECTED}: the artifact is checked in a checkout with its results/. "
+            "Clone the repository of drbench, and run it there."
+        )
 
 
 def check_artifact(
@@ -733,11 +672,7 @@ def check_artifact(
     MissingError
         If the committed records are not there.
     """
-    if not (place.results / EXPECTED).is_file():
-        raise MissingError(
-            f"no {place.results / EXPECTED}: the artifact is checked in a checkout with its "
-            "results/. Clone the repository, and run it there."
-        )
+    check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
     steps = [step for step in STEPS if place.wants_some(step.names)]
     if any(step.check in SWEEPS for step in steps):
@@ -749,7 +684,11 @@ def check_artifact(
         slower = max(1.0, (time.monotonic() - start) / (sum(times[:at]) or 1.0)) if at else 1.0
         begins(step.about, slower * sum(times[at:]))
         try:
-            yield from (check for check in step.check(place) if place.wants(check.name))
+            yield from (
+                check
+                for check in step.check(place)
+                if place.wants(check.name) or step.check is claims
+            )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             what = " ".join(str(error).split()) or type(error).__name__
             yield Check(step.names[0], step.about, "FAIL", HERE, what, "it can be checked")

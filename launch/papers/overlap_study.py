@@ -24,8 +24,8 @@ FLUX and TD tune their kernels on the machine; so here each is at its fastest of
 the papers have, and of communication tiles from a rank's rows down to 128 by halves (FLUX, 4.3).
 """
 
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from typing import NamedTuple
 
 from algorithms import get_algorithm
@@ -37,9 +37,12 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, programs, seen_by
 
+from .claims import Changed
+
 DTYPE = "bfloat16"
-#: The machines of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
+#: All machines; those of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
 #: parallelism.
+MACHINES = ("a100pcie", "a100nvlink", "h800", "mi308x")
 FLUX_MACHINES = {"flux11": "a100pcie", "flux12": "a100nvlink", "flux13": "h800"}
 FLUX_SHAPES = {"ag": (49152, 12288), "rs": (12288, 49152)}
 #: m of Figures 11 to 13 (the steps between are not stated: doublings), and of Figure 14.
@@ -131,35 +134,21 @@ def tiles(m: int, ranks: int) -> list[int]:
 
 
 class Bench:
-    """A machine on which cases are simulated, each once.
+    """A machine on which cases are simulated, each once."""
 
-    Parameters
-    ----------
-    name : str
-        Of the machine.
-    changes : dict
-        Path of a constant -> its value, in place of the file's.
-    usual : Bench, optional
-        The machine without some of the changes, and ``same(ranks, algorithm)`` that says which
-        cases take as long on both: those are not simulated again.
-    """
-
-    def __init__(self, name: str, changes: dict | None = None, usual=None, same=None):
-        self.name, self.machine = name, changed(find_machine(name), changes or {})
+    def __init__(self, machine: Machine):
+        self.machine = machine
         self._seconds = cache(self._simulated)
-        self._usual, self._same = usual, same
 
     def seconds(self, ranks: int, shape: tuple, algorithm: str, **options) -> float:
         """Of one case."""
-        if self._usual is not None and self._same(ranks, algorithm):
-            return self._usual.seconds(ranks, shape, algorithm, **options)
         return self._seconds(ranks, shape, algorithm, tuple(sorted(options.items())))
 
     def _simulated(self, ranks: int, shape: tuple, algorithm: str, options: tuple) -> float:
         case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=dict(options))
         record = predict(case, self.machine, ranks)
         if record.status != "ok":
-            raise UsageError(f"{algorithm} on {self.name}: {record.reason}")
+            raise UsageError(f"{algorithm} on {self.machine.name}: {record.reason}")
         return record.best_s
 
     def gemm_s(self, product: str, ranks: int, shape: tuple) -> float:
@@ -217,7 +206,7 @@ class Bench:
         return OverlapRow(
             study=study,
             mode="simulated",
-            machine=self.name,
+            machine=self.machine.name,
             ranks=ranks,
             product=product,
             **dict(zip("mnk", shape)),
@@ -232,46 +221,35 @@ class Bench:
         )
 
 
-def changed(machine: Machine, changes: dict) -> Machine:
-    """A machine with some constants replaced."""
-    for path, value in changes.items():
-        machine = machine.with_value(path, value)
-    return machine
-
-
 #: FLUX's kernels are the fastest there are (2.3, 4.4), Triton's 5 % behind (TD, 4.1).
 _FLUX_KERNELS = {"kernel_slowdown": 0.0}
 
 
-class Benches(dict):
-    """The machines of the studies by name and changes; each simulates a case once.
+def _bench(changed: Changed, name: str, constants: tuple) -> Bench:
+    machine = changed[name].machine if name in changed else find_machine(name)
+    for constant, value in constants:
+        machine = machine.with_value(constant, value)
+    return Bench(machine)
 
-    Parameters
-    ----------
-    changes : dict
-        Name of a machine -> path of a constant -> its value.
-    usual, same
-        As of :class:`Bench`: the machines without them, and which cases take as long on both.
-    arbitration : str, optional
-        How links are shared on all of them, in place of what their files say.
-    """
 
-    def __init__(self, changes: dict | None = None, usual=None, same=None, arbitration=None):
-        self.changes, self._usual, self._same = changes or {}, usual, same
-        self._all = {} if arbitration is None else {"arbitration": arbitration}
+_as_they_are = cache(partial(_bench, {}))
 
-    def of(self, name: str, changes: dict | None = None) -> Bench:
-        """A machine; ``changes`` of the study count more than those of all of them."""
-        every = self._all | self.changes.get(name, {}) | (changes or {})
-        key = name, tuple(sorted(every.items()))
-        if key not in self:
-            usual = self._usual.of(name, changes) if self._usual is not None else None
-            self[key] = Bench(name, every, usual, self._same)
-        return self[key]
+
+class Benches:
+    """The machines of the studies, some of them changed; each simulates a case once, and those that
+    are as they are once for all."""
+
+    def __init__(self, changed: Changed):
+        self._changed, self._made = changed, cache(partial(_bench, changed))
+
+    def of(self, name: str, **constants) -> Bench:
+        """A machine, with some constants replaced."""
+        made = self._made if name in self._changed else _as_they_are
+        return made(name, tuple(constants.items()))
 
     def flux(self, name: str) -> Bench:
         """A machine of FLUX."""
-        return self.of(name, _FLUX_KERNELS)
+        return self.of(name, **_FLUX_KERNELS)
 
 
 def _flux_shapes(ms: Iterable[int]) -> list[tuple[str, tuple]]:
@@ -294,7 +272,7 @@ def _by_figure(study: str, benches: Benches) -> Iterator:
     return _compared(study, FLUX_MACHINES[study], FLUX_M, 8, benches)
 
 
-def _on_all(study: str, ms, ranks: int, benches: Benches) -> Iterator:
+def _on_all(study: str, benches: Benches, ms, ranks: int) -> Iterator:
     for machine in FLUX_MACHINES.values():
         yield from _compared(study, machine, ms, ranks, benches)
 
@@ -363,18 +341,18 @@ _FIRST = {"ag": (8192, 11008, 4096), "rs": (8192, 4096, 11008)}
 
 def _orders(study: str, benches: Benches) -> Iterator:
     """Own rows last or as they lie; tiles of all peers at once, or one peer after the other."""
-    for machine, product, told, options, changes in (
+    for machine, product, text, options, constants in (
         ("h800", "rs", "own rows last", {"swizzle": "ranks"}, {}),
         ("h800", "rs", "as they lie", {"swizzle": "naive"}, {}),
         ("mi308x", "ag", "all peers", {"order": "mesh"}, {}),
         ("mi308x", "ag", "one peer", {"order": "ranks"}, {"copy_streams": 1}),
     ):
-        bench, shape = benches.of(machine, changes), _FIRST[product]
+        bench, shape = benches.of(machine, **constants), _FIRST[product]
         methods = [
             each._replace(options=each.options | options) for each in td(product, 8, machine)
         ]
         found = bench.fastest(8, shape, methods)
-        yield bench.row(study, product, 8, shape, found, told)
+        yield bench.row(study, product, 8, shape, found, text)
 
 
 def experts_of(variant: str) -> dict[str, int]:
@@ -420,7 +398,7 @@ def _experts(study: str, benches: Benches) -> Iterator:
             yield OverlapRow(
                 study=study,
                 mode="simulated",
-                machine=bench.name,
+                machine=bench.machine.name,
                 ranks=ranks,
                 product=row.product,
                 **dict(zip("mnk", shape)),
@@ -481,37 +459,39 @@ def _split(study: str, benches: Benches) -> Iterator:
             rest = [
                 each._replace(options=each.options | {"units": every - units}) for each in methods
             ]
-            bench = benches.of("h800", {"side_units": units})
+            bench = benches.of("h800", side_units=units)
             on[units] = bench, bench.fastest(ranks, shape, rest, [tile])
         best = min(on, key=lambda units: on[units][1].seconds)
-        for told, units in (("solved", solved), ("searched", best), ("TD", 16)):
+        for text, units in (("solved", solved), ("searched", best), ("TD", 16)):
             bench, found = on[units]
-            yield bench.row(study, "rs", ranks, shape, found, f"{told}: {units}")
+            yield bench.row(study, "rs", ranks, shape, found, f"{text}: {units}")
 
 
-STUDIES = {
-    "flux8": _swizzle,
-    "flux9": _push_pull,
-    "flux10": _tiles,
-    **dict.fromkeys(FLUX_MACHINES, _by_figure),
-    "flux14": lambda study, benches: _on_all(study, SMALL_M, 8, benches),
-    "flux15": lambda study, benches: _on_all(study, FLUX_M[-1:], 16, benches),
-    **dict.fromkeys(("td11", "td12", "td13", "td14", "td17", "td18"), _as_published),
-    "order": _orders,
-    "headroom": _headroom,
-    "split": _split,
-    "td-table4": _experts,
-    "td-table5": _experts,
+def _rows(name: str, study: Callable, benches: Benches | None = None) -> list:
+    return list(study(name, benches or Benches({})))
+
+
+#: File of rows -> what simulates them on the machines as they are, or on others.
+STUDIES: dict[str, Callable[..., list]] = {
+    name: partial(_rows, name, study)
+    for name, study in {
+        "flux8": _swizzle,
+        "flux9": _push_pull,
+        "flux10": _tiles,
+        **dict.fromkeys(FLUX_MACHINES, _by_figure),
+        "flux14": partial(_on_all, ms=SMALL_M, ranks=8),
+        "flux15": partial(_on_all, ms=FLUX_M[-1:], ranks=16),
+        **dict.fromkeys(("td11", "td12", "td13", "td14", "td17", "td18"), _as_published),
+        "order": _orders,
+        "headroom": _headroom,
+        "split": _split,
+        "td-table4": _experts,
+        "td-table5": _experts,
+    }.items()
 }
 
 
-def check_studies(names: Iterable[str]) -> None:
-    """A UsageError if there is no study of one of these names."""
-    unknown = [name for name in names if name not in STUDIES]
-    if unknown:
-        raise UsageError(f"no study {', '.join(unknown)}; there are {', '.join(STUDIES)}.")
-
-
-def run_study(name: str, benches: Benches) -> list:
-    """The rows of a study."""
-    return list(STUDIES[name](name, benches))
+def simulate(changed: Changed) -> list:
+    """The rows of every study, on some machines that are changed."""
+    benches = Benches(changed)
+    return [row for study in STUDIES.values() for row in study(benches)]

@@ -17,14 +17,20 @@ Shared terms, the same for every claim and machine:
   and beside its own, but for rounding.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from statistics import mean
 
 from drbench.measure.record import Record
+from drbench.model.machine import Machine
 from drbench.program.problem import Problem
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine, machine_names
+from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
 
-from .verdicts import Claim, Verdict, named, verdicts
+from .claims import Changed, Claim, Paper, Rows, each, named
 
 #: (machine, layer) of the figures.
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")
@@ -39,7 +45,7 @@ _CASE = attrgetter(
 _OF_A_CASE = "preset stationary a c m factors best_s phase_gemm_s percent_of_peak".split()
 
 
-class _Figure:
+class Figure:
     """The lines of one layer on one machine by name, as ``Inner Prod.``, and the cases behind them.
 
     Attributes
@@ -49,8 +55,6 @@ class _Figure:
     """
 
     def __init__(self, name: tuple[str, str], cases):
-        from pandas import DataFrame
-
         from plots.select.selection import select
 
         self.name = name
@@ -59,17 +63,19 @@ class _Figure:
             for line in select(cases, name[1])
             if line.points and line.name.startswith("UA")
         }
-        self.values = DataFrame(
-            {
-                name: {point.m: point.value for point in line.points}
-                for name, line in self.lines.items()
-            }
-        ).sort_index()
+        self.values = self._of_points(attrgetter("value"))
         # of a hundred columns these: whatever selects rows copies each of them
         ours = cases.loc[cases.moved_bytes > 0, _OF_A_CASE]
         #: ``mixed``: whether C's factor differs from that of A and B; None where those differ.
         self.cases = ours.assign(mixed=[a != c if a == b else None for a, b, c in ours.factors])
         self.batches = sorted(self.cases.m.unique())
+
+    def _of_points(self, value):
+        """A value of each point, by batch size and line."""
+        from pandas import DataFrame
+
+        lines = self.lines.items()
+        return DataFrame({name: {p.m: value(p) for p in line.points} for name, line in lines})
 
     def heights(self):
         """Mean of each line, highest first.
@@ -106,35 +112,32 @@ class _Figure:
 
     def factors(self):
         """The A,B factor of each line at each batch size."""
-        from pandas import DataFrame
-
-        return DataFrame(
-            {
-                name: {point.m: point.factors[0] for point in line.points}
-                for name, line in self.lines.items()
-            }
-        ).sort_index()
+        return self._of_points(lambda point: point.factors[0])
 
 
-class Figures(dict):
-    """The figures by machine and layer, and what is beside them."""
+class Figures(Rows):
+    """Records, and the figures that are drawn of them, by machine and layer."""
 
-    def __init__(self, records: Iterable[Record]):
-        from plots.select.records import frame
+    def __init__(self, table):
+        super().__init__(table)
+        self._figures: dict = {}
 
-        table = self.table = frame(records)
-        direct = table[table.schedule.isna() | (table.schedule == "direct")]
-        simulated = direct[(direct["mode"] == "simulated") & (direct.status == "ok")]
-        ours = simulated[simulated.algorithm == "universal"]
-        for name, cases in ours.groupby(["machine", "layer"]):
-            self[name] = _Figure(name, cases)
-        #: Percent of peak of DTensor by machine, layer, line and batch size.
-        by = ["machine", "layer", "line", "m"]
-        published = table[(table["mode"] == "published") & table.algorithm.str.startswith("DT")]
-        self.published = published.groupby(by).percent_of_peak.max()
-        theirs = simulated[simulated.algorithm == "dtensor_mm"]
-        theirs = theirs.assign(line="DT - " + theirs.a.str.capitalize())
-        self.dtensor = theirs.groupby(by).percent_of_peak.max()
+    def __getitem__(self, name: tuple[str, str]) -> Figure:
+        if name not in self._figures:
+            found = self._simulated(name, algorithm="universal")
+            self._figures[name] = Figure(name, found[found.schedule.fillna("direct") == "direct"])
+        return self._figures[name]
+
+    def _simulated(self, name: tuple[str, str], mode: str = "simulated", **values):
+        machine, layer = name
+        return self.where(mode=mode, status="ok", machine=machine, layer=layer, **values)
+
+    def dtensor(self, name: tuple[str, str], mode: str = "simulated"):
+        """Percent of peak of DTensor by batch size and line, simulated or published."""
+        found = self._simulated(name, mode)
+        found = found[found.algorithm.str.startswith(("DT - ", "dtensor_mm"))]
+        line = "DT - " + found.a.str.capitalize() if mode == "simulated" else found.line
+        return found.groupby(["m", line.rename("line")]).percent_of_peak.max().unstack()
 
 
 def _falling(values):
@@ -193,13 +196,13 @@ def _p3(f):
 def _p4(f):
     """Of the lines below the best two, as they are drawn."""
     figure = f[_PVC_1]
-    found, told = 0, []
+    found, text = 0, []
     for name in figure.heights().index[2:]:
         line = figure.lines[name]
         factors = [point.factor for point in line.points]
         found += line.stationary != "B" and any(factor != "1" for factor in factors)
-        told.append(f"{name} S-{line.stationary} {' '.join(factors)}")
-    return found > 1, f"drawn: {', '.join(told)}; {found} of them with B moved are replicated"
+        text.append(f"{name} S-{line.stationary} {' '.join(factors)}")
+    return found > 1, f"drawn: {', '.join(text)}; {found} of them with B moved are replicated"
 
 
 def _spreads(f, layer):
@@ -212,19 +215,19 @@ def _spreads(f, layer):
 
 
 def _p5(f):
-    (pvc, h100), told = _spreads(f, "mlp1")
-    return h100.mean() <= _MUCH * pvc.mean() and (h100 < pvc).all(), told
+    (pvc, h100), text = _spreads(f, "mlp1")
+    return h100.mean() <= _MUCH * pvc.mean() and (h100 < pvc).all(), text
 
 
 def _p6(f):
     names = ["Column", "Inner Prod."]
-    best, told = _best_two(f[_H100_1], *names)
+    best, text = _best_two(f[_H100_1], *names)
     values = f[_H100_1].values
     lead = values[names].mean(axis="columns") - values.drop(columns=names).mean(axis="columns")
     smallest, largest = lead.iloc[0], lead.iloc[-1]
     return (
         best and smallest > largest,
-        f"{told}; lead over the others {smallest:.1f} points at the smallest batch, {largest:.1f} "
+        f"{text}; lead over the others {smallest:.1f} points at the smallest batch, {largest:.1f} "
         "at the largest",
     )
 
@@ -233,7 +236,7 @@ def _p7(f):
     from pandas import Series
 
     figure, names = f[_PVC_2], ("Outer Prod.", "Block")
-    best, told = _best_two(figure, *names)
+    best, text = _best_two(figure, *names)
     outer, block = (figure.lines[name].stationary for name in names)
     stays = Series(
         {
@@ -243,7 +246,7 @@ def _p7(f):
     )
     return (
         best and outer == block == "B",
-        f"{told}; Outer drawn S-{outer}, Block S-{block}; with B in place (S-B): "
+        f"{text}; Outer drawn S-{outer}, Block S-{block}; with B in place (S-B): "
         f"{named(_falling(stays.dropna()))}",
     )
 
@@ -272,7 +275,7 @@ def _p9(f):
     from plots.select.records import rows
 
     line = f[_PVC_2].lines["Outer Prod."]
-    held, told, forced = [], [], []
+    held, text, forced = [], [], []
     for point in sorted(line.points, key=lambda point: point.m):
         cases = f[_PVC_2].cases
         outer = cases[(cases.preset == "outer") & (cases.m == point.m)]
@@ -285,7 +288,7 @@ def _p9(f):
             and _COMPETITIVE * none.phase_gemm_s > max(best.phase_gemm_s, most.phase_gemm_s)
             and _COMPETITIVE * _rest(most) > _rest(best)
         )
-        told.append("{}-{}".format(*best.factors[1:]))
+        text.append("{}-{}".format(*best.factors[1:]))
         forced.append(
             "m={}: best {}-{}; local GEMMs {:.1f} ms unreplicated, {:.1f} best, {:.1f} most; the "
             "rest {:.1f}, {:.1f}, {:.1f} ms".format(
@@ -296,7 +299,7 @@ def _p9(f):
             )
         )
     return all(held), (
-        f"drawn S-{line.stationary} with factors {', '.join(told)}; with B in place: "
+        f"drawn S-{line.stationary} with factors {', '.join(text)}; with B in place: "
         f"{'; '.join(forced)}"
     )
 
@@ -315,10 +318,10 @@ def _rest(case) -> float:
 
 
 def _p10(f):
-    (pvc, h100), told = _spreads(f, "mlp2")
+    (pvc, h100), text = _spreads(f, "mlp2")
     figure = f[_H100_2]
     best = figure.lines[figure.values.iloc[-1].idxmax()].stationary
-    return h100.mean() < pvc.mean() and best == "C", f"{told}; best line S-{best}"
+    return h100.mean() < pvc.mean() and best == "C", f"{text}; best line S-{best}"
 
 
 def _p10a(f):
@@ -381,13 +384,8 @@ def _p11(f):
     from plots.select.records import rows
 
     found: dict = {}
-    ran = f.table[
-        f.table.schedule.notna()
-        & f.table.status.isin(["ok", "unsupported"])
-        & (f.table["mode"] == "simulated")
-        & (f.table.algorithm == "universal")
-    ]
-    for r in rows(ran):
+    ran = f.where(status=["ok", "unsupported"], mode="simulated", algorithm="universal")
+    for r in rows(ran[ran.schedule.notna()]):
         found.setdefault(_CASE(r), {})[r.schedule] = r
     shares: dict = {}  # kind of case -> (direct's time over that of the best lowering)
     undecided = 0
@@ -411,25 +409,25 @@ def _p11(f):
     good = {
         kind: mean(ratio <= 1 / _COMPETITIVE for ratio in ratios) for kind, ratios in shares.items()
     }
-    told = [
+    text = [
         f"{kind}: competitive with the best lowering in {100 * good[kind]:.1f} % of "
         f"{len(shares[kind])} cases, at worst {max(shares[kind]):.2f} times its time"
         for kind in ("all", "of the figures", "aligned", "misaligned")
         if kind in shares
     ]
     most = (good["all"] * len(shares["all"]) + undecided) / (len(shares["all"]) + undecided)
-    told.append(
+    text.append(
         f"undecided, exhaustive being beyond its limit, {undecided}: with them at most "
         f"{100 * most:.1f} %"
     )
     holds = good["all"] >= _ALMOST_ALWAYS and good["misaligned"] < good["aligned"]
-    return holds, "; ".join(told)
+    return holds, "; ".join(text)
 
 
 def _pairs(f, figure) -> tuple:
     """Percent of peak at each batch size: of our best line, and of DTensor's better one as
     simulated by the same constants; both as text."""
-    theirs = f.dtensor[figure].groupby("m").max()
+    theirs = f.dtensor(figure).max(axis="columns")
     ours = f[figure].values.max(axis="columns").reindex(theirs.index)
     pairs = " ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(ours, theirs))
     return ours, theirs, "{} {}, ours/DTensor simulated: {}".format(*figure, pairs)
@@ -437,18 +435,18 @@ def _pairs(f, figure) -> tuple:
 
 def _p12(f):
     """No DTensor lines are published for PVC, so the simulated ones."""
-    ours, theirs, told = _pairs(f, _PVC_2)
+    ours, theirs, text = _pairs(f, _PVC_2)
     ratio = (ours / theirs).mean()
-    return _COMPETITIVE <= ratio < 1, f"{told}; mean ratio {ratio:.2f}"
+    return _COMPETITIVE <= ratio < 1, f"{text}; mean ratio {ratio:.2f}"
 
 
 def _p12a(f):
     """Our best line is one of the two that the paper names as the best."""
-    ours, theirs, told = _pairs(f, _PVC_1)
+    ours, theirs, text = _pairs(f, _PVC_1)
     best = f[_PVC_1].values.idxmax(axis="columns")
     return (
         (ours > theirs).all() and best.isin(["Column", "Inner Prod."]).all(),
-        f"{told}; best line {', '.join(best)}",
+        f"{text}; best line {', '.join(best)}",
     )
 
 
@@ -457,9 +455,9 @@ def _p12b(f):
     the comparison means nothing."""
     held, numbers = [], []
     for figure in (_H100_1, _H100_2):
-        ours, theirs, told = _pairs(f, figure)
-        lines = f.published[figure].unstack("line").reindex(theirs.index)
-        simulated = f.dtensor[figure].unstack("line")
+        ours, theirs, text = _pairs(f, figure)
+        lines = f.dtensor(figure, "published").reindex(theirs.index)
+        simulated = f.dtensor(figure)
         held += [
             *(ours >= _COMPETITIVE * theirs),
             *(ours >= _COMPETITIVE * lines.max(axis="columns")),
@@ -474,7 +472,7 @@ def _p12b(f):
             *(simulated.min(axis="columns") < simulated.max(axis="columns"))[apart],
         ]
         numbers.append(
-            f"{told}; ours/published: "
+            f"{text}; ours/published: "
             + " ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(ours, lines.max(axis="columns")))
             + f"; DTensor's simulated lines off by {100 * off:.1f} % on average, in the published "
             f"order at {order[apart].sum()} of {apart.sum()} batch sizes"
@@ -489,143 +487,289 @@ def _of(*figures: str) -> str:
     return ", ".join(f"results/simulated/{each}.csv" for each in figures)
 
 
-#: A check gets the figures.
-CLAIMS: dict[str, Claim] = {
-    "P1": Claim(
+CLAIMS = (
+    Claim(
+        "P1",
         "PVC MLP-1: Column and Inner Prod. are the best two",
         lambda f: _best_two(f[_PVC_1], "Column", "Inner Prod."),
-        theirs="the highest performing partitionings",
-        threshold="the two lines with the highest means over the batch sizes",
-        records=_of("mlp1-pvc12"),
+        "the highest performing partitionings",
+        "the two lines with the highest means over the batch sizes",
+        _of("mlp1-pvc12"),
     ),
-    "P2": Claim(
+    Claim(
+        "P2",
         "PVC MLP-1: both fastest with Stationary C; Column gains nothing by replication",
         _p2,
-        theirs="Stationary C; no benefit from replication",
-        threshold="both lines are drawn with Stationary C; Column is slower with any replication "
+        "Stationary C; no benefit from replication",
+        "both lines are drawn with Stationary C; Column is slower with any replication "
         "at each batch size",
-        records=_of("mlp1-pvc12"),
+        _of("mlp1-pvc12"),
     ),
-    "P2a": Claim(
+    Claim(
+        "P2a",
         "PVC MLP-1: Column beats Inner Prod., its local GEMMs being faster",
         _p2a,
-        theirs="local GEMMs of Column are more efficient",
-        threshold="at each batch size Column is higher, its local GEMMs take more than 5 % less "
+        "local GEMMs of Column are more efficient",
+        "at each batch size Column is higher, its local GEMMs take more than 5 % less "
         "time, and that is at least half of the difference",
-        records=_of("mlp1-pvc12"),
+        _of("mlp1-pvc12"),
     ),
-    "P3": Claim(
+    Claim(
+        "P3",
         "PVC MLP-1: Block improves with the batch but stays below Column",
         _p3,
-        theirs="improves, but is held back",
-        threshold="Block rises with the batch size and is below Column at each",
-        records=_of("mlp1-pvc12"),
+        "improves, but is held back",
+        "Block rises with the batch size and is below Column at each",
+        _of("mlp1-pvc12"),
     ),
-    "P4": Claim(
+    Claim(
+        "P4",
         "PVC MLP-1: some of the others, drawn with B moved, are best with replication > 1",
         _p4,
-        theirs="some of the poorly performing partitionings",
-        threshold="at least two lines below the best two",
-        records=_of("mlp1-pvc12"),
+        "some of the poorly performing partitionings",
+        "at least two lines below the best two",
+        _of("mlp1-pvc12"),
         see=_PAGE + "why-p4-does-not-hold",
     ),
-    "P5": Claim(
+    Claim(
+        "P5",
         "H100 MLP-1: much smaller differences than on PVC",
         _p5,
-        theirs="much smaller",
-        threshold="the mean spread is at most half; it is smaller at each batch size",
-        records=_of("mlp1-pvc12", "mlp1-h100x8"),
+        "much smaller",
+        "the mean spread is at most half; it is smaller at each batch size",
+        _of("mlp1-pvc12", "mlp1-h100x8"),
         see=_PAGE + "why-p5-does-not-hold",
     ),
-    "P6": Claim(
+    Claim(
+        "P6",
         "H100 MLP-1: Column and Inner Prod. are the best two, most at small batches",
         _p6,
-        theirs="best, particularly at lower batch sizes",
-        threshold="the two highest means; their lead is larger at the smallest batch size than at "
+        "best, particularly at lower batch sizes",
+        "the two highest means; their lead is larger at the smallest batch size than at "
         "the largest",
-        records=_of("mlp1-h100x8"),
+        _of("mlp1-h100x8"),
     ),
-    "P7": Claim(
+    Claim(
+        "P7",
         "PVC MLP-2: Outer Prod. and Block are the best two, with B in place",
         _p7,
-        theirs="perform best; both avoid moving B",
-        threshold="the two highest means, both drawn with Stationary B",
-        records=_of("mlp2-pvc12"),
+        "perform best; both avoid moving B",
+        "the two highest means, both drawn with Stationary B",
+        _of("mlp2-pvc12"),
         see=_PAGE + "why-p7-does-not-hold-and-what-decides-it",
     ),
-    "P8": Claim(
+    Claim(
+        "P8",
         "PVC MLP-2: higher factors than in MLP-1; with C's own it is faster",
         _p8,
-        theirs="higher replication factors; another factor for C is better",
-        threshold="the A,B factor of no line is lower at any batch size, and their mean is higher "
+        "higher replication factors; another factor for C is better",
+        "the A,B factor of no line is lower at any batch size, and their mean is higher "
         "at each; C's own factor gains more than 5 % in more than half of the points",
-        records=_of("mlp1-pvc12", "mlp2-pvc12"),
+        _of("mlp1-pvc12", "mlp2-pvc12"),
     ),
-    "P9": Claim(
+    Claim(
+        "P9",
         "PVC MLP-2, Outer Prod.: the factor in the plot is between slow local GEMMs and slow "
         "accumulates",
         _p9,
-        theirs="a happy medium between those two extremes",
-        threshold="at each batch size the drawn A,B factor is between 1 and the highest; local "
+        "a happy medium between those two extremes",
+        "at each batch size the drawn A,B factor is between 1 and the highest; local "
         "GEMMs without replication count as slower, the rest with the highest factor as longer",
-        records=_of("mlp2-pvc12"),
+        _of("mlp2-pvc12"),
         see=_PAGE + "why-p9-does-not-hold",
     ),
-    "P10": Claim(
+    Claim(
+        "P10",
         "H100 MLP-2: smaller differences than on PVC; Stationary C wins",
         _p10,
-        theirs="a smaller difference; Stationary C winning out",
-        threshold="the mean spread is smaller; the best line is drawn with Stationary C",
-        records=_of("mlp2-pvc12", "mlp2-h100x8"),
+        "a smaller difference; Stationary C winning out",
+        "the mean spread is smaller; the best line is drawn with Stationary C",
+        _of("mlp2-pvc12", "mlp2-h100x8"),
         see=_PAGE + "why-p10-does-not-hold-and-what-it-rests-on",
     ),
-    "P10a": Claim(
+    Claim(
+        "P10a",
         "H100 MLP-2: Outer Prod. performs poorly with Stationary B",
         _p10a,
-        theirs="poorly",
-        threshold="drawn with Stationary C, and more than 5 % below that with Stationary B at each "
+        "poorly",
+        "drawn with Stationary C, and more than 5 % below that with Stationary B at each "
         "batch size",
-        records=_of("mlp2-h100x8"),
+        _of("mlp2-h100x8"),
         see=_PAGE + "why-p10-does-not-hold-and-what-it-rests-on",
     ),
-    "P11": Claim(
+    Claim(
+        "P11",
         "direct execution is almost always as good as the optimal schedule; misaligned tiles are "
         "where one matters",
         _p11,
-        theirs="almost always",
-        threshold="within 5 % in nine cases of ten, and less often where tiles are misaligned",
-        records=_of("lowering-pvc12", "lowering-h100x8"),
+        "almost always",
+        "within 5 % in nine cases of ten, and less often where tiles are misaligned",
+        _of("lowering-pvc12", "lowering-h100x8"),
         see=_PAGE + "lowering-p11",
     ),
-    "P12": Claim(
+    Claim(
+        "P12",
         "PVC MLP-2: the best partitioning does not quite match DTensor, coming within 5 %",
         _p12,
-        theirs="within 5 %, behind",
-        threshold="mean over the batch sizes of ours / DTensor simulated at least 0.95, below 1",
-        records=_of("mlp2-pvc12"),
+        "within 5 %, behind",
+        "mean over the batch sizes of ours / DTensor simulated at least 0.95, below 1",
+        _of("mlp2-pvc12"),
         see=_PAGE + "why-p12-does-not-hold",
     ),
-    "P12a": Claim(
+    Claim(
+        "P12a",
         "PVC MLP-1: the best partitioning outperforms DTensor",
         _p12a,
-        theirs="even outperforming it for our best-performing partitioning",
-        threshold="at each batch size above DTensor simulated, by Column or Inner Prod.",
-        records=_of("mlp1-pvc12"),
+        "even outperforming it for our best-performing partitioning",
+        "at each batch size above DTensor simulated, by Column or Inner Prod.",
+        _of("mlp1-pvc12"),
         see=_PAGE + "why-p12-does-not-hold",
     ),
-    "P12b": Claim(
+    Claim(
+        "P12b",
         "H100, both layers: the best partitioning generally matches or exceeds DTensor",
         _p12b,
-        theirs="16 points of DTensor; matching or exceeding",
-        threshold="at each batch size at least 95 % of DTensor, simulated and published; its "
+        "16 points of DTensor; matching or exceeding",
+        "at each batch size at least 95 % of DTensor, simulated and published; its "
         "simulated lines within 5 % of the published ones on average, and in their order where "
         "these are more than 5 % apart",
-        records=_of("mlp1-h100x8", "mlp2-h100x8") + ", results/published/h100.csv",
+        _of("mlp1-h100x8", "mlp2-h100x8") + ", results/published/h100.csv",
     ),
-}
+)
 
 
-def check_claims(records: Iterable[Record], wanted: Callable[[str], bool] = bool) -> list[Verdict]:
-    """Check every claim that is wanted on records or their table; one whose records are missing is
-    undecided and says what is missing."""
-    return verdicts(CLAIMS, Figures(records), wanted)
+#: The machines of the figures. Batch sizes that are simulated on others by layer: MLP-2 has six
+#: times as many cases, so of it the smallest and the largest.
+MACHINES = ("pvc12", "h100x8")
+BATCHES = {"mlp1": (1024, 2048, 4096, 8192), "mlp2": (1024, 8192)}
+#: C is in at most so many replicas, or in as many as A and B: no line is drawn with more as long as
+#: A and B may be on all ranks, and the simulations take three quarters of the time.
+MOST_OF_C = 4
+
+
+def cases_for_claims(layer: str, ranks: int, **fields) -> list[Case]:
+    """The cases of a figure but for those with C in more replicas (:data:`MOST_OF_C`); fields as in
+    :func:`~launch.models.simulate_sweeps.legend_cases`.
+
+    Examples
+    --------
+    >>> len(cases_for_claims("mlp2", 12)), len(cases_for_claims("mlp1", 8))
+    (1256, 200)
+    """
+    factor = lambda text: int(text.partition("/c")[2] or 1)
+    return [
+        case
+        for case in legend_cases(layer, ranks, **fields)
+        if factor(case.c) <= MOST_OF_C or factor(case.c) == factor(case.a)
+    ]
+
+
+def simulate(changed: Changed) -> list[Record]:
+    """Both figures on both machines, some of them changed."""
+    return [
+        record
+        for name in MACHINES
+        for record in (_records(changed[name]) if name in changed else _as_it_is(name))
+    ]
+
+
+@cache
+def _as_it_is(name: str) -> list[Record]:
+    return _records(Variant(find_machine(name)))
+
+
+def _records(variant: Variant) -> list[Record]:
+    ranks = variant.machine.devices
+    cases = [
+        case
+        for layer, batches in BATCHES.items()
+        for case in cases_for_claims(layer, ranks, batches=batches)
+    ]
+    return run_variants(cases, [variant], ranks)[0]
+
+
+def changes() -> Iterator[tuple[str, Changed]]:
+    """What of the machines may be entirely otherwise: of both at once, and of each.
+
+    Examples
+    --------
+    >>> [(words, *changed) for words, changed in changes()][3:6]
+    [('bandwidth x 10', 'pvc12', 'h100x8'), ('no overlap', 'pvc12', 'h100x8'), \
+('links swapped', 'pvc12', 'h100x8')]
+    """
+    machines = [find_machine(name) for name in MACHINES]
+
+    def both(change) -> Changed:
+        return {machine.name: change(machine) for machine in machines}
+
+    for factor in (0.1, 0.5, 2, 10):
+        yield f"bandwidth x {factor:g}", both(lambda machine: _faster_links(machine, factor))
+    yield "no overlap", both(lambda machine: Variant(machine, {"prefetch": 0}))
+    yield "links swapped", both(lambda machine: _with_links(machine, *machines))
+    for machine in machines:
+        for words, value in _of_one(machine):
+            yield words, {machine.name: Variant(value)}
+
+
+def _faster_links(machine: Machine, factor: float) -> Variant:
+    for link in machine.links:
+        machine = machine.vary(f"links.{link.name}.bandwidth_bytes_per_s", factor)
+    return Variant(machine)
+
+
+def _with_links(machine: Machine, *machines: Machine) -> Variant:
+    (other,) = (each for each in machines if each.name != machine.name)
+    sources = machine.sources | {"links": other.sources["links"], "assumed": ()}
+    return Variant(Machine.from_dict(sources, machine.name))
+
+
+def _of_one(machine: Machine) -> Iterator[tuple[str, Machine]]:
+    """Links that are shared by devices or slower, local GEMMs as measured, slower accumulates."""
+    far = next((link for link in machine.links if not link.within), None)
+    for link in machine.links:
+        path = f"links.{link.name}"
+        if link.shared == "pair" and not link.within:
+            yield f"{path}.shared = device", machine.with_value(f"{path}.shared", "device")
+        if link.within and far:
+            slow = far.bandwidth_bytes_per_s
+            words = f"{path} as slow as {far.name} (no two ranks of a replica on one GPU)"
+            yield words, machine.with_value(f"{path}.bandwidth_bytes_per_s", slow)
+    measured = f"{machine.name}measured"
+    if measured in machine_names():
+        words = f"products, and accumulates beside them, as measured ({measured})"
+        yield words, Machine.from_dict(find_machine(measured).sources, machine.name)
+    if machine.accumulate_slowdown:
+        for constant, value in (("slowdown", 0.0), ("efficiency", 0.2)):
+            constant = f"accumulate_{constant}"
+            yield f"{constant} = {value:g}", machine.with_value(constant, value)
+        for times in (2, 4):
+            words = f"accumulate_slowdown x {times}"
+            yield words, machine.vary("accumulate_slowdown", times)
+
+
+def read(folder: Path):
+    """The simulated records in a folder."""
+    from plots.select.records import read_records
+
+    return read_records(sorted(folder.glob("*-*.csv")))
+
+
+def judged(records, results: Path) -> Figures:
+    """Simulated records with the published ones, DTensor's lines."""
+    from pandas import concat
+
+    from plots.select.records import frame, read_published
+
+    theirs = frame(read_published(results / "published/h100.csv"))
+    return Figures(concat([frame(records), theirs], ignore_index=True))
+
+
+PAPER = Paper(
+    "Slicing Is All You Need",
+    CLAIMS,
+    read,
+    judged,
+    machines=MACHINES,
+    changes=changes,
+    simulate=simulate,
+)

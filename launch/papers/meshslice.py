@@ -1,5 +1,5 @@
 """What MeshSlice's evaluation says (§5, Figures 9 to 14, Tables 2 and 3; §6), compared with the
-rows of a study (:mod:`plots.select.llm_rows`). No claim has constants of its own.
+rows of its studies (:mod:`launch.papers.meshslice_study`). No claim has constants of its own.
 
 Shared terms, the same for every claim:
 
@@ -17,11 +17,13 @@ in ``results/simulated/earlier``, with all verdicts.
 """
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from launch.cases.machine_models import find_machine
-from launch.models.llm import MODELS, PRODUCTS, layers_of
 
-from .verdicts import Claim, Verdict, named, show, verdicts
+from .claims import Claim, Paper, Rows, each, named
+from .meshslice_autotuner import MODELS, PRODUCTS, layers_of
+from .meshslice_study import STUDIES, changes, simulate
 
 #: Shares of the paper's number by which a level and a difference may miss it.
 LEVEL, DIFFERENCE = 0.05, 0.30
@@ -30,7 +32,7 @@ _FASTER, _SLIGHTLY, _MUCH = 1.05, 1.25, 2.0
 #: Ratios of Table 3 may differ by so much.
 RATIO = 0.03
 #: The paper's numbers, percent: (GPT-3, Megatron-NLG).
-PAPER = {
+NUMBERS = {
     "lead over wang": (13.8, 26.0),
     "loss from 16 to 256": (16.8, 5.8),
     "utilization": (67.4, 82.2),
@@ -48,45 +50,32 @@ TABLE_3 = {
 _OTHERS, _SLOW = ["wang", "collective", "cannon", "summa"], ["fsdp", "tensor_parallel_1d"]
 
 
-class _Rows:
-    """Rows by what sets them apart."""
+class _Rows(Rows):
+    """The rows of the studies."""
 
-    def __init__(self, rows: Iterable):
-        from pandas import DataFrame
-
-        from plots.select.llm_rows import COLUMNS
-
-        self.table = DataFrame(list(rows), columns=list(COLUMNS))
-
-    def of(self, study: str, **fields):
+    def of(self, study: str, **values):
         """The rows of all products of a study with these values."""
-        found = self.table
-        for name, value in {"study": study, "product": "all", **fields}.items():
-            found = found[found[name] == value]
-        return found
+        return self.where(**{"study": study, "product": "all"} | values)
 
-    def by(self, study: str, column: str, across: str = "algorithm", **fields):
-        """A value by model and algorithm (those of the paper: Wang's with its loop count), where
-        both models have it.
+    def by(self, study: str, column: str, across: str = "algorithm", **values):
+        """A value by model and algorithm, where both models have it.
 
         Raises
         ------
         KeyError
             If a model has no rows; from the table, if an algorithm is not in it.
         """
-        found = self.of(study, **fields).pivot_table(
+        found = self.of(study, **values).pivot_table(
             column, "model", across, aggfunc="first", sort=False
         )
-        table = found.loc[list(MODELS)].dropna(axis="columns")
-        if across == "algorithm" and study != "slice4x4" and "meshslice" not in table:
-            raise KeyError("meshslice")
-        return table.drop(columns="wang-free", errors="ignore")
+        return found.loc[list(MODELS)].dropna(axis="columns")
 
-
-def check(rows: Iterable, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
-    """Every claim that is wanted, in the order of the paper; those whose rows are missing are
-    undecided."""
-    return verdicts(CLAIMS, _Rows(rows), wanted)
+    def in_paper(self, study: str, column: str, **values):
+        """The same of the paper's algorithms: Wang's with its loop count."""
+        found = self.by(study, column, **values)
+        return found[
+            ["meshslice", *found.columns.drop(["meshslice", "wang-free"], errors="ignore")]
+        ]
 
 
 def _lead(seconds, other: str | list[str]):
@@ -96,13 +85,13 @@ def _lead(seconds, other: str | list[str]):
 
 def _near(ours, paper: str, share: float) -> tuple[bool, str]:
     """Whether numbers are within a share of the paper's, and both as text."""
-    pairs = list(zip(ours, PAPER[paper], strict=True))
+    pairs = list(zip(ours, NUMBERS[paper], strict=True))
     return all(abs(one - other) <= share * other for one, other in pairs), ", ".join(
         f"{one:.1f} (paper {other})" for one, other in pairs
     )
 
 
-def _told(text: Callable[[str], str]) -> str:
+def _of_models(text: Callable[[str], str]) -> str:
     return "; ".join(f"{model}: {text(model)}" for model in MODELS)
 
 
@@ -117,19 +106,15 @@ def _fastest_everywhere(found: _Rows):
     numbers = "; ".join(
         " ".join([model, *(f"{share:.1f}" for share in of_model)]) for model, of_model in shares
     )
-    holds = None if seconds.empty else not lost
-    return holds, f"{numbers} %{f'; not on {lost}' if lost else ''}"
+    return not lost, f"{numbers} %{f'; not on {lost}' if lost else ''}"
 
 
 def _lead_over_wang(found: _Rows):
     seconds = found.by("weak", "seconds", chips=256)
     holds, numbers = _near(_lead(seconds, "wang"), "lead over wang", DIFFERENCE)
-    free = found.of("weak", chips=256, algorithm="wang-free").set_index("model").seconds
-    if set(free.index) == set(MODELS):
-        leads = _lead(seconds.assign(free=free), "free")
-        numbers += "; than Wang with the fastest loop count " + ", ".join(
-            f"{lead:.1f}" for lead in leads
-        )
+    if "wang-free" in seconds:
+        leads = ", ".join(f"{lead:.1f}" for lead in _lead(seconds, "wang-free"))
+        numbers += f"; than Wang with the fastest loop count {leads}"
     return holds, numbers
 
 
@@ -140,7 +125,7 @@ def _loss(found: _Rows):
 
 def _order(found: _Rows):
     columns = "seconds", "utilization_percent", "mesh"
-    seconds, shares, meshes = (found.by("weak", column, chips=256) for column in columns)
+    seconds, shares, meshes = (found.in_paper("weak", column, chips=256) for column in columns)
     order = {model: list(seconds.loc[model].sort_values().index) for model in MODELS}
     steps = ["meshslice", "wang", "collective"]
     ahead = [
@@ -148,7 +133,7 @@ def _order(found: _Rows):
         seconds[steps[2]] > _FASTER * seconds[steps[1]],
         seconds[["summa", "cannon", *_SLOW]].min(axis="columns") > _FASTER * seconds[steps[2]],
     ]
-    return all(each.all() for each in ahead), _told(
+    return all(each.all() for each in ahead), _of_models(
         lambda model: ", ".join(
             f"{name} {shares[name][model]:.1f} % on {meshes[name][model]}" for name in order[model]
         )
@@ -158,10 +143,10 @@ def _order(found: _Rows):
 def _parts(found: _Rows):
     """Launching, synchronising, transferring and their sum over the time of products, each by model
     and algorithm."""
-    compute = found.by("weak", "compute_s", chips=256)
+    compute = found.in_paper("weak", "compute_s", chips=256)
     compute = compute[["meshslice", *_OTHERS, *_SLOW]]
     parts = [
-        found.by("weak", f"{name}_s", chips=256) / compute
+        found.in_paper("weak", f"{name}_s", chips=256) / compute
         for name in ("launch", "sync", "transfer")
     ]
     return *parts, sum(parts)
@@ -176,7 +161,7 @@ def _communication(found: _Rows):
         & (more.max(axis="columns") <= _SLIGHTLY * least)
         & (much.min(axis="columns") >= _MUCH * least)
     )
-    return holds.all(), _told(lambda model: named(total.loc[model].sort_values(), 2))
+    return holds.all(), _of_models(lambda model: named(total.loc[model].sort_values(), 2))
 
 
 def _launches(found: _Rows):
@@ -184,7 +169,7 @@ def _launches(found: _Rows):
     holds = (launch["wang"] > launch["collective"]) & (
         sync["meshslice"] > sync[["wang", "collective"]].max(axis="columns")
     )
-    return holds.all(), _told(
+    return holds.all(), _of_models(
         lambda model: (
             f"launch Wang {launch['wang'][model]:.3f}, Collective "
             f"{launch['collective'][model]:.3f}; synchronisation MeshSlice "
@@ -199,7 +184,7 @@ def _synchronisation(found: _Rows):
     holds = (sync["summa"] > transfer["summa"]) & (
         transfer["cannon"] > transfer[["meshslice", "wang", "collective"]].max(axis="columns")
     )
-    return holds.all(), _told(
+    return holds.all(), _of_models(
         lambda model: (
             f"SUMMA synchronisation {sync['summa'][model]:.2f} of {total['summa'][model]:.2f}, "
             f"Cannon transfer {transfer['cannon'][model]:.2f} of {total['cannon'][model]:.2f}"
@@ -210,8 +195,9 @@ def _synchronisation(found: _Rows):
 def _shapes(found: _Rows):
     """Of the products on 256 chips, each shape once: whether MeshSlice is the fastest in all; its
     mean leads over Collective and Wang; these as text."""
-    rows = found.table[(found.table.study == "weak") & (found.table.chips == 256)]
-    rows = rows[rows["product"].isin(PRODUCTS) & rows.algorithm.isin(["meshslice", *_OTHERS])]
+    rows = found.where(
+        study="weak", chips=256, product=list(PRODUCTS), algorithm=["meshslice", *_OTHERS]
+    )
     rows = rows.sort_values("product", key=lambda names: names.map(PRODUCTS.index), kind="stable")
     shape, where = ["model", "m", "n", "k"], ["layer", "product"]
     seconds = rows.pivot_table("seconds", [*shape, *where], "algorithm", sort=False)
@@ -235,20 +221,20 @@ def _mean_leads(found: _Rows):
 
 def _shares(found: _Rows) -> list:
     """Utilization in percent on the fewest and on the most chips."""
-    return [found.by("strong", "utilization_percent", chips=chips) for chips in (16, 256)]
+    return [found.in_paper("strong", "utilization_percent", chips=chips) for chips in (16, 256)]
 
 
 def _efficient(found: _Rows):
     few, _ = _shares(found)
-    return (few > 50).all(axis=None), _told(lambda model: named(few.loc[model])) + " %"
+    return (few > 50).all(axis=None), _of_models(lambda model: named(few.loc[model])) + " %"
 
 
 def _similar(found: _Rows):
-    seconds, (_, many) = found.by("strong", "seconds", chips=256), _shares(found)
+    seconds, (_, many) = found.in_paper("strong", "seconds", chips=256), _shares(found)
     alike = _lead(seconds, ["wang", "collective"]) < 20
     above = _lead(seconds, ["summa", "tensor_parallel_1d"]) > 0
     holds = alike.all(axis=None) and above.all(axis=None)
-    return holds, _told(lambda model: named(many.loc[model])) + " %"
+    return holds, _of_models(lambda model: named(many.loc[model])) + " %"
 
 
 def _dataflows(found: _Rows):
@@ -266,11 +252,9 @@ def _picks(study: str, field: str, wanted: str | None = None):
 
     def picks(found: _Rows):
         rows = {model: found.of(study, model=model).set_index(field) for model in MODELS}
-        if any(each.empty for each in rows.values()):
-            raise KeyError(study)
         best = {model: (r.estimated_s.idxmin(), r.seconds.idxmin()) for model, r in rows.items()}
         right = {model: list(_ordered(each)) for model, each in rows.items()}
-        numbers = _told(
+        numbers = _of_models(
             lambda m: "{} by the cost model, {} simulated, {} of {} pairs in order".format(
                 *best[m], sum(right[m]), len(right[m])
             )
@@ -315,7 +299,7 @@ def _order_of_table_3(found: _Rows):
         model: sorted(TABLE_3, key=lambda name: -TABLE_3[name][at])
         for at, model in enumerate(MODELS)
     }
-    return ours == wanted, _told(lambda model: named(_falling(shares.loc[model]))) + " %"
+    return ours == wanted, _of_models(lambda model: named(_falling(shares.loc[model]))) + " %"
 
 
 def _falling(values):
@@ -403,182 +387,226 @@ def _of(study: str, machine: str = "tpuv4sim") -> str:
 _SLICE = _of("slice4x4", "tpuv4slice")
 
 #: Two numbers are those of GPT-3 and Megatron-NLG.
-CLAIMS: dict[str, Claim] = {
-    "M1": Claim(
+CLAIMS = (
+    Claim(
+        "M1",
         "Figure 9: MeshSlice is the fastest in all cases, 16 to 256 chips",
         _fastest_everywhere,
-        theirs="fastest in all",
-        threshold="fewest seconds for each model and number of chips",
-        records=_of("weak"),
+        "fastest in all",
+        "fewest seconds for each model and number of chips",
+        _of("weak"),
     ),
-    "M2": Claim(
+    Claim(
+        "M2",
         "§5.1.1: 256 chips: MeshSlice is 13.8 % and 26.0 % faster than Wang",
         _lead_over_wang,
-        theirs="13.8 and 26.0 %",
-        threshold=_DIFFERENCES,
-        records=_of("weak"),
+        "13.8 and 26.0 %",
+        _DIFFERENCES,
+        _of("weak"),
         see=_LEAD,
     ),
-    "M3": Claim(
+    Claim(
+        "M3",
         "§5.1.1: from 16 to 256 chips it loses 16.8 % and 5.8 % of its efficiency",
         _loss,
-        theirs="16.8 and 5.8 %",
-        threshold=_DIFFERENCES,
-        records=_of("weak"),
+        "16.8 and 5.8 %",
+        _DIFFERENCES,
+        _of("weak"),
     ),
-    "M4": Claim(
+    Claim(
+        "M4",
         "Table 2: 256 chips: FLOP utilization 67.4 % and 82.2 %",
         lambda found: _near(
             found.by("weak", "utilization_percent", chips=256)["meshslice"], "utilization", LEVEL
         ),
-        theirs="67.4 and 82.2 %",
-        threshold=_LEVELS,
-        records=_of("weak"),
+        "67.4 and 82.2 %",
+        _LEVELS,
+        _of("weak"),
         see=_LEAD,
     ),
-    "M5": Claim(
+    Claim(
+        "M5",
         "§5.1.1: 256 chips: Wang is between MeshSlice and Collective; SUMMA, Cannon, 1-D TP and "
         "FSDP are slower still",
         _order,
-        theirs="this order",
-        threshold="this order of seconds, each step by more than 5 %, for both models",
-        records=_of("weak"),
+        "this order",
+        "this order of seconds, each step by more than 5 %, for both models",
+        _of("weak"),
     ),
-    "M6": Claim(
+    Claim(
+        "M6",
         "Figure 10: Collective communicates least, Wang and MeshSlice slightly more, all others "
         "much more",
         _communication,
-        theirs="slightly, and much more",
-        threshold="communication over local GEMMs: at most a quarter more than Collective, all "
+        "slightly, and much more",
+        "communication over local GEMMs: at most a quarter more than Collective, all "
         "others at least twice as much, for both models",
-        records=_of("weak"),
+        _of("weak"),
         see=_LIST,
     ),
-    "M7": Claim(
+    Claim(
+        "M7",
         "Figure 10: Wang adds launches, MeshSlice adds synchronisation",
         _launches,
-        theirs="more launches, more synchronisation",
-        threshold="more than Collective, and MeshSlice more than Wang, for both models",
-        records=_of("weak"),
+        "more launches, more synchronisation",
+        "more than Collective, and MeshSlice more than Wang, for both models",
+        _of("weak"),
     ),
-    "M8": Claim(
+    Claim(
+        "M8",
         "Figure 10: SUMMA's synchronisation dominates; Cannon moves more than Collective, Wang "
         "and MeshSlice",
         _synchronisation,
-        theirs="dominates; more",
-        threshold="SUMMA synchronises for longer than it transfers; Cannon transfers for longer "
+        "dominates; more",
+        "SUMMA synchronises for longer than it transfers; Cannon transfers for longer "
         "than the three",
-        records=_of("weak"),
+        _of("weak"),
         see=_LIST,
     ),
-    "M9": Claim(
+    Claim(
+        "M9",
         "Figure 11: MeshSlice is the fastest in all 16 products",
         lambda found: _shapes(found)[::2],
-        theirs="fastest in all 16",
-        threshold="fewest seconds in each GEMM",
-        records=_of("weak"),
+        "fastest in all 16",
+        "fewest seconds in each GEMM",
+        _of("weak"),
         see=_LIST,
     ),
-    "M10": Claim(
+    Claim(
+        "M10",
         "Figure 11: on average 27.8 % faster than Collective and 19.1 % than Wang",
         _mean_leads,
-        theirs="27.8 and 19.1 %",
-        threshold=f"both within {100 * DIFFERENCE:.0f} % of the paper's number",
-        records=_of("weak"),
+        "27.8 and 19.1 %",
+        f"both within {100 * DIFFERENCE:.0f} % of the paper's number",
+        _of("weak"),
         see=_LEAD,
     ),
-    "M11": Claim(
+    Claim(
+        "M11",
         "Figure 12: batch 32 on 16 chips: all algorithms are rather efficient",
         _efficient,
-        theirs="relatively high efficiency",
-        threshold="each above 50 %",
-        records=_of("strong"),
+        "relatively high efficiency",
+        "each above 50 %",
+        _of("strong"),
         see=_LIST,
     ),
-    "M12": Claim(
+    Claim(
+        "M12",
         "Figure 12: on 256: MeshSlice is similar to Collective and Wang, above 1-D TP and SUMMA",
         _similar,
-        theirs="similar; better",
-        threshold="at most 20 % faster than Collective and Wang; faster than 1-D TP and SUMMA",
-        records=_of("strong"),
+        "similar; better",
+        "at most 20 % faster than Collective and Wang; faster than 1-D TP and SUMMA",
+        _of("strong"),
         see=_LIST,
     ),
-    "M13": Claim(
+    Claim(
+        "M13",
         "Table 2: choosing dataflows brings 21.2 % and 5.1 % (55.6 to 67.4 %, 78.2 to 82.2 %)",
         _dataflows,
-        theirs="21.2 and 5.1 %",
-        threshold=_DIFFERENCES,
-        records=_of("dataflows"),
+        "21.2 and 5.1 %",
+        _DIFFERENCES,
+        _of("dataflows"),
         see=_LIST,
     ),
-    "M14": Claim(
+    Claim(
+        "M14",
         "Figure 13: the cost model finds the best mesh, 32x8",
         _picks("meshes", "mesh", "32x8"),
-        theirs="32x8",
-        threshold="32x8 by the cost model and by the simulation, and all meshes that are more than "
+        "32x8",
+        "32x8 by the cost model and by the simulation, and all meshes that are more than "
         "5 % apart in the same order, for both models",
-        records=_of("meshes"),
+        _of("meshes"),
     ),
-    "M15": Claim(
+    Claim(
+        "M15",
         "Figure 14: the cost model finds the best slice count on 32x8",
         _picks("slices", "slices"),
-        theirs="finds the best",
-        threshold="the same count by the cost model and by the simulation, and all that are more "
+        "finds the best",
+        "the same count by the cost model and by the simulation, and all that are more "
         "than 5 % apart in the same order, for both models",
-        records=_of("slices"),
+        _of("slices"),
     ),
-    "M16": Claim(
+    Claim(
+        "M16",
         "Table 3: 4x4 slice: GPT-3 Wang, Collective, MeshSlice; Megatron-NLG Collective, "
         "MeshSlice, Wang",
         _order_of_table_3,
-        theirs="47.7, 47.4, 45.5; 49.4, 47.1, 46.4 % on TPUs",
-        threshold="this order of FLOP utilization, nothing overlapped",
-        records=_SLICE,
+        "47.7, 47.4, 45.5; 49.4, 47.1, 46.4 % on TPUs",
+        "this order of FLOP utilization, nothing overlapped",
+        _SLICE,
         see=_LIST,
     ),
-    "M17": Claim(
+    Claim(
+        "M17",
         "Table 3: 4x4 slice: Wang over Collective 1.006 and 0.939",
         _wang_over_collective,
-        theirs="1.006 and 0.939 on TPUs",
-        threshold=f"each ratio of FLOP utilizations within {RATIO}",
-        records=_SLICE,
+        "1.006 and 0.939 on TPUs",
+        f"each ratio of FLOP utilizations within {RATIO}",
+        _SLICE,
         see=_LIST,
     ),
-    "M18": Claim(
+    Claim(
+        "M18",
         "§5.3.1: 4x4 slice: MeshSlice takes about 4.5 % longer than Collective",
         _overhead,
-        theirs="4.5 % (4.2 and 4.9 by Table 3, on TPUs)",
-        threshold=_DIFFERENCES,
-        records=_SLICE,
+        "4.5 % (4.2 and 4.9 by Table 3, on TPUs)",
+        _DIFFERENCES,
+        _SLICE,
         see=_LIST,
     ),
-    "M19": Claim(
+    Claim(
+        "M19",
         "§5.3.1: 4x4 slice: overlapped it would be 38.6 and 32.8 % faster than Collective",
         _overlapped,
-        theirs="38.6 and 32.8 % (estimated)",
-        threshold=_DIFFERENCES,
-        records=_SLICE,
+        "38.6 and 32.8 % (estimated)",
+        _DIFFERENCES,
+        _SLICE,
         see=_LIST,
     ),
-    "M20": Claim(
+    Claim(
+        "M20",
         "§5.3.1: 4x4 slice: 1.3 % of the time comes from slicing",
         _slicing,
+        "1.3 % on TPUs",
+        _DIFFERENCES,
+        _SLICE,
         source="arithmetic",
-        theirs="1.3 % on TPUs",
-        threshold=_DIFFERENCES,
-        records=_SLICE,
     ),
-    "M21": Claim(
+    Claim(
+        "M21",
         "§6: a layer of GPT-3 on 1024 chips: 1.6 GB a chip in 2.5 dimensions, 336 MB by MeshSlice",
         _traffic,
+        "1.6 GB and 336 MB",
+        f"each within {100 * LEVEL:.0f} % of the paper",
+        "launch/papers/meshslice.py",
         source="arithmetic",
-        theirs="1.6 GB and 336 MB",
-        threshold=f"each within {100 * LEVEL:.0f} % of the paper",
-        records="launch/studies/meshslice_claims.py",
     ),
-}
+)
 
 
-def show_claims(rows: list) -> None:
-    """Print every claim with the paper's numbers, ours and the verdict."""
-    show(check(rows) if rows else ())
+def read(folder: Path) -> list:
+    """The simulated rows in a folder."""
+    from plots.select.llm_rows import read_rows
+
+    files = sorted((folder / "tpuv4-llm").glob("*.csv"))
+    return read_rows(files) if files else []
+
+
+def judged(rows: Iterable, results: Path) -> Rows:
+    """Rows as a table."""
+    from pandas import DataFrame
+
+    return _Rows(DataFrame(list(rows)))
+
+
+PAPER = Paper(
+    "MeshSlice",
+    CLAIMS,
+    read,
+    judged,
+    studies=STUDIES,
+    folder="tpuv4-llm",
+    quick=("slice4x4",),
+    changes=changes,
+    simulate=simulate,
+)
