@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from launch.cases.machine_models import find_machine
-from launch.papers.overlap_study import Benches, experts_of, published, td_experts
+from launch.papers.overlap.study import Benches, experts_of, published, td_experts
 
 #: Path -> values as shares of what the machine's file has, or the values themselves.
 CHANGES = {

@@ -15,7 +15,7 @@ from drbench import __version__
 from launch.host.files import ROOT
 
 from . import papers
-from .artifact import EXPECTED, LEDGER
+from .artifact import EXPECTED
 
 
 def write_claims(path: Path) -> None:
@@ -54,7 +54,7 @@ def main(words: list[str]) -> None:
 
         from .ledger import predicted_now
 
-        write_rows(results / LEDGER, predicted_now(__version__, results))
+        write_rows(results / "ledger.csv", predicted_now(__version__, results))
     elif words:
         write_studies(Path(words[0]), words[1:])
     else:

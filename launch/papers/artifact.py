@@ -36,8 +36,8 @@ from launch.sweeps.sweep import SweepRequest, plan_cases
 from . import papers
 from .claims import Claim, Verdict
 
-#: The committed verdicts and predictions.
-EXPECTED, LEDGER = "claims.csv", "ledger.csv"
+#: The committed verdicts.
+EXPECTED = "claims.csv"
 #: Numbers of a claim may differ by this share from the committed ones, or by one of the last digit.
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
@@ -431,7 +431,7 @@ def simulations(place: Place) -> Iterator[Check]:
 
 
 def studies(place: Place) -> Iterator[Check]:
-    """The studies of papers, simulated again; a quick one of MeshSlice alone if it is to be quick."""
+    """The studies of papers, simulated again; those that are quick if it is to be quick."""
     from plots.select.typed_rows import write_rows
 
     for paper in papers().values():
@@ -454,26 +454,6 @@ def studies(place: Place) -> Iterator[Check]:
                 f"{len(lines) - 1} rows the same",
                 command=f"python -m launch.papers DIR {study}",
             )
-
-
-def accuracy(place: Place) -> Iterator[Check]:
-    """Predictions against everything measured or published: none is worse than the committed one."""
-    from plots.select.ledger_rows import read_rows
-
-    from .ledger import GROUPS, by_group, predicted_now, summed, worse
-
-    before = by_group(read_rows([place.results / LEDGER]))
-    for group in filter(lambda group: place.wants(f"A.{group}"), GROUPS):
-        now = predicted_now("", place.results, [group])
-        yield Check(
-            f"A.{group}",
-            f"predictions of {len(now)} numbers",
-            passed(not (lines := worse(before.get(group, ()), now))),
-            f"predicted here, compared with numbers {now[0].mode}: results/{now[0].source}",
-            "; ".join([summed(now).text, *lines]),
-            f"no worse than results/{LEDGER}: {summed(before[group]).text}",
-            command=f"drbench plot ledger results/{LEDGER} -o ledger.pdf",
-        )
 
 
 def documentation(place: Place) -> Iterator[Check]:
@@ -557,7 +537,8 @@ def claims(place: Place) -> Iterator[Check]:
             passed(not differ),
             READ,
             "; ".join(differ) or f"{found} the same",
-            f"as in results/{EXPECTED}, numbers within {NUMBERS_SHARE:.0%} or one of the last digit",
+            f"as in results/{EXPECTED}, numbers within {NUMBERS_SHARE:.0%} or one of the last "
+            "digit",
             command="drbench artifact --only P,M,F,T,S",
         )
 
@@ -609,7 +590,7 @@ class Step(NamedTuple):
     ----------
     check : callable
     names : tuple of str
-        Beginnings of the names of its checks.
+        Beginnings of the names of its checks; of none those are claims.
     seconds : tuple of float
         CPU seconds that it took at :data:`CORE_FLOPS_PER_S`, with ``--quick`` and without, but for
         the cases of :data:`SWEEPS`, which are estimated where they run.
@@ -639,11 +620,10 @@ STEPS = (
     Step(measured_rows, ("R.rows",), (3, 3)),
     Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
     Step(studies, ("R.tpuv4-llm", "R.overlap"), (2, 300)),
-    Step(accuracy, ("A",), (20, 20)),
     Step(documentation, ("R.numbers",), (9, 9)),
     Step(drawings, ("R.figures",), (8, 8)),
     Step(elsewhere, ("X",), (8, 8)),
-    Step(claims, ("R.claims", *"PMFTS"), (4, 4)),
+    Step(claims, (), (12, 12)),
 )
 #: The sweeps that steps run.
 SWEEPS: dict[Callable, tuple[str, ...]] = {
@@ -674,7 +654,8 @@ def check_artifact(
     """
     check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
-    steps = [step for step in STEPS if place.wants_some(step.names)]
+    claimed = [claim.name for paper in papers().values() for claim in paper.claims]
+    steps = [step for step in STEPS if place.wants_some(step.names or claimed)]
     if any(step.check in SWEEPS for step in steps):
         place = replace(place, scale=fitting_scale(place))
     times = [step.time_s(place) for step in steps]
@@ -691,4 +672,11 @@ def check_artifact(
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             what = " ".join(str(error).split()) or type(error).__name__
-            yield Check(step.names[0], step.about, "FAIL", HERE, what, "it can be checked")
+            yield Check(
+                step.names[0] if step.names else "R.claims",
+                step.about,
+                "FAIL",
+                HERE,
+                what,
+                "it can be checked",
+            )

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launch.models.simulate_sweeps import Variant
-
 #: What a claim does.
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts as files have them. KNOWN: the claim does not hold, and the documentation says so and
@@ -16,8 +14,8 @@ WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
 #: Where our number of a claim comes from: ranks that ran, a machine model, counting (bytes, FLOPs,
 #: constants of the paper), or other people's numbers alone.
 SOURCES = ("measured", "simulated", "arithmetic", "published")
-#: Machines that are changed, by name.
-Changed = Mapping[str, Variant]
+#: Machines that are changed, by name: :class:`~launch.models.simulate_sweeps.Variant`.
+Changed = Mapping[str, Any]
 
 
 def shown(word: str) -> str:

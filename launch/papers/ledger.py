@@ -50,6 +50,7 @@ from launch.cases.machine_models import find_machine
 from launch.models.explained import case_of_timeline
 from launch.models.predict import predict, with_interval
 
+from .claims import Claim, Paper
 from .published_dtensor import cases
 
 #: What fails: the mean error of a group grows by so many percentage points, fewer of its numbers
@@ -338,11 +339,12 @@ def _meshslice(group: str, file: str, study: str) -> Callable:
 
 
 def _flux_ratios(release: str, results: Path) -> Iterator:
-    from .overlap import PAPER, ends_of_ratios
-    from .overlap_study import FLUX_SHAPES
+    from .overlap import PAPER as OVERLAP
+    from .overlap import ends_of_ratios
+    from .overlap.study import FLUX_SHAPES
 
     maker = _Maker(release, "flux-ratios", results, "published/overlap/ranges.csv")
-    rows = PAPER.judged(PAPER.read(results / "simulated"), results)
+    rows = OVERLAP.judged(OVERLAP.read(results / "simulated"), results)
     for each, name, number, ours in ends_of_ratios(rows):
         quantity = each.quantity.replace("_", " ")
         yield maker.row(
@@ -421,3 +423,34 @@ def predicted_now(release: str, results: Path, groups: Sequence[str] = tuple(GRO
             again = seen[group, row.what]
             found.append(row if again == 1 else row._replace(what=f"{row.what} ({again})"))
     return found
+
+
+def _no_worse(group: str) -> Callable:
+    def check(results: Path) -> tuple[bool, str]:
+        from plots.select.ledger_rows import read_rows
+
+        before = by_group(read_rows([results / "ledger.csv"])).get(group, [])
+        now = predicted_now("", results, [group])
+        lines = worse(before, now)
+        return not lines, "; ".join([summed(now).text, *lines])
+
+    return check
+
+
+CLAIMS = tuple(
+    Claim(
+        f"A.{group}",
+        f"accuracy of predictions: {group}",
+        _no_worse(group),
+        "none: the last release",
+        f"of the points of results/ledger.csv the mean error grew by at most {MOST_GROWTH} points, "
+        f"{LEAST_HELD:.0%} lie in their intervals, these widened by at most {MOST_WIDER:.0%}",
+        "results/ledger.csv",
+    )
+    for group in GROUPS
+)
+PAPER = Paper(
+    "accuracy of predictions",
+    CLAIMS,
+    lambda folder: folder.parent,
+)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .accuracy import concordance, with_predictions
-from .claims import Claim, Paper, each
+from .claims import Claim, Paper
 
 #: Of pairs of cases measured more than 10 % apart the model has so many in the right order.
 CONCORDANT = 0.97

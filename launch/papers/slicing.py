@@ -17,7 +17,7 @@ Shared terms, the same for every claim and machine:
   and beside its own, but for rounding.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -30,7 +30,7 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, machine_names
 from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
 
-from .claims import Changed, Claim, Paper, Rows, each, named
+from .claims import Changed, Claim, Paper, Rows, named
 
 #: (machine, layer) of the figures.
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")

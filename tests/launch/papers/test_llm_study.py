@@ -4,19 +4,18 @@ what is said about them."""
 from dataclasses import replace
 
 import pytest
+from judging import of_meshslice as check
 
 from algorithms import get_algorithm
-from drbench.errors import UsageError
 from drbench.model.bounds import link_parts
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
-from launch.commands.cli import main
-from launch.models.llm import Layer, Transformer
 from launch.models.predict import predict
-from launch.studies.meshslice_claims import PAPER, check
-from launch.studies.meshslice_compare import ONE_DIMENSIONAL, best_ring, ring_cases
-from launch.studies.meshslice_study import STUDIES, changes, check_studies, run_study
+from launch.papers.meshslice import NUMBERS
+from launch.papers.meshslice.autotuner import Layer, Transformer
+from launch.papers.meshslice.compare import ONE_DIMENSIONAL, best_ring, ring_cases
+from launch.papers.meshslice.study import changes, dataflows, slice4x4, slices
 from plots.registry import draw
 from plots.select.cases import SelectionError
 from plots.select.llm_rows import LlmRow, read_rows, write_rows
@@ -93,7 +92,7 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
 
 
 def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
-    rows = run_study("dataflows", [Transformer("small", 1024, 8, 2)], find_machine("tpuv4-4x4"))
+    rows = list(dataflows(Transformer("small", 1024, 8, 2), find_machine("tpuv4-4x4")))
     assert {row.variant for row in rows} == {"Y stays", "the largest stays"} and all(
         row.mode == "simulated" for row in rows
     )
@@ -113,11 +112,11 @@ def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
 
 def test_a_study_holds_what_its_figure_needs():
     model, machine = Transformer("small", 2048, 16, 2), find_machine("tpuv4-4x4")
-    slices = run_study("slices", [model], machine)
-    assert [row.slices for row in slices] == ["1-1-1-1", "2-2-2-2", "4-4-4-4", "8-8-8-8"] and all(
-        row.estimated_s > 0 for row in slices
+    found = list(slices(model, machine))
+    assert [row.slices for row in found] == ["1-1-1-1", "2-2-2-2", "4-4-4-4", "8-8-8-8"] and all(
+        row.estimated_s > 0 for row in found
     )
-    real = run_study("slice4x4", [model], machine)
+    real = slice4x4(model, machine)
     assert [
         (row.algorithm, row.variant)
         for row in real
@@ -129,16 +128,13 @@ def test_a_study_holds_what_its_figure_needs():
         ("meshslice", "nothing overlaps"),
         ("meshslice", "overlapped"),
     ]
-    with pytest.raises(UsageError, match="no study 'tables'"):
-        check_studies(["tables"])
 
 
 def test_each_change_of_the_sensitivity_study_changes_one_thing():
     base = find_machine("tpuv4sim-4x4")
-    names = [name for name, _ in changes(base)]
-    assert len(set(names)) == len(names) and [
-        name for name, machine in changes(base) if machine == base
-    ] == ["as it is"]
+    names, changed = zip(*changes())
+    assert len(set(names)) == len(names)
+    assert all(each["tpuv4sim"].machine != base for each in changed)
 
 
 def row(study, model, chips, algorithm, seconds, **more):
@@ -169,7 +165,7 @@ def row(study, model, chips, algorithm, seconds, **more):
 
 
 def test_claims_without_rows_are_undecided_and_with_them_compare_with_the_papers_numbers():
-    assert {v.holds for v in check([]) if v.claim != "M21"} == {None}  # that is arithmetic
+    assert {v.holds for v in check([]) if v.claim.name != "M21"} == {None}  # that is arithmetic
     names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
 
     def told(times, utilizations=(67.4, 82.2)):
@@ -178,10 +174,10 @@ def test_claims_without_rows_are_undecided_and_with_them_compare_with_the_papers
             for model, utilization, times_of in zip(("gpt3", "megatron-nlg"), utilizations, times)
             for name, time in zip(names, times_of)
         ]
-        return {verdict.claim: verdict.holds for verdict in check(rows)}
+        return {verdict.claim.name: verdict.holds for verdict in check(rows)}
 
     paper = (
-        [1.0, 1.0 + PAPER["lead over wang"][0] / 100, 1.5, 4, 5, 6, 7],
+        [1.0, 1.0 + NUMBERS["lead over wang"][0] / 100, 1.5, 4, 5, 6, 7],
         [1.0, 1.26, 1.6, 4, 5, 6, 7],
     )
     assert [told(paper)[claim] for claim in ("M1", "M2", "M4", "M5", "M3")] == [
@@ -214,28 +210,5 @@ def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
     for name in ("weak", "breakdown", "shapes", "meshes"):
         drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
         assert drawn.paths[0].stat().st_size > 3000
-    with pytest.raises(SelectionError, match="Make some with drbench paper llm-study strong"):
+    with pytest.raises(SelectionError, match="no rows of the study strong"):
         draw("llm-strong", [tmp_path / "rows.csv"], tmp_path / "strong.png")
-
-
-def test_the_command_writes_rows_and_refuses_what_makes_no_sense(tmp_path, capsys):
-    assert (
-        main(["paper", "llm-study", "dataflows", "--model", "1024x8x2", "--out", str(tmp_path)])
-        == 0
-    )
-    assert "dataflows.csv: 2 rows" in capsys.readouterr().out and set(STUDIES) >= {
-        "weak",
-        "strong",
-        "meshes",
-        "slices",
-    }
-    for words, says in (
-        (["tables"], "no study 'tables'"),
-        (["meshes", "--machine", "tpuv4-4x4"], "Use tpuv4"),
-        (["meshes", "--model", "gpt9"], "no model 'gpt9'"),
-        (["meshes", "--machine", "pvc12"], "is no torus"),
-        (["meshes", "--machine", "tpu"], "no machine model 'tpu'"),
-    ):
-        assert main(["paper", "llm-study", *words, "--out", str(tmp_path)]) == 2
-        said = capsys.readouterr()
-        assert says in said.err and said.err.count("\n") == 1

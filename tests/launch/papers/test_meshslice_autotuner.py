@@ -1,7 +1,6 @@
 """MeshSlice's LLM autotuner: Table 1, the cost model by hand, the search against trying everything,
 and the paper's meshes."""
 
-import json
 from dataclasses import replace
 from itertools import product
 
@@ -10,8 +9,7 @@ import pytest
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
-from launch.commands.cli import main
-from launch.models.llm import (
+from launch.papers.meshslice.autotuner import (
     MODELS,
     Layer,
     Product,
@@ -22,7 +20,7 @@ from launch.models.llm import (
     slice_counts,
     tune_llm,
 )
-from launch.studies.meshslice_compare import ALGORITHMS, best_mesh
+from launch.papers.meshslice.compare import ALGORITHMS, best_mesh
 
 #: Which operand of C = A·B each dataflow keeps in place.
 STAYS = {"OS": "C", "LS": "A", "RS": "B"}
@@ -120,22 +118,3 @@ def test_the_simulated_best_is_the_best_of_all_meshes():
         assert best_mesh(name, dataflows, plan, machine_of).seconds == min(
             found.seconds for found in alone if found is not None
         )
-
-
-def test_the_command_prints_a_plan_and_refuses_what_makes_no_sense(capsys):
-    assert main(["paper", "tune-llm", "--model", "1024x8x2", "-p", "4", "--compare", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["layers"]) == 4 and [each["algorithm"] for each in found["compared"]] == list(
-        ALGORITHMS
-    )
-    assert all(
-        0 < each["utilization_percent"] < 100 for each in found["compared"] + found["meshes"]
-    )
-    for words, says in (
-        ("--model gpt4", "no model 'gpt4'"),
-        ("--model gpt3 --machine tpuv4-4x4", "Use tpuv4"),
-        ("--model gpt3 -p 7", "no mesh of 7 chips"),
-    ):
-        assert main(["paper", "tune-llm", *words.split()]) == 2
-        said = capsys.readouterr()
-        assert says in said.err and said.err.count("\n") == 1 and not said.out

@@ -1,5 +1,5 @@
 """What MeshSlice's evaluation says (§5, Figures 9 to 14, Tables 2 and 3; §6), compared with the
-rows of its studies (:mod:`launch.papers.meshslice_study`). No claim has constants of its own.
+rows of its studies (:mod:`launch.papers.meshslice.study`). No claim has constants of its own.
 
 Shared terms, the same for every claim:
 
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from launch.cases.machine_models import find_machine
 
-from .claims import Claim, Paper, Rows, each, named
-from .meshslice_autotuner import MODELS, PRODUCTS, layers_of
-from .meshslice_study import STUDIES, changes, simulate
+from ..claims import Claim, Paper, Rows, named
+from .autotuner import MODELS, PRODUCTS, layers_of
+from .study import STUDIES, changes, simulate
 
 #: Shares of the paper's number by which a level and a difference may miss it.
 LEVEL, DIFFERENCE = 0.05, 0.30
@@ -578,7 +578,7 @@ CLAIMS = (
         _traffic,
         "1.6 GB and 336 MB",
         f"each within {100 * LEVEL:.0f} % of the paper",
-        "launch/papers/meshslice.py",
+        "launch/papers/meshslice/__init__.py",
         source="arithmetic",
     ),
 )

@@ -6,7 +6,7 @@ import pytest
 
 from launch.cases.machine_models import find_machine
 from launch.models.intervals import PUBLISHED
-from launch.studies.published_dtensor import cases, points
+from launch.papers.published_dtensor import cases, points
 
 MACHINE = find_machine("h100x8")
 

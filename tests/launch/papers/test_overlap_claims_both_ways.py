@@ -2,21 +2,18 @@
 what it is about is otherwise, and is undecided without its rows."""
 
 import pytest
+from judging import of_overlap
 
 from drbench.errors import UsageError
 from launch.cases.machine_models import find_machine
-from launch.commands.cli import main
-from launch.studies.overlap.claims import CLAIMS, check, committed, needed_bytes_per_s
-from launch.studies.overlap.study import (
-    FLUX_M,
-    FLUX_MACHINES,
-    FLUX_SHAPES,
-    Bench,
-    base,
-    td,
-    tiles,
-)
-from plots.select.overlap_rows import OverlapRow, read_changes, write_rows
+from launch.host.files import ROOT
+from launch.papers import overlap
+from launch.papers.overlap import needed_bytes_per_s
+from launch.papers.overlap.study import FLUX_M, FLUX_MACHINES, FLUX_SHAPES, Benches, td, tiles
+from plots.select.overlap_rows import OverlapRow, read_ranges, read_rows
+
+CLAIMS = [claim.name for claim in overlap.PAPER.claims]
+PUBLISHED = ROOT / "results/published/overlap"
 
 #: Overlap efficiency in percent as the papers have it, by figure: FLUX's, and that of chunks.
 EFFICIENCIES = {
@@ -80,7 +77,8 @@ def made_up():
         for product in ("ag", "rs"):
             one = row("flux15", machine, product, (8192, 8, 8), "flux", 2 / speedup, ranks=16)
             rows.append(one._replace(efficiency_percent=most))
-    theirs, ranges = committed(None)
+    theirs = read_rows([PUBLISHED / "speedups.csv", PUBLISHED / "moe.csv"])
+    ranges = read_ranges([PUBLISHED / "ranges.csv"])
     for each in theirs:
         if each.method in ("td", "flux") and each.study.startswith("td1"):
             shape = each.m, each.n, each.k
@@ -189,7 +187,7 @@ MORE = {
 
 
 def holds(rows, ranges):
-    return {verdict.claim: verdict.holds for verdict in check(rows, ranges)}
+    return {verdict.claim.name: verdict.holds for verdict in of_overlap(rows, ranges)}
 
 
 def test_every_claim_holds_on_rows_as_the_papers_tell_them():
@@ -218,7 +216,7 @@ def test_a_claim_fails_when_what_it_is_about_is_otherwise(case):
 @pytest.mark.parametrize("claim", sorted({*CLAIMS} - {"T7a"}))
 def test_a_claim_without_its_rows_is_undecided(claim):
     _, ranges = made_up()
-    (verdict,) = (each for each in check([], ranges) if each.claim == claim)
+    (verdict,) = (each for each in of_overlap([], ranges) if each.claim.name == claim)
     assert verdict.holds is None and "missing" in verdict.ours
 
 
@@ -228,20 +226,8 @@ def test_sums_need_what_the_text_works_out():
     assert needed_bytes_per_s(170e9, 45e9) == pytest.approx(470e9, rel=0.02)
 
 
-def test_the_command_checks_a_folder_of_rows_alone(tmp_path, capsys):
-    rows, _ = made_up()
-    (tmp_path / "overlap").mkdir()
-    write_rows(tmp_path / "overlap/all.csv", [each for each in rows if each.mode == "simulated"])
-    assert main(["paper", "check-claims", str(tmp_path / "overlap")]) == 0
-    printed = capsys.readouterr().out
-    # all hold; those that the documentation says not to are FAIL for it
-    assert printed.count("0 NOT REPRODUCED (documented), 0 SKIP") == 2
-    assert all(f"{claim:4} " in printed for claim in CLAIMS)
-    assert main(["paper", "check-claims", str(tmp_path / "overlap"), "--sensitivity", "0.25"]) == 2
-
-
 def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
-    bench = Bench("h800")
+    bench = Benches({}).of("h800")
     shape = (1024, 2048, 1024)
     methods = td("ag", 8, "h800")
     found = bench.fastest(8, shape, methods)
@@ -256,89 +242,25 @@ def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
     )
 
 
-def test_a_changed_constant_is_told_with_the_claims_that_it_turns(monkeypatch, capsys, tmp_path):
-    """With one queue for all peers a mesh is not used: T6 does not hold; and that is written."""
-    from launch.studies.overlap import sensitivity as overlap_sensitivity
-
-    changes = [("fence_s", 1.0, 20e-6), ("copy_streams", 0.25, 1)]
-    monkeypatch.setattr(overlap_sensitivity, "variants", lambda machine, by: changes)
-    words = ["order", "--sensitivity", "0.25", "--machine", "mi308x", "--out", str(tmp_path)]
-    assert main(["paper", "overlap-study", *words]) == 0
-    first, same, other = capsys.readouterr().out.splitlines()
-    assert "T6 holds" in first and same.endswith("no claim changes")
-    assert other.endswith("T6 does not hold")
-    rows = read_changes([tmp_path / "sensitivity/mi308x.csv"])
-    assert [(row.constant, row.hold, row.fail) for row in rows] == [
-        ("", "T6", ""), ("fence_s", "", ""), ("copy_streams", "", "T6"),
-    ]  # fmt: skip
-    assert not list(tmp_path.glob("*.csv"))
-
-
-@pytest.mark.parametrize("text", ["", "a", "0.5,-1", "0", "inf,2", "0.5;2"])
-def test_factors_that_are_none_and_machines_that_are_not_there_are_one_line(text, capsys, tmp_path):
-    out = ["--out", str(tmp_path)]
-    assert main(["paper", "overlap-study", "order", "--sensitivity", text, *out]) == 2
-    said = capsys.readouterr().err
-    assert "--sensitivity" in said and said.count("\n") == 1
-    words = ["order", "--sensitivity", "2", "--machine", "h80", *out]
-    assert main(["paper", "overlap-study", *words]) == 2
-    assert "h800" in capsys.readouterr().err
-    assert main(["paper", "overlap-study", "order", "--machine", "mi308x"]) == 2
-
-
-def test_every_assumed_constant_is_varied_by_every_factor():
-    from launch.studies.overlap.sensitivity import variants
-
-    found = list(variants("a100pcie", (0.5, 2.0)))
-    values = [value for path, _, value in found if path == "links.numa.bandwidth_bytes_per_s"]
-    assert values == [8e9, 32e9]
-    assert not any(value > 1 for path, _, value in found if path.endswith("sustained"))
-    assert {path for path, *_ in found} == {*find_machine("a100pcie").assumed}
-
-
-@pytest.mark.parametrize("ranks", [8, 16])
-@pytest.mark.parametrize("machine", ["h800", "a100pcie"])
-def test_cases_that_a_constant_cannot_change_take_as_long_with_another(machine, ranks):
-    """What is not simulated again would be the same: every constant, all kinds of methods."""
-    from launch.studies.overlap.sensitivity import untouched, variants
-
-    shape, usual = (1024, 1024, 1024), Bench(machine)
-    programs = [
-        each
-        for product in ("ag", "rs")
-        for each in (base(product, ranks), *td(product, ranks, machine))
-    ]
-    kept = 0
-    for path, _, value in variants(machine, (2.0, 0.5)):
-        other = Bench(machine, {path: value})
-        for each in programs:
-            options = each.options | ({"tile": 128} if each.tuned else {})
-            if untouched(path)(ranks, each.algorithm):
-                kept += 1
-                case = ranks, shape, each.algorithm
-                assert other.seconds(*case, **options) == usual.seconds(*case, **options), path
-    assert kept > 20
-
-
 def test_the_best_possible_is_below_every_program_and_its_split_hides_the_sums():
     """On H800 the workers that the split gives the sums do as well as the best of a search."""
     shape, every = (2048, 4096, 11008), find_machine("h800").compute.units
     methods = td("rs", 8, "h800")
-    usual = Bench("h800")
+    usual = Benches({}).of("h800")
     best = usual.headroom("rs", 8, shape, methods)
     assert best.seconds <= usual.fastest(8, shape, methods).seconds * (1 + 1e-9)
     assert 1 <= best.least_units < every
 
     def with_sums_on(units):
         rest = [each._replace(options=each.options | {"units": every - units}) for each in methods]
-        return Bench("h800", {"side_units": units}).fastest(8, shape, rest).seconds
+        return Benches({}).of("h800", side_units=units).fastest(8, shape, rest).seconds
 
     solved = with_sums_on(best.least_units)
     assert solved <= 1.1 * min(map(with_sums_on, (2, 4, 8, 16, 32, 64)))
 
 
 def test_the_units_of_a_kernel_are_those_that_its_tiles_are_dealt_to():
-    bench, shape = Bench("h800", {"side_units": 0}), (4096, 8192, 65536)
+    bench, shape = Benches({}).of("h800", side_units=0), (4096, 8192, 65536)
     seconds = lambda **more: bench.seconds(8, shape, "gemm_rs", variant="write", tile=128, **more)
     assert seconds() == seconds(units=132) < seconds(units=66) < seconds(units=33)
     with pytest.raises(UsageError, match="--units is about the one kernel"):

@@ -1,5 +1,5 @@
 """What FLUX and Triton-distributed (TD) say of their figures, compared with the rows of the studies
-(:mod:`launch.papers.overlap_study`): F1 to F13 and T1 to T15.
+(:mod:`launch.papers.overlap.study`): F1 to F13 and T1 to T15.
 
 Shared terms, the same for every claim:
 
@@ -21,8 +21,8 @@ from statistics import geometric_mean
 
 from launch.cases.machine_models import find_machine
 
-from .claims import Claim, Paper, Rows, each
-from .overlap_study import FLUX_M, FLUX_MACHINES, MACHINES, STUDIES, simulate
+from ..claims import Claim, Paper, Rows, each
+from .study import FLUX_M, FLUX_MACHINES, MACHINES, STUDIES, simulate
 
 #: Points of a mean efficiency, and of the ends of a range; share of the ends of a range of ratios,
 #: and of an "up to".
@@ -256,8 +256,8 @@ def _times(rows: Rows, study: str, ranks: int):
     yield (
         held,
         (
-            f"our time over the paper's {mean:.2f}, from {td.min():.2f} to {td.max():.2f}; of the loop "
-            f"over experts {geometric_mean(over.get_group('pytorch')):.3f}"
+            f"our time over the paper's {mean:.2f}, from {td.min():.2f} to {td.max():.2f}; of the "
+            f"loop over experts {geometric_mean(over.get_group('pytorch')):.3f}"
         ),
     )
 

@@ -4,6 +4,7 @@ claim says one in which just that is not so."""
 from dataclasses import replace
 
 import pytest
+from judging import of_slicing as check_claims
 from made_up_figures import (
     FIGURES,
     PUBLISHED,
@@ -18,13 +19,16 @@ from made_up_figures import (
     records,
 )
 
-from launch.studies.slicing_claims import CLAIMS, check_claims
+from launch.papers import slicing
+
+CLAIMS = [claim.name for claim in slicing.CLAIMS]
+
 
 NO_SCHEDULES = dict.fromkeys(SCHEDULES)
 
 
 def holds(found):
-    return {verdict.claim: verdict.holds for verdict in check_claims(found)}
+    return {verdict.claim.name: verdict.holds for verdict in check_claims(found)}
 
 
 #: The claims that speak of each figure.
@@ -254,7 +258,7 @@ def test_rows_of_other_kinds_say_nothing():
     ]
     assert check_claims([*other, *base]) == told
     assert "undecided, exhaustive being beyond its limit, 0" in next(
-        each.ours for each in told if each.claim == "P11"
+        each.ours for each in told if each.claim.name == "P11"
     )
 
 

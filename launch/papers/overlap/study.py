@@ -37,11 +37,11 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, programs, seen_by
 
-from .claims import Changed
+from ..claims import Changed
 
 DTYPE = "bfloat16"
-#: All machines; those of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
-#: parallelism.
+#: All machines; those of FLUX by figure (5), and the products it is evaluated on: (n, k) before
+#: tensor parallelism.
 MACHINES = ("a100pcie", "a100nvlink", "h800", "mi308x")
 FLUX_MACHINES = {"flux11": "a100pcie", "flux12": "a100nvlink", "flux13": "h800"}
 FLUX_SHAPES = {"ag": (49152, 12288), "rs": (12288, 49152)}

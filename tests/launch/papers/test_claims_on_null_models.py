@@ -10,13 +10,14 @@ from random import Random
 from statistics import geometric_mean
 
 import pytest
+from judging import of_meshslice, of_overlap, of_slicing
 
 from launch.cases.machine_models import find_machine
 from launch.host.files import ROOT
-from launch.studies import measured_claims, meshslice_claims, slicing_claims
-from launch.studies.overlap import claims as overlap_claims
-from launch.studies.verdicts import verdicts
-from plots.select.llm_rows import read_rows
+from launch.papers import measured as measurements
+from launch.papers import meshslice, overlap
+from launch.papers.claims import check_claims
+from plots.select.overlap_rows import read_ranges, read_rows
 from plots.select.records import read_records
 
 RESULTS = ROOT / "results"
@@ -111,7 +112,7 @@ _TIMES = ["seconds", "utilization_percent", "compute_s", "launch_s", "sync_s", "
 
 @pytest.fixture(scope="module")
 def mesh_rows():
-    return read_rows(sorted((RESULTS / "simulated/tpuv4-llm").glob("*.csv")))
+    return meshslice.PAPER.read(RESULTS / "simulated")
 
 
 def _meshslice_null(rows, name, seed):
@@ -151,7 +152,10 @@ def _meshslice_null(rows, name, seed):
 
 @pytest.fixture(scope="module")
 def overlap_rows():
-    return overlap_claims.committed(RESULTS / "simulated/overlap")
+    published = RESULTS / "published/overlap"
+    theirs = read_rows([published / "speedups.csv", published / "moe.csv"])
+    rows = [*overlap.PAPER.read(RESULTS / "simulated"), *theirs]
+    return rows, read_ranges([published / "ranges.csv"])
 
 
 def _overlap_null(rows, name, seed):
@@ -191,14 +195,14 @@ def _overlap_null(rows, name, seed):
 @pytest.fixture(scope="module")
 def measured():
     """The cases of both transports, measured and predicted."""
-    found = measured_claims._Measured(RESULTS / "measured/epyc-2core")
+    found = measurements._Measured(RESULTS / "measured/epyc-2core")
     return {transport: found.predicted(transport) for transport in ("throttled", "rma")}
 
 
 def _measured_null(pairs, name, seed):
     """The predictions replaced: what the model says is at stake, not what was measured. Of FLOPs
     alone the rate is the best there is for each transport, of one time that of a shape."""
-    found = measured_claims._Measured(RESULTS)
+    found = measurements._Measured(RESULTS)
     for transport, table in pairs.items():
         predicted = table.predicted_s.copy()
         flops = 2.0 * table.m * table.n * table.k
@@ -217,11 +221,11 @@ def _measured_null(pairs, name, seed):
 
 
 def _judge_model(found):
-    return verdicts(measured_claims.CLAIMS, found, {"S1", "S2", "S3"}.__contains__)
+    return check_claims(measurements.CLAIMS, found, {"S1", "S2", "S3"}.__contains__)
 
 
 def _names_that_hold(found):
-    return {each.claim for each in found if each.holds and each.source != "arithmetic"}
+    return {each.claim.name for each in found if each.holds and each.claim.source != "arithmetic"}
 
 
 NULLS = ("shuffled", "FLOPs alone", "one time", "local GEMMs by FLOPs")
@@ -232,9 +236,9 @@ def shares(records, mesh_rows, overlap_rows, measured):
     """(null model, claim) -> in which share of its tables the claim holds."""
     rows, ranges = overlap_rows
     checks = (
-        lambda *of: slicing_claims.check_claims(_slicing_null(records, *of)),
-        lambda *of: meshslice_claims.check(_meshslice_null(mesh_rows, *of)),
-        lambda *of: overlap_claims.check(_overlap_null(rows, *of), ranges),
+        lambda *of: of_slicing(_slicing_null(records, *of)),
+        lambda *of: of_meshslice(_meshslice_null(mesh_rows, *of)),
+        lambda *of: of_overlap(_overlap_null(rows, *of), ranges),
         lambda *of: _judge_model(_measured_null(measured, *of)),
     )
     found = {}
@@ -258,7 +262,7 @@ def test_a_claim_that_is_listed_does_hold_there(shares):
 
 def test_each_null_model_says_something_else_than_the_records(records, mesh_rows, overlap_rows):
     """And the claims hold on the records that are only taken apart and put together again."""
-    base = {each.claim: each.ours for each in slicing_claims.check_claims(records)}
+    base = {each.claim.name: each.ours for each in of_slicing(records)}
     for null in NULLS:
-        found = slicing_claims.check_claims(_slicing_null(records, null, 1))
-        assert sum(each.ours != base[each.claim] for each in found) > 8, null
+        found = of_slicing(_slicing_null(records, null, 1))
+        assert sum(each.ours != base[each.claim.name] for each in found) > 8, null

@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from judging import of_slicing as check_claims
 from made_up import made_up, of_universal
 
-from launch.studies.slicing_claims import aligned, check_claims
+from launch.papers.slicing import aligned
 
 NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "block")
 
@@ -19,7 +20,7 @@ def case(schedule, best_s, m=1024, texts=NESTED, **more):
 
 
 def p11(records):
-    return next(verdict for verdict in check_claims(records) if verdict.claim == "P11")
+    return next(verdict for verdict in check_claims(records) if verdict.claim.name == "P11")
 
 
 MISALIGNED = [case("direct", 1.2, texts=CUT), case("exhaustive", 1.0, texts=CUT)]
@@ -75,9 +76,9 @@ def test_lowered_rows_are_no_points_of_the_figures():
         case("direct", 1.0, m=m, texts=texts, k=64, n=256)
         for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])
     ]
-    told = {verdict.claim: verdict.ours for verdict in check_claims(direct)}
+    told = {verdict.claim.name: verdict.ours for verdict in check_claims(direct)}
     assert {
-        verdict.claim: verdict.ours
+        verdict.claim.name: verdict.ours
         for verdict in check_claims(
             [
                 *direct,
@@ -108,4 +109,4 @@ def test_aligned_tiles_nest(ranks, texts, nest):
 def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():
     """P9 compares cases of Outer, and there are none."""
     found = check_claims([case("direct", 1.0, n=64, k=256, texts=("row",) * 3, preset="row")])
-    assert {verdict.claim: verdict.holds for verdict in found}["P9"] is None
+    assert {verdict.claim.name: verdict.holds for verdict in found}["P9"] is None

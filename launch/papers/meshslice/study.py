@@ -30,8 +30,8 @@ from launch.cases.machine_models import find_machine, find_torus
 from launch.models.predict import trace_of
 from launch.models.simulate_sweeps import Variant
 
-from .claims import Changed
-from .meshslice_autotuner import (
+from ..claims import Changed
+from .autotuner import (
     MODELS,
     Layer,
     Plan,
@@ -42,7 +42,7 @@ from .meshslice_autotuner import (
     slice_counts,
     tune_llm,
 )
-from .meshslice_compare import (
+from .compare import (
     ALGORITHMS,
     ONE_DIMENSIONAL,
     Best,
@@ -300,7 +300,7 @@ def _varied(base: Machine) -> Iterator[tuple[str, Machine]]:
 
 
 def simulate(changed: Changed) -> list:
-    """MeshSlice, Wang and Collective at their best meshes of 256 chips, as weak scaling has them."""
+    """MeshSlice, Wang and Collective at their best meshes of 256 chips, as rows of ``weak``."""
     base = changed[MACHINE].machine if changed else find_torus(MACHINE)
     studies = [Study("weak", model, base) for model in MODELS.values()]
     return [row for study in studies for row in study.rows_of(*_FASTEST)]

@@ -1,18 +1,15 @@
 """The ledger: nothing is predicted worse than at the last release, and what would be worse is
 found."""
 
-import json
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from launch.commands.cli import main
-from launch.studies.ledger import (
+from launch.papers.ledger import (
     GROUPS,
     by_group,
     dealt,
-    entered,
     predicted_now,
     summed,
     worse,
@@ -43,7 +40,7 @@ def today():
 
 def test_nothing_is_predicted_worse_than_at_the_last_release(committed, today):
     """The gate of the CI: a change that makes predictions worse has to say so here, by a ledger
-    that is written anew for a release (drbench ledger --save results/ledger.csv --release NAME)."""
+    that is written anew for a release (python -m launch.papers ledger)."""
     assert worse(committed, today) == []
 
 
@@ -60,12 +57,9 @@ def test_the_ledger_has_every_group_and_every_point_once(committed, today):
     assert len(by_group(committed)["flux-ratios"]) == 15
 
 
-def test_the_bias_of_a_group_is_the_median_and_the_table_says_so(capsys):
+def test_the_bias_of_a_group_is_the_median():
     rows = [point(str(at), 1.0 + error) for at, error in enumerate((-0.01, 0.02, 0.3))]
     assert summed(rows).bias == pytest.approx(2.0)
-    assert main(["ledger"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "median, signed is the bias" in said and "median," in said
 
 
 @pytest.mark.parametrize("machine", ["spr", "epyc"])
@@ -113,13 +107,6 @@ def test_each_way_to_become_worse_is_told_and_none_else():
     assert len(worse(before, [])) == 1
 
 
-def test_new_points_start_a_group_of_their_own_and_known_ones_stay():
-    before = [point("a", 1.0)]
-    now = [point("a", 1.5), point("b", 1.0), point("a", 3.0, group="new")]
-    assert entered(before, now) == [before[0], now[2]]
-    assert worse(before, [*before, now[2]]) == []
-
-
 def test_fitted_points_do_not_count_as_held():
     rows = [point("a", 1.0, 0.9, 1.1, fitted=1), point("b", 2.0, 1.8, 2.2), point("c", 1.0)]
     found = summed(rows)
@@ -137,28 +124,6 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     assert read_rows([tmp_path / "ledger.csv"]) == rows
 
 
-def test_the_command_tells_groups_and_fails_where_something_is_worse(capsys, tmp_path, monkeypatch):
-    path = tmp_path / "ledger.csv"
-    now = [point("a", 1.1, 1.0, 1.2), point("b", 0.9, 0.8, 1.0)]
-    monkeypatch.setattr("launch.studies.ledger.predicted_now", lambda release, results: now)
-    assert main(["ledger", "--ledger", str(path)]) == 2
-    assert "there is none" in capsys.readouterr().err
-    assert main(["ledger", "--ledger", str(path), "--save", str(path)]) == 0
-    assert read_rows([path]) == now
-    figure = tmp_path / "ledger.png"
-    given = ["ledger", "--ledger", str(path), "--again", "--figure", str(figure)]
-    assert main(given) == 0 and figure.stat().st_size > 1000
-    assert "Nothing is worse" in capsys.readouterr().out
-    now[0] = point("a", 1.3, 1.0, 1.2)
-    assert main(["ledger", "--ledger", str(path), "--again", "--json"]) == 1
-    told_ = json.loads(capsys.readouterr().out)
-    assert told_["groups"]["g"]["points"] == 2 and len(told_["worse"]) == 1
-    more = ["--save", str(path), "--release", "2.0"]
-    assert main(["ledger", "--ledger", str(path), *more]) == 0
-    assert read_rows([path]) == now
-    assert main(["ledger", "--release", "2.0"]) == 2
-
-
 def test_the_figure_has_a_panel_a_group_and_a_mark_a_point():
     rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 2.0, group="h")]
     made = find("ledger").make(rows, Options())
@@ -169,5 +134,5 @@ def test_the_figure_has_a_panel_a_group_and_a_mark_a_point():
     places = [list(line.get_xdata()) for line in one.lines if line.get_marker() == "o"]
     assert len({*places[0]}) == 2  # of one size, and both are seen
     assert [100.0] in [list(line.get_ydata()) for line in other.lines]
-    with pytest.raises(SelectionError, match="drbench ledger --save"):
+    with pytest.raises(SelectionError, match="results/ledger.csv"):
         draw("ledger", [], "nowhere.png")

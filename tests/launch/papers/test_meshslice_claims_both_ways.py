@@ -2,15 +2,9 @@
 a claim says some in which just that is not so."""
 
 import pytest
+from judging import of_meshslice
 
-from launch.studies.meshslice_claims import (
-    DIFFERENCE,
-    MODELS,
-    PAPER,
-    TABLE_3,
-    check,
-    traffic,
-)
+from launch.papers.meshslice import DIFFERENCE, MODELS, NUMBERS, TABLE_3, traffic
 from plots.select.llm_rows import LlmRow
 
 _, NLG = MODELS
@@ -37,11 +31,11 @@ def base():
         for name, (seconds, utilization, parts) in ON_256.items():
             rows["weak", model, 256, name, ""] = dict(
                 zip(("launch_s", "sync_s", "transfer_s"), parts),
-                seconds=seconds or 1 + PAPER["lead over wang"][at] / 100,
+                seconds=seconds or 1 + NUMBERS["lead over wang"][at] / 100,
                 utilization_percent=utilization[at],
             )
         rows["weak", model, 256, "wang-free", ""] = {"seconds": 1.01}
-        few = ON_256["meshslice"][1][at] / (1 - PAPER["loss from 16 to 256"][at] / 100)
+        few = ON_256["meshslice"][1][at] / (1 - NUMBERS["loss from 16 to 256"][at] / 100)
         rows["weak", model, 16, "meshslice", ""] = {"seconds": 1.0, "utilization_percent": few}
         rows["weak", model, 16, "wang", ""] = {"seconds": 1.1}
         for layer, product, shape in SHAPES:
@@ -70,7 +64,7 @@ def base():
             rows["strong", model, 256, name, ""] = {"seconds": seconds}
         rows["dataflows", model, 256, "meshslice", "the largest stays"] = {"seconds": 1.0}
         rows["dataflows", model, 256, "meshslice", "Y stays"] = {
-            "seconds": 1 + PAPER["dataflow speedup"][at] / 100
+            "seconds": 1 + NUMBERS["dataflow speedup"][at] / 100
         }
         for mesh, seconds in (("32x8", 1.0), ("16x16", 1.2), ("8x32", 2.0)):
             rows["meshes", model, 256, "meshslice", mesh] = {
@@ -125,7 +119,7 @@ def holds(change=None):
         }
         where = {"study": study, "model": model, "chips": chips, "algorithm": algorithm}
         rows.append(LlmRow(**given | parts | where))
-    return {verdict.claim: verdict.holds for verdict in check(rows)}
+    return {verdict.claim.name: verdict.holds for verdict in of_meshslice(rows)}
 
 
 CLAIMS = [f"M{n}" for n in range(1, 22)]

@@ -31,7 +31,7 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.models.predict import predict, trace_of
 
-from .meshslice_autotuner import Layer, Plan, Product
+from .autotuner import Layer, Plan, Product
 
 ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
@@ -73,7 +73,7 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best |
     Parameters
     ----------
     dataflows : list
-        Of :func:`launch.papers.meshslice_autotuner.choose_dataflows`.
+        Of :func:`launch.papers.meshslice.autotuner.choose_dataflows`.
     plan : Plan
         Its slice counts by mesh are MeshSlice's S; those of the best mesh are the number of
         iterations Wang's algorithm is unrolled to.
@@ -164,7 +164,7 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
 
     Examples
     --------
-    >>> from launch.papers.meshslice_autotuner import MODELS, layers_of
+    >>> from launch.papers.meshslice.autotuner import MODELS, layers_of
     >>> cases = ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)
     >>> for case in cases:
     ...     print(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.model.model import errors, held, merged, on_nodes, picks
 from drbench.measure.record import Record
-from launch.studies.accuracy import at_calibrated_pace, beside
+from launch.papers.accuracy import at_calibrated_pace, beside
 from plots.select.records import frame
 
 
