@@ -41,6 +41,8 @@ _CASE = attrgetter(
     *"machine ranks m n k a b c stationary prefetch chunk transport".split(),
 )
 
+#: DTensor's published lines.
+_DTENSOR = ["DT - Row", "DT - Column"]
 #: What claims ask of single cases.
 _OF_A_CASE = "preset stationary a c m factors best_s phase_gemm_s percent_of_peak".split()
 
@@ -134,9 +136,10 @@ class Figures(Rows):
 
     def dtensor(self, name: tuple[str, str], mode: str = "simulated"):
         """Percent of peak of DTensor by batch size and line, simulated or published."""
-        found = self._simulated(name, mode)
-        found = found[found.algorithm.str.startswith(("DT - ", "dtensor_mm"))]
-        line = "DT - " + found.a.str.capitalize() if mode == "simulated" else found.line
+        simulated = mode == "simulated"
+        found = self._simulated(name, mode, algorithm=["dtensor_mm"] if simulated else _DTENSOR)
+        found = found[found.schedule.fillna("direct") == "direct"]
+        line = "DT - " + found.a.str.capitalize() if simulated else found.algorithm
         return found.groupby(["m", line.rename("line")]).percent_of_peak.max().unstack()
 
 

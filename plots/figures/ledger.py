@@ -27,7 +27,7 @@ def charts(rows: Iterable[LedgerRow], options: Options) -> Charts:
     """Describe the panels: (charts, notes)."""
     found = sorted(rows, key=attrgetter("machine", "group", "flops"))
     if not found:
-        raise SelectionError("there is nothing to draw. Write a ledger with drbench ledger --save.")
+        raise SelectionError("there is nothing to draw. Give it results/ledger.csv.")
     made = [
         _chart(group, machine, list(inside))
         for (machine, group), inside in groupby(found, attrgetter("machine", "group"))

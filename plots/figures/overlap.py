@@ -1,7 +1,7 @@
 """The figures of FLUX and Triton-distributed (TD): products that overlap with their AllGather or
 ReduceScatter, simulated beside what is published.
 
-Drawn from the rows of ``drbench paper overlap-study``; those of mode ``published`` are stars, and
+Drawn from the rows of ``python -m launch.papers``; those of mode ``published`` are stars, and
 the ranges that FLUX's text gives of a figure as a whole are shaded.
 """
 
@@ -77,8 +77,8 @@ class _Source:
         found = [row for row in self.rows if row.study == study and row.mode == mode]
         if mode == "simulated" and not found:
             raise SelectionError(
-                f"no rows of the study {study} in {len(self.rows)}. Make some with drbench paper "
-                f"overlap-study {study}."
+                f"no rows of the study {study} in {len(self.rows)}. Make some with python -m "
+                f"launch.papers DIR {study}."
             )
         return [
             row
