@@ -80,4 +80,6 @@ def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
     ValueError
         If a file has other columns, or a cell does not parse.
     """
-    return typed_rows.read_rows(paths, LlmRow, "rows of an LLM study", "python -m launch.papers DIR")
+    return typed_rows.read_rows(
+        paths, LlmRow, "rows of an LLM study", "python -m launch.papers DIR"
+    )
