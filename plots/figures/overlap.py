@@ -333,6 +333,10 @@ def _expert_ticks(at: dict[tuple, float], by_layer: bool) -> dict[float, str]:
     return found
 
 
+#: Likewise, of headroom.
+_LEAST_HEADROOM = -25
+
+
 def _headroom(source: _Source, options: Options) -> Made:
     """The best efficiency that overlap can have by m, and that of the fastest program, a colour a
     layer; what lies between is shaded."""
@@ -348,13 +352,13 @@ def _headroom(source: _Source, options: Options) -> Made:
             for method, dashes in (("bound", (0, (3, 1.5))), ("best", "-")):
                 look = _LINES[at]._replace(dashes=dashes, marker="" if method == "bound" else "o")
                 spots = {
-                    ms.index(row.m): Spot(max(row.efficiency_percent, _LEAST))
+                    ms.index(row.m): Spot(max(row.efficiency_percent, _LEAST_HEADROOM))
                     for row in rows
                     if row.method == method and frozenset((row.n, row.k)) == layer
                 }
                 marks.append(polyline(f"{method} {at}", look, range(len(ms)), spots))
         x = Axis("m", (-0.2, len(ms) - 0.8), ticks=dict(enumerate(map(str, ms))))
-        y = Axis("efficiency (%)", (_LEAST - 3, 105))
+        y = Axis("efficiency (%)", (_LEAST_HEADROOM - 3, 105))
         charts.append(Chart(_title(rows[0]), f"{ranks} GPUs, simulated", x, y, marks))
         drawn.append(marks)
     handles = []
@@ -367,7 +371,7 @@ def _headroom(source: _Source, options: Options) -> Made:
     notes = [
         "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2)",
         "best possible: product, busiest link and sums overlap entirely; shaded: headroom",
-        f"below {_LEAST} % drawn at {_LEAST} %",
+        f"below {_LEAST_HEADROOM} % drawn at {_LEAST_HEADROOM} %",
     ]
     page, every = _page(charts, handles, notes, 1.15)
     for axes, chart, marks in zip(every, charts, drawn):
