@@ -14,7 +14,7 @@ from launch.papers.ledger import (
     summed,
     worse,
 )
-from plots.figures.ledger import charts
+from plots.figures.ledger import chart_of
 from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
 from plots.select.ledger_rows import LedgerRow, read_rows, write_rows
@@ -124,15 +124,15 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     assert read_rows([tmp_path / "ledger.csv"]) == rows
 
 
-def test_the_figure_has_a_panel_a_group_and_a_mark_a_point():
-    rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 2.0, group="h")]
-    made = find("ledger").make(rows, Options())
-    one, other = made.picture.axes
-    assert charts(rows, Options())[0][0].told == "here, 2 points, 1 of 1 held"
-    drawn = [list(line.get_ydata()) for line in one.lines if line.get_marker() == "o"]
-    assert [sorted(values) for values in drawn] == [pytest.approx([-10.0, 10.0])]
-    places = [list(line.get_xdata()) for line in one.lines if line.get_marker() == "o"]
-    assert len({*places[0]}) == 2  # of one size, and both are seen
-    assert [100.0] in [list(line.get_ydata()) for line in other.lines]
+def test_the_figure_has_a_row_a_group_and_a_mark_a_point():
+    rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 3.0, group="h")]
+    chart = chart_of(rows)
+    assert list(chart.y.ticks.values()) == [
+        "h: 1, median +200.0 %",
+        "g: 2, median +0.0 %, 100 % held",
+    ]
+    (points,) = (marks for marks in chart.marks if marks.name == "points")
+    assert sorted(points.x) == pytest.approx([-10.0, 10.0, 60])  # what is further off, at the edge
+    assert len({*points.y}) == 3 and find("ledger").make(rows, Options()).picture.axes
     with pytest.raises(SelectionError, match="results/ledger.csv"):
         draw("ledger", [], "nowhere.png")
