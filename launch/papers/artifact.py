@@ -619,7 +619,7 @@ STEPS = (
     Step(experiments, ("step3", "step4"), (6, 6)),
     Step(measured_rows, ("R.rows",), (3, 3)),
     Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
-    Step(studies, ("R.tpuv4-llm", "R.overlap"), (2, 300)),
+    Step(studies, ("R.tpuv4-llm", "R.overlap"), (2, 150)),
     Step(documentation, ("R.numbers",), (9, 9)),
     Step(drawings, ("R.figures",), (8, 8)),
     Step(elsewhere, ("X",), (8, 8)),
