@@ -211,40 +211,44 @@ def _lines(axes, chart: Chart) -> None:
     _names(axes, chart)
 
 
-def _speedups(study: str, source: _Source, options: Options) -> Made:
-    """TD, Figures 11 to 14, 17 and 18: speedup over the collective."""
-    rows = source.of(study, method="td")
-    papers = {
-        method: {(r.m, r.n, r.k): r.speedup for r in source.of(study, "published", method=method)}
-        for method in ("td", "flux")
-    }
-    shapes = [(row.m, row.n, row.k) for row in rows]
-    ticks = {at: "{}\n{}\n{}".format(*shape) for at, shape in enumerate(shapes)}
-    values = [row.speedup for row in rows] + [v for each in papers.values() for v in each.values()]
-    top = 1.12 * max(values)
-    x = Axis("m, n, k", (-0.6, len(rows) - 0.4), ticks=ticks)
-    chart = Chart(
-        _title(rows[0]), _told(rows), x, Axis("speedup over the collective", (0, top)), ()
-    )
-    look = _METHODS["td"]
-    handles = [patch_handle(look._replace(name="Triton-distributed, simulated"))]
-    if papers["td"]:
-        handles.append(Line2D([], [], **_STAR, label="Triton-distributed, the paper"))
-    if papers["flux"]:
-        hollow = _STAR | {"markerfacecolor": "white"}
-        handles.append(Line2D([], [], **hollow, label="FLUX, the paper"))
-    page, (axes,) = panels([chart], handles, [], 2.0, 1, (0.56, 0.12), 0.66)
-    axes.grid(axis="y", **GRID)
-    draw_bars(axes, Marks("bars", "td", range(len(rows)), [r.speedup for r in rows], look=look))
-    axes.axhline(1, color="#555555", linewidth=0.8, zorder=3)
-    for method, filled in (("td", "black"), ("flux", "white")):
-        at = [
-            (x, papers[method][shape]) for x, shape in enumerate(shapes) if shape in papers[method]
-        ]
-        if at:
-            stars = axes.plot(*zip(*at), **_STAR | {"markerfacecolor": filled})
-            named(stars[0], f"{method}, published")
-    _names(axes, chart, SMALL_PT - 0.5)
+#: The figures of TD that have speedups.
+_TD = ("td11", "td12", "td13", "td14", "td17", "td18")
+
+
+def _speedups(source: _Source, options: Options) -> Made:
+    """TD, Figures 11 to 14, 17 and 18: speedup over the collective, and the paper's as stars."""
+    charts, drawn, key = [], [], lambda row: (row.m, row.n, row.k)
+    every = [row.speedup for row in source.rows if row.study in _TD and row.speedup]
+    y = Axis("speedup", (0, 1.12 * max(every, default=1)))
+    for study in _TD:
+        rows = source.of(study, method="td")
+        stars = {
+            method: {key(r): r.speedup for r in source.of(study, "published", method=method)}
+            for method in ("td", "flux")
+        }
+        ticks = {at: "{}\n{}\n{}".format(*key(row)) for at, row in enumerate(rows)}
+        x = Axis("m, n, k", (-0.6, len(rows) - 0.4), ticks=ticks)
+        charts.append(Chart(_title(rows[0]), _told(rows), x, y, ()))
+        drawn.append((rows, stars))
+    handles = [patch_handle(_METHODS["td"]._replace(name="Triton-distributed, simulated"))]
+    fills = {"td": ("Triton-distributed", "black"), "flux": ("FLUX", "white")}
+    for name, fill in fills.values():
+        look = _STAR | {"markerfacecolor": fill}
+        handles.append(Line2D([], [], **look, label=f"{name}, the paper"))
+    page, axes_of = panels(charts, handles, [], 1.4, 2, (0.56, 0.12), 0.66)
+    for axes, chart, (rows, stars) in zip(axes_of, charts, drawn):
+        axes.grid(axis="y", **GRID)
+        values, look = [row.speedup for row in rows], _METHODS["td"]
+        draw_bars(axes, Marks("bars", "td", range(len(rows)), values, look=look))
+        axes.axhline(1, color="#555555", linewidth=0.8, zorder=3)
+        for method, (_, fill) in fills.items():
+            at = [(x, stars[method].get(key(row))) for x, row in enumerate(rows)]
+            if at := [(x, y) for x, y in at if y is not None]:
+                named(
+                    axes.plot(*zip(*at), **_STAR | {"markerfacecolor": fill})[0],
+                    f"{method}, published",
+                )
+        _names(axes, chart, SMALL_PT - 1.5)
     return Made(page.picture, [])
 
 
@@ -391,20 +395,10 @@ FIGURES = tuple(
             "FLUX, Figures 4 and 11 to 15: overlap efficiency by machine and m",
             _efficiencies,
         ),
-        *(
-            (
-                f"td{number}",
-                f"Triton-distributed, Figure {number}: speedup over no overlap, {told}",
-                partial(_speedups, f"td{number}"),
-            )
-            for number, told in (
-                (11, "AllGather, 8 H800"),
-                (12, "ReduceScatter, 8 H800"),
-                (13, "AllGather, 16 H800"),
-                (14, "ReduceScatter, 16 H800"),
-                (17, "AllGather, 8 MI308X"),
-                (18, "ReduceScatter, 8 MI308X"),
-            )
+        (
+            "td",
+            "Triton-distributed, Figures 11 to 14, 17, 18: speedup over no overlap",
+            _speedups,
         ),
         *(
             (
