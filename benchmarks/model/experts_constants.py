@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from launch.cases.machine_models import find_machine
-from launch.studies.overlap.study import Bench, experts_of, published, td_experts
+from launch.papers.overlap.study import Benches, experts_of, published, td_experts
 
 #: Path -> values as shares of what the machine's file has, or the values themselves.
 CHANGES = {
@@ -31,7 +31,7 @@ CHANGES = {
 TABLES = ("td-table4", "td-table5")
 
 
-def over_papers(bench: Bench, ranks: int) -> list[tuple[float, float, float]]:
+def over_papers(bench, ranks: int) -> list[tuple[float, float, float]]:
     """Of each table: geometric mean, least and most of our time over the paper's."""
     found = []
     for table in TABLES:
@@ -68,7 +68,7 @@ def main() -> None:
     for ranks in (8, 16) if given.gpus is None else (given.gpus,):
         print(f"| {ranks} GPUs | Table 4 | Table 5 |\n|---|---|---|")
         for path, told, change in changed():
-            found = over_papers(Bench("h800", change), ranks)
+            found = over_papers(Benches({}).of("h800", **change), ranks)
             cells = [f"{mean:.2f} ({least:.2f} to {most:.2f})" for mean, least, most in found]
             name = f"`{path}` {told}" if path else "as they are"
             print(f"| {name} | {' | '.join(cells)} |", flush=True)

@@ -51,8 +51,8 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
-from launch.studies.accuracy import CASE, at_calibrated_pace, beside, concordance
-from launch.studies.ledger import dealt
+from launch.papers.accuracy import CASE, at_calibrated_pace, beside, concordance
+from launch.papers.ledger import dealt
 from launch.sweeps.folder import opened
 from launch.sweeps.rounds import pooled
 from launch.sweeps.store import case_id

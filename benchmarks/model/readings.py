@@ -23,8 +23,8 @@ from pandas import concat
 from benchmarks.core import commit
 from launch.cases.machine_models import find_machine
 from launch.models.simulate_sweeps import Variant, run_variants
-from launch.studies.extremes import cases_for_claims
-from launch.studies.slicing_claims import Figures, check_claims
+from launch.papers.claims import check_claims
+from launch.papers.slicing import CLAIMS, Figures, cases_for_claims
 from plots.select.records import frame
 
 STACK = ("links.stack.bandwidth_bytes_per_s", 20e9)
@@ -48,7 +48,7 @@ READINGS = [
     ("h100x8", "products five times as slow", (("accumulate_slowdown", 4.0),), (8, 1), ["paper"]),
     ("h100x8", "accumulates slow nothing", (("accumulate_slowdown", 0.0),), (8, 1), ["paper"]),
 ]  # fmt: skip
-CLAIMS = ("P7", "P10")
+NAMES = ("P7", "P10")
 
 
 def simulated(name: str, program: str) -> dict:
@@ -68,7 +68,8 @@ def simulated(name: str, program: str) -> dict:
 
 def lines_of(found, about: dict):
     """The rows of lines.csv."""
-    for (_, layer), figure in Figures(found).items():
+    for layer in dict.fromkeys(found.layer):
+        figure = Figures(found)[about["machine"], layer]
         for name, line in figure.lines.items():
             for stationary in "BC":
                 best = figure.best(name, stationary=stationary)
@@ -117,8 +118,10 @@ def main() -> None:
             kept = ours[[a <= replicas for a, _, _ in ours.factors]]
             lines += [row | made for row in lines_of(kept, about)]
             table = concat([kept, others], ignore_index=True)
-            for verdict in check_claims(table, CLAIMS.__contains__):
-                verdicts.append(about | {"claim": verdict.claim, "holds": verdict.holds} | made)
+            for verdict in check_claims(CLAIMS, Figures(table), NAMES.__contains__):
+                verdicts.append(
+                    about | {"claim": verdict.claim.name, "holds": verdict.holds} | made
+                )
     write(out / "lines.csv", lines)
     write(out / "verdicts.csv", verdicts)
 

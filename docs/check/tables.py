@@ -11,9 +11,10 @@ from pandas import DataFrame, concat
 
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
-from launch.studies.artifact import CORE_FLOPS_PER_S, QUICK, SCALES, STEPS, SWEEPS, experiments
-from launch.studies.published_dtensor import points
-from launch.studies.verdicts import HOLDS, shown
+from launch.papers import papers
+from launch.papers.artifact import CORE_FLOPS_PER_S, QUICK, SCALES, STEPS, SWEEPS, experiments
+from launch.papers.claims import HOLDS, shown
+from launch.papers.published_dtensor import points
 from launch.sweeps.estimate import Estimate, most_products
 
 from .records import CORE, HERE, RESULTS, ROOT, core, only, records, rows, where
@@ -741,18 +742,7 @@ def sweeps(ranks: int) -> str:
 def verdicts(paper: str, folder: str = "simulated") -> list:
     """Verdicts of ``slicing``, ``meshslice`` or ``overlap`` on the committed records of a
     folder."""
-    from launch.studies import meshslice_claims, slicing_claims
-    from launch.studies.overlap import claims as overlap_claims
-    from plots.select.llm_rows import read_rows
-
-    if paper == "overlap":
-        return overlap_claims.check(*overlap_claims.committed(RESULTS / folder / "overlap"))
-
-    if paper == "meshslice":
-        studies = (RESULTS / folder / "tpuv4-llm").glob("*.csv")
-        return meshslice_claims.check(read_rows(sorted(studies)))
-    names = sorted(f"{folder}/{path.name}" for path in RESULTS.glob(f"{folder}/*-*.csv"))
-    return slicing_claims.check_claims(records(*names, "published/h100.csv"))
+    return papers()[paper].verdicts(RESULTS, folder=folder)
 
 
 @block
@@ -806,7 +796,7 @@ def claims_by_arbitration() -> str:
     ]
     return table(
         ["claim", "fifo", "fair"],
-        [(one.claim, HOLDS[one.holds], HOLDS[shared.holds]) for one, shared in pairs],
+        [(one.claim.name, HOLDS[one.holds], HOLDS[shared.holds]) for one, shared in pairs],
     )
 
 
@@ -828,15 +818,17 @@ def claims(paper: str) -> str:
     """Each claim with its verdict; and by what it holds, the paper's number and ours."""
     found = verdicts(paper)
     text = table(
-        ["", "verdict", "claim"], [(each.claim, shown(each.word), each.text) for each in found]
+        ["", "verdict", "claim"],
+        [(each.claim.name, shown(each.word), each.claim.text) for each in found],
     )
     text += "\nBy what each holds, the paper's number, and ours, simulated unless it is marked:\n\n"
     for each in found:
-        source = "" if each.source == "simulated" else f" ({each.source})"
-        words = f"- **{each.claim}** holds if: {each.threshold}. Paper: {each.theirs}. "
+        claim = each.claim
+        source = "" if claim.source == "simulated" else f" ({claim.source})"
+        words = f"- **{claim.name}** holds if: {claim.threshold}. Paper: {claim.theirs}. "
         words += f"Ours{source}: {each.ours}."
         if each.word == "KNOWN":
-            words += f" Not reproduced: [why](#{each.see.partition('#')[2]})."
+            words += f" Not reproduced: [why](#{claim.see.partition('#')[2]})."
         text += _wrapped(words)
     return text
 
@@ -848,7 +840,7 @@ def not_reproduced() -> str:
     return table(
         ["", "claim", ""],
         [
-            (each.claim, each.text, f"[why](#{each.see.partition('#')[2]})")
+            (each.claim.name, each.claim.text, f"[why](#{each.claim.see.partition('#')[2]})")
             for each in found
             if each.word == "KNOWN"
         ],
@@ -864,12 +856,12 @@ def claims_by_constants() -> str:
     )
     text = table(
         ["claim", "constants of the simulation", "earlier constants"],
-        [(one.claim, HOLDS[one.holds], HOLDS[other.holds]) for one, other in pairs],
+        [(one.claim.name, HOLDS[one.holds], HOLDS[other.holds]) for one, other in pairs],
     )
     text += "\nOur numbers with the earlier constants, where they differ:\n\n"
     for one, other in pairs:
         if one.ours != other.ours:
-            text += _wrapped(f"- **{one.claim}** {other.ours}.")
+            text += _wrapped(f"- **{one.claim.name}** {other.ours}.")
     return text
 
 
@@ -904,7 +896,7 @@ _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
 @cache
 def model_pairs(transport: str) -> DataFrame:
     """Cases that benchmarks/model/model.py measured and predicted."""
-    from launch.studies.accuracy import beside
+    from launch.papers.accuracy import beside
 
     folder = f"{CORE}/model/{transport}"
     return beside(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
@@ -941,7 +933,7 @@ _NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank 
 def model_nodes() -> str:
     """How far the model is from ranks on two virtual nodes, by what their programs move."""
     from benchmarks.model.model import errors, held
-    from launch.studies.accuracy import at_calibrated_pace, beside
+    from launch.papers.accuracy import at_calibrated_pace, beside
 
     lines = []
     for folder, name in _NODES.items():
@@ -1063,7 +1055,7 @@ def outer_on_h100() -> str:
 def lowered() -> DataFrame:
     """A row a case of the lowering study: times by schedule, whether tiles align, and by how much
     direct execution is slower than the best lowering, percent."""
-    from launch.studies.slicing_claims import aligned
+    from launch.papers.slicing import aligned
 
     found = records("simulated/lowering-pvc12.csv", "simulated/lowering-h100x8.csv")
     case = ["machine", "m", "n", "k", "a", "b", "c", "stationary"]
@@ -1101,6 +1093,7 @@ def sensitivity() -> str:
     """Which claims change when one constant of the models does."""
     lines = []
     found = rows("simulated/readings/sensitivity.csv").fillna("")
+    found = found[(found.paper == "slicing") & ~found.machine.isin(["", "pvc12, h100x8"])]
     for (machine, claims_), each in found.groupby(["machine", "changed_claims"], sort=False):
         if claims_:
             lines += [(machine, row.change, claims_) for row in each.itertuples()]
@@ -1132,13 +1125,14 @@ def search_regret() -> str:
 @block
 def extremes() -> str:
     """Which claims change when constants are entirely other ones."""
-    from launch.studies.extremes import Row, told
-
-    found = rows("simulated/readings/extremes.csv").itertuples(index=False)
-    lines = told(Row(*row) for row in found).items()
+    found = rows("simulated/readings/sensitivity.csv").fillna("")
+    found = found[(found.paper == "slicing") & found.machine.str.contains(",")]
     return table(
         ["change, on both machines", "claims that change"],
-        [(change.replace(" x ", " × "), turned or "none") for change, turned in lines],
+        [
+            (row.change.replace(" x ", " × "), row.changed_claims or "none")
+            for row in found.itertuples()
+        ],
     )
 
 
@@ -1146,31 +1140,29 @@ def extremes() -> str:
 def overlap_sensitivity() -> str:
     """Which claims of fused overlap are decided otherwise when one assumed constant is another: +
     holds then, - does not."""
-    from plots.select.overlap_rows import read_changes
-
-    found = read_changes([RESULTS / "simulated/overlap/sensitivity"])
-    by = sorted({row.factor for row in found if row.constant})
+    found = rows("simulated/readings/sensitivity.csv").fillna("")
+    found = found[(found.paper == "overlap") & (found.machine != "")]
+    found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
+    by = sorted({*found.factor}, key=float)
     lines = []
-    for machine in dict.fromkeys(row.machine for row in found):
-        mine = [row for row in found if row.machine == machine and row.constant]
+    for machine, mine in found.groupby("machine", sort=False):
         none = 0
-        for constant in dict.fromkeys(row.constant for row in mine):
-            cells = {row.factor: row for row in mine if row.constant == constant}
-            told = [_turned(cells.get(factor)) for factor in by]
-            if {*told} <= {"", "-"}:
+        for constant, each in mine.groupby("constant", sort=False):
+            cells = dict(zip(each.factor, map(_turned, each.changed_claims)))
+            text = [cells.get(factor, "-") for factor in by]
+            if {*text} <= {"", "-"}:
                 none += 1
             else:
-                lines.append((machine, f"`{constant}`", *told))
+                lines.append((machine, f"`{constant}`", *text))
         lines.append((machine, f"{none} other constants", *["" for _ in by]))
-    return table(["machine", "constant", *(f"× {factor:g}" for factor in by)], lines)
+    return table(["machine", "constant", *(f"× {factor}" for factor in by)], lines)
 
 
-def _turned(row) -> str:
-    """The claims that a change turns; ``-`` where there is no such change."""
-    if row is None:
-        return "-"
-    signs = (("+", row.hold), ("−", row.fail), ("?", row.undecided))
-    return ", ".join(f"{sign}{claim}" for sign, claims_ in signs for claim in claims_.split())
+def _turned(claims_: str) -> str:
+    """The claims that a change turns."""
+    signs = {"holds": "+", "does": "−", "undecided": "?"}
+    words = [each.split() for each in claims_.split("; ") if each]
+    return ", ".join(f"{signs[word[1]]}{word[0]}" for word in words)
 
 
 @block

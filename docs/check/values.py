@@ -12,7 +12,7 @@ from functools import cache
 from pandas import DataFrame, concat
 
 from launch.cases.machine_models import find_machine
-from launch.studies.published_dtensor import points
+from launch.papers.published_dtensor import points
 
 from .records import HERE, RESULTS, ROOT, committed_figures, core, only, records, rows, where
 from .tables import contest, lowered, verdicts

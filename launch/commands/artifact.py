@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
-from launch.host.files import made_folder
+from launch.host.files import check_output, made_folder
 from launch.host.show import console
 from launch.host.units import duration
-from launch.studies.artifact import Check, Place, accept, check_artifact
-from launch.studies.verdicts import counted, shown
+from launch.papers import papers
+from launch.papers.artifact import Check, Place, check_artifact, check_records
+from launch.papers.claims import counted, shown
+from launch.papers.vary import Turn, vary
 from launch.sweeps.progress import progress_console
 
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
@@ -19,10 +21,9 @@ _STYLES = {"PASS": "green", "FAIL": "bold red", "KNOWN": "yellow", "SKIP": "dim"
 #: What a line is called; of a claim, if that is another name.
 _CALLED = {
     "source": ("source",),
-    "theirs": ("paper",),
+    "expected": ("expected", "paper"),
     "found": ("found", "ours"),
-    "expected": ("expected", "holds if"),
-    "committed": ("committed",),
+    "tolerance": ("holds if",),
     "command": ("command",),
     "see": ("why",),
 }
@@ -38,21 +39,21 @@ _CALLED = {
     "--only",
     metavar="NAMES",
     help="Only checks whose names begin so, as step1,P7. step1 to step4 are those of the paper's "
-    "artifact, R the committed records, X what needs other packages or hardware, P, M, F and T the "
-    "claims of papers, S those of this suite.",
+    "artifact, R the committed records, A the accuracy of predictions, X what needs other packages "
+    "or hardware, P, M, F and T the claims of papers, S those of this suite.",
+)
+@option(
+    "--sensitivity",
+    is_flag=True,
+    help="Instead: simulate again with each assumed constant and link of a paper's machines "
+    "changed, and say which claims turn. With --only P, M, F or T of that paper alone. Up to an "
+    "hour.",
 )
 @out_option("Folder for records and figures.", default="results/measured/here/artifact")
-@csv_option("Write every check to this file.")
-@json_option("Print all checks as one JSON list.")
-@option(
-    "--accept",
-    "accepts",
-    is_flag=True,
-    help="Check nothing: write today's verdicts and sums of results/ as the expected ones. For who "
-    "changed records and the documentation with them.",
-)
-def artifact(quick, only, out, csv_path, as_json, accepts):
-    """Check the artifact: its steps, the committed records, and every claim.
+@csv_option("Write every check, or every change, to this file.")
+@json_option("Print all checks, or changes, as one JSON list.")
+def artifact(quick, only, sensitivity, out, csv_path, as_json):
+    """Check the artifact: its steps, the committed records, predictions, and every claim.
 
     \b
       PASS                         as expected; the claim holds
@@ -61,56 +62,81 @@ def artifact(quick, only, out, csv_path, as_json, accepts):
       SKIP                         hardware or a package is missing
 
     Each line says where its number is from (measured here, committed records of which machine,
-    simulated, arithmetic, published), what was found and expected, and the command that shows it; a
-    claim also the paper's number. Exit code 1 if there is a FAIL.
+    simulated, arithmetic, published), what was expected and found, and the command that shows it; a
+    claim also by what it holds. Exit code 1 if there is a FAIL.
     """
     refuse_ranks("artifact")
-    if accepts:
-        accept(Place(Path(out)).results)
-        return 0
-    names = tuple(only.split(",")) if only else ()
-    place, say, start = Place(made_folder(out), quick, only=names), console(), time.monotonic()
-    found = []
-    progress = progress_console(stderr=True)
-    begins = lambda about, left_s: progress.print(f"{about}; {duration(left_s)} left", markup=False)
-    for check in check_artifact(place, begins):
-        found.append(check)
-        if not as_json:
-            _show(say, check)
+    place = Place(Path(out), quick, only=tuple(only.split(",")) if only else ())
+    check_records(place.results)
+    check_output("--csv", csv_path)
+    kind, found, say = (Turn if sensitivity else Check), [], console()
+    if sensitivity:
+        for row in _turns(place):
+            found.append(row)
+            if not as_json:
+                say.print(_text(row), markup=False, highlight=False, soft_wrap=True)
+    else:
+        made_folder(out)
+        start, progress = time.monotonic(), progress_console(stderr=True)
+        begins = lambda about, s: progress.print(f"{about}; {duration(s)} left", markup=False)
+        for check in check_artifact(place, begins):
+            found.append(check)
+            if not as_json:
+                _show(say, check)
     if not found:
         raise UsageError(
-            f"--only {only}: no check's name begins so. Names are like step1, R, P7, M, S, T1."
+            f"--only {only}: no check's name begins so. Names are like step1, R, A, P7, M, S, T1."
         )
-    rows = [check._replace(verdict=shown(check.verdict)) for check in found]
+    words = found if sensitivity else [row._replace(verdict=shown(row.verdict)) for row in found]
     if csv_path:
         with open(csv_path, "w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([Check._fields, *rows])
+            csv.writer(file, lineterminator="\n").writerows([kind._fields, *words])
     if as_json:
-        print(json.dumps([row._asdict() for row in rows]))
-    else:
+        print(json.dumps([row._asdict() for row in words]))
+    if sensitivity:
+        return 0
+    if not as_json:
         minutes = (time.monotonic() - start) / 60
-        for kind, checks in _by_kind(found).items():
-            say.print(f"{kind:21} {counted(check.verdict for check in checks)}", soft_wrap=True)
+        for name, checks in _by_kind(found).items():
+            say.print(f"{name:21} {counted(check.verdict for check in checks)}", soft_wrap=True)
         total = counted(check.verdict for check in found)
         say.print(f"{total} in {minutes:.1f} minutes", soft_wrap=True)
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
+
+
+def _turns(place: Place):
+    for name, paper in papers().items():
+        if paper.simulate and any(place.wants(claim.name) for claim in paper.claims):
+            yield from vary(name, paper, place.results)
+
+
+def _text(turn: Turn) -> str:
+    """A change in words.
+
+    Examples
+    --------
+    >>> _text(Turn("overlap", "h800", "signal_s x 2", ""))
+    'overlap: h800, signal_s x 2: no claim turns'
+    """
+    what = f"{turn.machine}, {turn.change}" if turn.change else "as it is"
+    return f"{turn.paper}: {what}: {turn.changed_claims or 'no claim turns'}"
 
 
 def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
     """Claims by how our number came about, and all else."""
     kinds: dict[str, list[Check]] = {}
     for check in found:
-        kind = f"claims, {check.source.split()[0].strip(',')}" if check.theirs else "all but claims"
-        kinds.setdefault(kind, []).append(check)
+        how = f"claims, {check.source.split()[0].strip(',')}"
+        kinds.setdefault(how if check.tolerance else "all but claims", []).append(check)
     return kinds
 
 
 def _show(say, check: Check) -> None:
-    """A line for what was checked, and one each for what is told of it."""
+    """A line for what was checked, and one each for what is said of it."""
     word = shown(check.verdict)
     say.print(f"[{_STYLES[check.verdict]}]{word:5}[/] {check.name}", end=" ")
     say.print(check.about, markup=False, highlight=False, soft_wrap=True)
     for field, called in _CALLED.items():
         if text := getattr(check, field):
-            name = called[-1] if check.theirs else called[0]
+            name = called[-1] if check.tolerance else called[0]
             say.print(f"      {name:9} {text}", markup=False, soft_wrap=True)

@@ -38,7 +38,6 @@ _SECTIONS = {
         "simulate": "predict.model",
         "machines": "predict.machines",
         "calibrate": "predict.model",
-        "ledger": "predict.ledger",
     },
     "Compare": {
         "peers": "peers",
@@ -46,14 +45,8 @@ _SECTIONS = {
         "scaling": "scaling",
         "bandwidth": "bandwidth",
     },
-    "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
+    "The paper": {"mlp": "sweep", "artifact": "artifact"},
     "Also": {"list": "plan", "unlock": "sweep"},
-}
-_PAPER = {
-    "check-claims": "paper.claims",
-    "llm-study": "paper.llm",
-    "overlap-study": "paper.overlap",
-    "tune-llm": "paper.llm",
 }
 _INTERRUPTED = 130
 
@@ -184,13 +177,6 @@ class Group(click.Group):
             ]
             with formatter.section(heading):
                 formatter.write_dl(rows)
-
-
-_SECTIONS["The paper"]["paper"] = Group(
-    "paper",
-    sections={"Commands": _PAPER},
-    help="Claims and studies of the papers: check-claims, llm-study, overlap-study, tune-llm.",
-)
 
 
 @click.group(

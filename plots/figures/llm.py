@@ -1,7 +1,7 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
 slice count, and where communication goes.
 
-One panel a model. Drawn from the rows of ``drbench paper llm-study``; rows of mode
+One panel a model. Drawn from the rows of ``python -m launch.papers``; rows of mode
 ``published`` are marks without a line.
 """
 
@@ -64,8 +64,8 @@ def chosen(
     found = found[(found.study == study) & keep(found)]
     if not (found["mode"] == "simulated").any():
         raise SelectionError(
-            f"no rows of the study {study} in {len(rows)}. Make some with drbench paper llm-study "
-            f"{study}."
+            f"no rows of the study {study} in {len(rows)}. Make some with python -m launch.papers "
+            f"DIR {study}."
         )
     return dict(list(found.groupby("model", sort=False)))
 

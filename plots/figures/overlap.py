@@ -1,11 +1,11 @@
 """The figures of FLUX and Triton-distributed (TD): products that overlap with their AllGather or
 ReduceScatter, simulated beside what is published.
 
-Drawn from the rows of ``drbench paper overlap-study``; those of mode ``published`` are stars, and
+Drawn from the rows of ``python -m launch.papers``; those of mode ``published`` are stars, and
 the ranges that FLUX's text gives of a figure as a whole are shaded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from plots.draw.page import (
     line_handle,
     line_look,
     log_ticks,
-    note,
     number,
     patch_handle,
 )
@@ -50,8 +49,6 @@ _MACHINES = {
 _LINES = (
     LineStyle("#0072B2", "o", "-"),
     LineStyle("#D55E00", "s", (0, (4, 1.6))),
-    LineStyle("#009E73", "D", "-"),
-    LineStyle("#CC79A7", "v", "-"),
 )
 _STAR = {"linestyle": "", "marker": "*", "markersize": MARKER_PT + 3, "color": "black"}
 _STAR |= {"markeredgewidth": 0.5, "zorder": 5, "clip_on": False}
@@ -77,8 +74,8 @@ class _Source:
         found = [row for row in self.rows if row.study == study and row.mode == mode]
         if mode == "simulated" and not found:
             raise SelectionError(
-                f"no rows of the study {study} in {len(self.rows)}. Make some with drbench paper "
-                f"overlap-study {study}."
+                f"no rows of the study {study} in {len(self.rows)}. Make some with python -m "
+                f"launch.papers DIR {study}."
             )
         return [
             row
@@ -144,97 +141,114 @@ def _names(axes, chart: Chart, size: float = SMALL_PT) -> None:
     draw_axis(axes, "y", chart.y)
 
 
-def _times(study: str, source: _Source, options: Options, methods=()) -> Made:
-    """FLUX, Figures 4 and 11 to 15: the product's time, what comes on top of it (ECT) by method,
-    and the overlap efficiency above the bars."""
-    every = source.of(study)
-    panels_of: dict = {}
+#: The figures of FLUX that have efficiencies; the least that is drawn: below it overlap only costs.
+_FLUX, _LEAST = ("flux11", "flux12", "flux13", "flux14", "flux15"), -100
+
+
+def _efficiencies(source: _Source, options: Options) -> Made:
+    """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, a line a method; what FLUX's text
+    says of a figure is shaded."""
+    every = [row for study in _FLUX for row in source.of(study) if row.method in _LOOKS]
+    groups: dict = {}
     for row in every:
-        if not methods or row.method in methods:
-            panels_of.setdefault((row.machine, row.product), []).append(row)
-    shown = [name for name in _METHODS if any(r.method == name for r in every)]
-    shown = [name for name in shown if not methods or name in methods]
-    charts, step = [], len(shown) + 1
-    for rows in panels_of.values():
-        ms = sorted({row.m for row in rows})
-        x = Axis("m", (-1, step * len(ms) - 1), ticks={
-            at * step + (len(shown) - 1) / 2: str(m) for at, m in enumerate(ms)
-        })  # fmt: skip
-        top = 1.2e3 * max(row.seconds for row in rows)
-        charts.append(Chart(_title(rows[0]), _told(rows), x, Axis("time (ms)", (0, top)), ()))
-    handles = [patch_handle(Fill("product alone", "#D9D9D9"))]
-    handles += [patch_handle(_METHODS[name]._replace(name=f"ECT, {_METHODS[name].name}"))
-                for name in shown]  # fmt: skip
-    notes = ["above the bars: overlap efficiency in percent (FLUX, Eq. 2)", *_said(source, every)]
-    page, axes_of = _page(charts, handles, notes)
-    for axes, chart, rows in zip(axes_of, charts, panels_of.values()):
-        ms = sorted({row.m for row in rows})
-        for place, name in enumerate(shown):
-            here = sorted((r for r in rows if r.method == name), key=lambda r: r.m)
-            at = [ms.index(row.m) * step + place for row in here]
-            gemm = [1e3 * row.gemm_s for row in here]
-            ect = [1e3 * (row.seconds - row.gemm_s) for row in here]
-            draw_bars(axes, Marks("bars", "product alone", at, gemm, look=Fill("", "#D9D9D9")))
-            draw_bars(axes, Marks("bars", name, at, ect, look=_METHODS[name], base=gemm))
-            for x, row in zip(at, here):
-                if name != "collective":
-                    text = f"{row.efficiency_percent:.0f}"
-                    note(axes, text, (x, 1e3 * row.seconds), (0, 1.5), ha="center")
-        _names(axes, chart)
+        groups.setdefault((row.machine, row.product), []).append(row)
+    ms = sorted({row.m for row in every})
+    x = Axis("m", (-0.3, len(ms) - 0.7), ticks=dict(enumerate(map(str, ms))))
+    y = Axis("efficiency (%)", (_LEAST - 5, 105))
+    charts, names = [], dict.fromkeys((row.method, row.ranks) for row in every)
+    for rows in groups.values():
+        marks = []
+        for method, ranks in names:
+            spots = {
+                ms.index(row.m): Spot(max(row.efficiency_percent, _LEAST))
+                for row in rows
+                if (row.method, row.ranks) == (method, ranks)
+            }
+            marks.append(polyline(f"{method} {ranks}", _look(method, ranks), sorted(spots), spots))
+        charts.append(Chart(_title(rows[0]), f"n, k = {rows[0].n}, {rows[0].k}", x, y, marks))
+    handles = [
+        line_handle(f"{_METHODS[method].name}, {ranks} GPUs", _look(method, ranks))
+        for method, ranks in names
+    ]
+    notes = [
+        "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
+        "shaded: the range that FLUX's text gives of a figure, of both operations together",
+        f"below {_LEAST} % drawn at {_LEAST} %",
+    ]
+    page, axes_of = _page(charts, handles, notes, 1.3)
+    for axes, chart, (machine, _) in zip(axes_of, charts, groups):
+        for each in source.ranges:
+            if each.machine != machine or each.quantity != "efficiency_percent":
+                continue
+            of = [row for row in every if (row.study, row.machine) == (each.study, machine)]
+            at = sorted({ms.index(row.m) for row in of})
+            if at and each.method in _LOOKS and each.low is not None:
+                low, high = max(each.low, _LEAST), max(each.high, _LEAST)
+                ends = [at[0] - 0.2, at[-1] + 0.2]
+                color = _LOOKS[each.method].color
+                band = axes.fill_between(ends, low, high, color=color, alpha=0.15, linewidth=0)
+                named(band, f"{each.method}, {each.study}, the paper")
+        _lines(axes, chart)
     return Made(page.picture, [])
 
 
-def _said(source: _Source, rows: Sequence[OverlapRow]) -> list[str]:
-    """What the paper's text says of the efficiencies of a figure, a line a machine."""
-    out = []
-    for machine in dict.fromkeys(row.machine for row in rows):
-        told = []
-        for method in ("flux", "chunks"):
-            found = source.range(rows[0].study, machine, "efficiency_percent", method)
-            if found:
-                ends = "" if found.low is None else f"{found.low:.0f} to "
-                mean = "" if found.mean is None else f", mean {found.mean:.0f}"
-                told.append(f"{_METHODS[method].name} {ends}{found.high:.0f}{mean} %")
-        if told:
-            name = _MACHINES.get(machine, machine)
-            out.append(f"the paper's text, {name}: efficiency of {'; '.join(told)}")
-    return out
+#: Of lines of efficiency.
+_LOOKS = {
+    "chunks": LineStyle("#E69F00", "s", (0, (4, 1.6))),
+    "flux": LineStyle("#0072B2", "o", "-"),
+}
 
 
-def _speedups(study: str, source: _Source, options: Options) -> Made:
-    """TD, Figures 11 to 14, 17 and 18: speedup over the collective."""
-    rows = source.of(study, method="td")
-    papers = {
-        method: {(r.m, r.n, r.k): r.speedup for r in source.of(study, "published", method=method)}
-        for method in ("td", "flux")
-    }
-    shapes = [(row.m, row.n, row.k) for row in rows]
-    ticks = {at: "{}\n{}\n{}".format(*shape) for at, shape in enumerate(shapes)}
-    values = [row.speedup for row in rows] + [v for each in papers.values() for v in each.values()]
-    top = 1.12 * max(values)
-    x = Axis("m, n, k", (-0.6, len(rows) - 0.4), ticks=ticks)
-    chart = Chart(
-        _title(rows[0]), _told(rows), x, Axis("speedup over the collective", (0, top)), ()
-    )
-    look = _METHODS["td"]
-    handles = [patch_handle(look._replace(name="Triton-distributed, simulated"))]
-    if papers["td"]:
-        handles.append(Line2D([], [], **_STAR, label="Triton-distributed, the paper"))
-    if papers["flux"]:
-        hollow = _STAR | {"markerfacecolor": "white"}
-        handles.append(Line2D([], [], **hollow, label="FLUX, the paper"))
-    page, (axes,) = panels([chart], handles, [], 2.0, 1, (0.56, 0.12), 0.66)
-    axes.grid(axis="y", **GRID)
-    draw_bars(axes, Marks("bars", "td", range(len(rows)), [r.speedup for r in rows], look=look))
-    axes.axhline(1, color="#555555", linewidth=0.8, zorder=3)
-    for method, filled in (("td", "black"), ("flux", "white")):
-        at = [
-            (x, papers[method][shape]) for x, shape in enumerate(shapes) if shape in papers[method]
-        ]
-        if at:
-            stars = axes.plot(*zip(*at), **_STAR | {"markerfacecolor": filled})
-            named(stars[0], f"{method}, published")
-    _names(axes, chart, SMALL_PT - 0.5)
+def _look(method: str, ranks: int) -> LineStyle:
+    look = _LOOKS[method]
+    return look if ranks <= 8 else look._replace(marker="D", color="#D55E00")
+
+
+def _lines(axes, chart: Chart) -> None:
+    for marks in chart.marks:
+        (line,) = axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
+        named(line, marks.name)
+    _names(axes, chart)
+
+
+#: The figures of TD that have speedups.
+_TD = ("td11", "td12", "td13", "td14", "td17", "td18")
+
+
+def _speedups(source: _Source, options: Options) -> Made:
+    """TD, Figures 11 to 14, 17 and 18: speedup over the collective, and the paper's as stars."""
+    charts, drawn, key = [], [], lambda row: (row.m, row.n, row.k)
+    every = [row.speedup for row in source.rows if row.study in _TD and row.speedup]
+    y = Axis("speedup", (0, 1.12 * max(every, default=1)))
+    for study in _TD:
+        rows = source.of(study, method="td")
+        stars = {
+            method: {key(r): r.speedup for r in source.of(study, "published", method=method)}
+            for method in ("td", "flux")
+        }
+        ticks = {at: "{}\n{}\n{}".format(*key(row)) for at, row in enumerate(rows)}
+        x = Axis("m, n, k", (-0.6, len(rows) - 0.4), ticks=ticks)
+        charts.append(Chart(_title(rows[0]), _told(rows), x, y, ()))
+        drawn.append((rows, stars))
+    handles = [patch_handle(_METHODS["td"]._replace(name="Triton-distributed, simulated"))]
+    fills = {"td": ("Triton-distributed", "black"), "flux": ("FLUX", "white")}
+    for name, fill in fills.values():
+        look = _STAR | {"markerfacecolor": fill}
+        handles.append(Line2D([], [], **look, label=f"{name}, the paper"))
+    page, axes_of = panels(charts, handles, [], 1.4, 2, (0.56, 0.12), 0.66)
+    for axes, chart, (rows, stars) in zip(axes_of, charts, drawn):
+        axes.grid(axis="y", **GRID)
+        values, look = [row.speedup for row in rows], _METHODS["td"]
+        draw_bars(axes, Marks("bars", "td", range(len(rows)), values, look=look))
+        axes.axhline(1, color="#555555", linewidth=0.8, zorder=3)
+        for method, (_, fill) in fills.items():
+            at = [(x, stars[method].get(key(row))) for x, row in enumerate(rows)]
+            if at := [(x, y) for x, y in at if y is not None]:
+                named(
+                    axes.plot(*zip(*at), **_STAR | {"markerfacecolor": fill})[0],
+                    f"{method}, published",
+                )
+        _names(axes, chart, SMALL_PT - 1.5)
     return Made(page.picture, [])
 
 
@@ -323,45 +337,8 @@ def _expert_ticks(at: dict[tuple, float], by_layer: bool) -> dict[float, str]:
     return found
 
 
-def _curves(study: str, by: Callable[[OverlapRow], str], source: _Source, options: Options) -> Made:
-    """FLUX, Figures 8 to 10: time by m, a line a variant."""
-    groups: dict = {}
-    for row in source.of(study):
-        groups.setdefault((row.machine, row.product), []).append(row)
-    names = list(dict.fromkeys(by(row) for rows in groups.values() for row in rows))
-    looks = {
-        name: _LINES[at % len(_LINES)] if at < len(_LINES) else LineStyle("#8C8C8C", "x", "-")
-        for at, name in enumerate(names)
-    }
-    charts = []
-    for rows in groups.values():
-        ms = sorted({row.m for row in rows})
-        best = {m: min(row.seconds for row in rows if row.m == m) for m in ms}
-        marks = []
-        for name in names:
-            spots = {
-                at: Spot(100 * (row.seconds / best[row.m] - 1))
-                for at, m in enumerate(ms)
-                for row in rows
-                if row.m == m and by(row) == name
-            }
-            marks.append(polyline(name, looks[name], range(len(ms)), spots))
-        top = max((y for each in marks for y in each.y if y == y), default=0.0)
-        x = Axis("m", (-0.2, len(ms) - 0.8), ticks=dict(enumerate(map(str, ms))))
-        y = Axis("slower than the best (%)", (-0.04 * max(top, 1), 1.1 * max(top, 1)))
-        charts.append(Chart(_title(rows[0]), _told(rows), x, y, marks))
-    handles = [line_handle(name, looks[name]) for name in names]
-    page, every = _page(charts, handles, [])
-    for axes, chart in zip(every, charts):
-        for marks in reversed(chart.marks):
-            (line,) = axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
-            named(line, marks.name)
-        _names(axes, chart)
-    return Made(page.picture, [])
-
-
-#: Least efficiency that is drawn: below it, which is said, overlap only costs.
-_LEAST = -25
+#: Likewise, of headroom.
+_LEAST_HEADROOM = -25
 
 
 def _headroom(source: _Source, options: Options) -> Made:
@@ -379,13 +356,13 @@ def _headroom(source: _Source, options: Options) -> Made:
             for method, dashes in (("bound", (0, (3, 1.5))), ("best", "-")):
                 look = _LINES[at]._replace(dashes=dashes, marker="" if method == "bound" else "o")
                 spots = {
-                    ms.index(row.m): Spot(max(row.efficiency_percent, _LEAST))
+                    ms.index(row.m): Spot(max(row.efficiency_percent, _LEAST_HEADROOM))
                     for row in rows
                     if row.method == method and frozenset((row.n, row.k)) == layer
                 }
                 marks.append(polyline(f"{method} {at}", look, range(len(ms)), spots))
         x = Axis("m", (-0.2, len(ms) - 0.8), ticks=dict(enumerate(map(str, ms))))
-        y = Axis("efficiency (%)", (_LEAST - 3, 105))
+        y = Axis("efficiency (%)", (_LEAST_HEADROOM - 3, 105))
         charts.append(Chart(_title(rows[0]), f"{ranks} GPUs, simulated", x, y, marks))
         drawn.append(marks)
     handles = []
@@ -398,23 +375,15 @@ def _headroom(source: _Source, options: Options) -> Made:
     notes = [
         "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2)",
         "best possible: product, busiest link and sums overlap entirely; shaded: headroom",
-        f"below {_LEAST} % drawn at {_LEAST} %",
+        f"below {_LEAST_HEADROOM} % drawn at {_LEAST_HEADROOM} %",
     ]
     page, every = _page(charts, handles, notes, 1.15)
     for axes, chart, marks in zip(every, charts, drawn):
         for bound, found in zip(marks[::2], marks[1::2]):
             color = bound.look.color
             axes.fill_between(bound.x, found.y, bound.y, color=color, alpha=0.15, linewidth=0)
-            for each in (bound, found):
-                (line,) = axes.plot(each.x, each.y, zorder=3, clip_on=False, **line_look(each.look))
-                named(line, each.name)
-        _names(axes, chart)
+        _lines(axes, chart)
     return Made(page.picture, [])
-
-
-def _tile(row: OverlapRow) -> str:
-    share = row.m // row.ranks
-    return "a rank's rows" if row.tile == share else f"a rank's rows / {share // row.tile}"
 
 
 FIGURES = tuple(
@@ -422,57 +391,14 @@ FIGURES = tuple(
     for name, summary, make in (
         ("headroom", "the best overlap efficiency of a machine by shape, and ours", _headroom),
         (
-            "flux4",
-            "FLUX, Figure 4: no overlap against chunks, 8 H800",
-            partial(_times, "flux13", methods=("collective", "chunks")),
+            "flux",
+            "FLUX, Figures 4 and 11 to 15: overlap efficiency by machine and m",
+            _efficiencies,
         ),
         (
-            "flux8",
-            "FLUX, Figure 8: order of the product's parts, 8 A100 on NVLink",
-            partial(
-                _curves,
-                "flux8",
-                lambda row: {"ranks": "swizzled", "naive": "as rows lie"}[row.variant],
-            ),
-        ),
-        (
-            "flux9",
-            "FLUX, Figure 9: tiles pulled or pushed, 8 A100 on PCIe and NVLink",
-            partial(_curves, "flux9", lambda row: row.variant),
-        ),
-        (
-            "flux10",
-            "FLUX, Figure 10: communication tiles, 8 A100 on NVLink",
-            partial(_curves, "flux10", _tile),
-        ),
-        *(
-            (
-                f"flux{number}",
-                f"FLUX, Figure {number}: time and overlap efficiency, {told}",
-                partial(_times, f"flux{number}"),
-            )
-            for number, told in (
-                (11, "8 A100 on PCIe"),
-                (12, "8 A100 on NVLink"),
-                (13, "8 H800"),
-                (14, "m of 64 and 512"),
-                (15, "16 GPUs"),
-            )
-        ),
-        *(
-            (
-                f"td{number}",
-                f"Triton-distributed, Figure {number}: speedup over no overlap, {told}",
-                partial(_speedups, f"td{number}"),
-            )
-            for number, told in (
-                (11, "AllGather, 8 H800"),
-                (12, "ReduceScatter, 8 H800"),
-                (13, "AllGather, 16 H800"),
-                (14, "ReduceScatter, 16 H800"),
-                (17, "AllGather, 8 MI308X"),
-                (18, "ReduceScatter, 8 MI308X"),
-            )
+            "td",
+            "Triton-distributed, Figures 11 to 14, 17, 18: speedup over no overlap",
+            _speedups,
         ),
         *(
             (

@@ -1,6 +1,6 @@
 """Rows of the ledger: every measured or published number with the prediction made for it.
 
-``drbench ledger --save`` writes them; ``results/ledger.csv`` has those of the last release.
+``results/ledger.csv`` has those of the last release.
 """
 
 import os
@@ -90,4 +90,4 @@ def read_rows(paths: Sequence[str | os.PathLike]) -> list[LedgerRow]:
     ValueError
         If a file has other columns, or a cell does not parse.
     """
-    return typed_rows.read_rows(paths, LedgerRow, "ledger", "drbench ledger --save FILE")
+    return typed_rows.read_rows(paths, LedgerRow, "ledger", "results/ledger.csv")

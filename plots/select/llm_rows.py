@@ -2,7 +2,7 @@
 file a study.
 
 A row is an algorithm on all twelve products of a block (``layer`` and ``product`` are ``all``) or
-on one of them; times are of one block, forward and backward. ``drbench paper llm-study``
+on one of them; times are of one block, forward and backward. ``python -m launch.papers``
 writes them.
 """
 
@@ -80,4 +80,6 @@ def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
     ValueError
         If a file has other columns, or a cell does not parse.
     """
-    return typed_rows.read_rows(paths, LlmRow, "rows of an LLM study", "drbench paper llm-study")
+    return typed_rows.read_rows(
+        paths, LlmRow, "rows of an LLM study", "python -m launch.papers DIR"
+    )

@@ -1,7 +1,7 @@
 """Rows about products that overlap with their AllGather or ReduceScatter, simulated and published:
 what the figures and claims of FLUX and Triton-distributed (TD) are made of.
 
-``drbench paper overlap-study`` writes the simulated ones, a CSV file a study;
+``python -m launch.papers`` writes the simulated ones, a CSV file a study;
 ``results/published/overlap`` has the published ones.
 """
 
@@ -90,31 +90,7 @@ class OverlapRange(NamedTuple):
     source: str
 
 
-class OverlapChange(NamedTuple):
-    """What becomes of the claims when one constant of a machine is another.
-
-    Attributes
-    ----------
-    constant : str
-        Path in the machine's file; empty in the row that says which claims hold without a change.
-    factor : float
-        Of the constant.
-    value : float or None
-        That comes of it.
-    hold, fail, undecided : str
-        Claims that are decided otherwise than without the change, by what they are now.
-    """
-
-    machine: str
-    constant: str
-    factor: float
-    value: float | None
-    hold: str
-    fail: str
-    undecided: str
-
-
-_COMMAND = "drbench paper overlap-study"
+_COMMAND = "python -m launch.papers DIR"
 
 
 def write_rows(path: str | os.PathLike, rows: Iterable[OverlapRow]) -> None:
@@ -142,21 +118,3 @@ def read_ranges(paths: Sequence[str | os.PathLike]) -> list[OverlapRange]:
         If a file has other columns, or a cell does not parse.
     """
     return typed_rows.read_rows(paths, OverlapRange, "ranges of overlapped products", _COMMAND)
-
-
-def write_changes(path: str | os.PathLike, rows: Iterable[OverlapChange]) -> None:
-    """Write a file of changed constants anew, whole or not at all."""
-    typed_rows.write_rows(path, OverlapChange, rows)
-
-
-def read_changes(paths: Sequence[str | os.PathLike]) -> list[OverlapChange]:
-    """Read what changed constants do to the claims.
-
-    Raises
-    ------
-    ValueError
-        If a file has other columns, or a cell does not parse.
-    """
-    return typed_rows.read_rows(
-        paths, OverlapChange, "changed constants", f"{_COMMAND} --sensitivity"
-    )

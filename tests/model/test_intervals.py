@@ -18,7 +18,7 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.intervals import combined, doubted, otherwise, residuals_of
 from launch.models.predict import predict, programs_of, with_interval
-from launch.studies.accuracy import beside
+from launch.papers.accuracy import beside
 from plots.select.records import read_records
 
 MEASURED = Path(__file__).parents[2] / "results/measured/spr-2core/model"

@@ -159,8 +159,6 @@ SIMULATE = ["simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "pvc12"]
 
 #: More command lines, their exit code, and what the one line must and must not mention.
 ANSWERS = [
-    (["paper", "check-claims", "measured"], 2, ["measured", "no simulated records"], []),
-    (["paper", "check-claims", "."], 2, ["no CSV file in ."], []),
     (
         [*SIMULATE, "--set", "fence_s=abc"],
         2,
@@ -197,7 +195,6 @@ ANSWERS = [
     (["run", "-p", 2, *SIZES, "--timeline", "/nonexistent/x.json"], 2, ["no folder"], []),
     (["run", "-p", 2, *SIZES, "--csv", "/proc/q.csv"], 2, ["--csv /proc/q.csv: "], ["Errno"]),
     ([*SIMULATE, "--csv", "/proc/q.csv"], 2, ["--csv /proc/q.csv: "], ["Error:"]),
-    (["paper", "check-claims", "measured", "--out", "notes.toml"], 2, ["notes.toml"], []),
     (["calibrate", "--save", "notes.toml"], 2, ["notes.toml is not TOML"], []),
     (["calibrate", "--save", "/nonexistent/x.toml"], 2, ["no folder /nonexistent"], []),
     (["plot", "mlp1", "infinite.csv", "-o", "/nonexistent/x"], 2, ["--save", "no folder"], []),

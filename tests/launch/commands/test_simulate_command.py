@@ -1,4 +1,4 @@
-"""drbench simulate, calibrate and check-claims from the command line."""
+"""drbench simulate and calibrate from the command line."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,6 @@ from drbench.measure.record_file import read_csv
 from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
 from launch.models.advise import how_sure
-from launch.studies import slicing_claims
-from launch.studies.overlap import claims as overlap_claims
 
 ROOT = Path(__file__).parents[3]
 ONE = [
@@ -117,28 +115,6 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
 )
 def test_what_makes_no_sense_is_one_line_and_exit_2(say, arguments, says):
     assert says in say(*arguments).refusal()
-
-
-def test_claims_are_checked_on_the_committed_rows(say):
-    found = {
-        verdict["claim"]: verdict["holds"]
-        for verdict in say(
-            "paper", "check-claims", str(ROOT / "results/simulated"), "--json"
-        ).json()
-    }
-    papers = slicing_claims.CLAIMS, overlap_claims.CLAIMS
-    assert list(found) == [name for claims in papers for name in claims]
-    assert found["P1"] and found["P11"] is not None
-
-
-def test_claims_without_records_are_undecided_and_say_so(say, tmp_path):
-    say(*ONE, "--csv", str(tmp_path / "one.csv"))
-    done = say("paper", "check-claims", str(tmp_path))
-    assert (
-        done.returncode == 0
-        and done.stdout.count("SKIP") == len(slicing_claims.CLAIMS) + 1
-        and "records missing" in done.stdout
-    )
 
 
 @pytest.mark.mpi

@@ -11,7 +11,7 @@ from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, programs_of, with_interval
 from launch.models.simulate_sweeps import load_cases, run_simulations, sweep_cases
-from launch.studies.artifact import Place, simulations
+from launch.papers.artifact import Place, simulations
 from plots.select.cases import line_of
 from plots.select.records import read_records
 

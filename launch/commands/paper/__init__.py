@@ -1,1 +1,0 @@
-"""The commands of the papers behind drbench: their claims and their studies."""

@@ -1,0 +1,22 @@
+"""The papers behind drbench: their claims as data, the studies that reproduce them, and how both
+move with what is assumed.
+
+A module here that has a ``PAPER`` (:class:`~launch.papers.claims.Paper`) is one: ``drbench
+artifact`` finds it.
+"""
+
+import importlib
+import pkgutil
+
+
+def papers() -> dict:
+    """All papers by the name of their module, the paper of drbench itself first.
+
+    Examples
+    --------
+    >>> [name for name in papers() if name in ("slicing", "meshslice", "overlap", "measured")]
+    ['slicing', 'overlap', 'meshslice', 'measured']
+    """
+    names = sorted((each.name for each in pkgutil.iter_modules(__path__)), reverse=True)
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: each.PAPER for name, each in modules.items() if hasattr(each, "PAPER")}

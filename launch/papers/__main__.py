@@ -1,0 +1,65 @@
+"""Write anew what is committed of the papers, for who changed the model or the records.
+
+.. code-block:: text
+
+   python -m launch.papers claims            # results/claims.csv: today's verdicts and numbers
+   python -m launch.papers ledger            # results/ledger.csv: today's predictions
+   python -m launch.papers DIR weak flux8    # rows of these studies, or of all without a name
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+from drbench import __version__
+from launch.host.files import ROOT
+
+from . import papers
+from .artifact import EXPECTED
+
+
+def write_claims(path: Path) -> None:
+    """Write today's verdicts of all papers as the expected ones."""
+    names = ("source", "text", "theirs", "ours", "threshold", "records", "see")
+    rows = [("claim", "verdict", *names)]
+    for paper in papers().values():
+        for verdict in paper.verdicts(ROOT / "results"):
+            said = vars(verdict.claim) | {"ours": verdict.ours}
+            rows.append((verdict.claim.name, verdict.word, *(said[name] for name in names)))
+    with open(path, "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def write_studies(folder: Path, wanted: list[str]) -> None:
+    """Simulate studies anew, and write their rows."""
+    from plots.select.typed_rows import write_rows
+
+    for paper in papers().values():
+        for name, study in paper.studies.items():
+            if not wanted or name in wanted:
+                rows = study()
+                path = folder / paper.folder / f"{name}.csv"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_rows(path, type(rows[0]), rows)
+                print(path)
+
+
+def main(words: list[str]) -> None:
+    """Do what the words say."""
+    results = ROOT / "results"
+    if words == ["claims"]:
+        write_claims(results / EXPECTED)
+    elif words == ["ledger"]:
+        from plots.select.ledger_rows import write_rows
+
+        from .ledger import predicted_now
+
+        write_rows(results / "ledger.csv", predicted_now(__version__, results))
+    elif words:
+        write_studies(Path(words[0]), words[1:])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,682 @@
+"""The artifact, checked: the steps of the paper's appendix, the committed records, and the claims
+that they show.
+
+Each check says where its number is from, what was expected and found, and the command that shows
+it. A claim is compared with the paper, whose number and threshold stand beside ours; the check
+``R.claims`` compares its verdict and numbers with those that the documentation gives
+(``results/claims.csv``).
+"""
+
+import csv
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from drbench.common import shared_memory_free
+from drbench.errors import MissingError
+from drbench.host.cores import usable_cores
+from launch.cases.case import Case
+from launch.host.files import ROOT
+from launch.host.kernels import without_pins
+from launch.host.memory import available_memory
+from launch.peers import get_peer
+from launch.sweeps.estimate import estimated
+from launch.sweeps.sweep import SweepRequest, plan_cases
+
+from . import papers
+from .claims import Claim, Verdict
+
+#: The committed verdicts.
+EXPECTED = "claims.csv"
+#: Numbers of a claim may differ by this share from the committed ones, or by one of the last digit.
+NUMBERS_SHARE = 0.01
+#: Simulated times may differ by this share: the same floating-point work on another processor.
+SIMULATED_SHARE = 1e-6
+_LONGEST_S = 3600
+#: The paper's experiments are run at the first of these scales that memory and time allow, on as
+#: many ranks as there are cores, but no more than this.
+SCALES, MOST_RANKS = ("1/16", "1/32", "1/64"), 4
+#: What the experiments may take with ``--quick``, as estimated.
+EXPERIMENTS_S = 60.0
+#: Of each case, with ``--quick``: three repeats, of which there is a median.
+QUICK = {"iters": 3, "budget": 0.0}
+#: Float32 GEMMs of a core of the machine that steps were timed on, 2 cores of a Xeon.
+CORE_FLOPS_PER_S = 95e9
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Check(NamedTuple):
+    """One thing that was checked.
+
+    Attributes
+    ----------
+    name, about : str
+        What is checked.
+    verdict : str
+        One of :data:`launch.papers.claims.WORDS`.
+    source : str
+        Where the number that was found is from: measured here, or simulated, of which committed
+        records, and so on.
+    expected, found : str
+        What is expected, and what was found; of a claim the paper's number, and ours.
+    tolerance : str
+        By what a claim holds.
+    command : str
+        What shows it.
+    see : str
+        Where the documentation says that a claim does not hold, and why.
+    """
+
+    name: str
+    about: str
+    verdict: str
+    source: str
+    found: str
+    expected: str
+    tolerance: str = ""
+    command: str = ""
+    see: str = ""
+
+
+#: What ran or was made just now, and what was read.
+HERE, READ = "measured here", "committed records"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the artifact is checked.
+
+    Attributes
+    ----------
+    out : Path
+        Folder for what is made.
+    quick : bool
+        Small experiments, and only the figures' simulations again.
+    results : Path
+        The committed records.
+    only : tuple of str
+        Beginnings of the names of checks that are wanted; empty for all.
+    scale : str
+        Of the sweeps that are run, as a share of the paper's size.
+    """
+
+    out: Path
+    quick: bool = True
+    results: Path = ROOT / "results"
+    only: tuple[str, ...] = ()
+    scale: str = SCALES[0]
+
+    def wants(self, name: str) -> bool:
+        """Whether a check of this name is wanted: ``P`` is all of them, ``P1`` is not P10.
+
+        Examples
+        --------
+        >>> [Place(Path(), only=("P1", "R")).wants(name) for name in ("P1", "P10", "R.rows")]
+        [True, False, True]
+        """
+        return not self.only or any(_begins(o, name) for o in self.only)
+
+    def wants_some(self, names: Iterable[str]) -> bool:
+        """Whether some check may be wanted whose name begins with one of these."""
+        return not self.only or any(
+            _begins(o, name) or _begins(name, o) for o in self.only for name in names
+        )
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that the steps start: one a core, two at least and four at most."""
+        return max(2, min(MOST_RANKS, usable_cores()))
+
+    def run(self, *words: str, to: Path | None = None, given: Path | None = None):
+        """Run a Python program from the checkout; what it wrote, as text. With ``to`` its output
+        goes into that file, and what it says of its progress to standard error."""
+        with open(to or os.devnull, "w") as out, open(given or os.devnull) as source:
+            return subprocess.run(
+                [sys.executable, *words],
+                stdin=source,
+                stdout=out if to else subprocess.PIPE,
+                stderr=None if to else subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env=without_pins(),
+                timeout=_LONGEST_S,
+            )
+
+    def drbench(self, *words: str):
+        """Run drbench, as :meth:`run` does."""
+        return self.run("-m", "drbench", *words)
+
+
+def _begins(beginning: str, name: str) -> bool:
+    """Whether a name begins so; P10 does not begin with P1."""
+    return bool(re.match(rf"{re.escape(beginning)}(?!(?<=\d)\d)", name))
+
+
+def passed(good: bool) -> str:
+    """PASS or FAIL."""
+    return "PASS" if good else "FAIL"
+
+
+def same_text(found: str, expected: str) -> bool:
+    """Whether two texts are the same but for numbers that differ by 1 % or one of the last digit.
+
+    Examples
+    --------
+    >>> same_text("Column 80.9, Row 54.4 %", "Column 80.8, Row 54.4 %")
+    True
+    >>> same_text("Column 80.8", "Row 80.8"), same_text("Column 82.8", "Column 80.8")
+    (False, False)
+    >>> same_text("12 of 20", "12")
+    False
+    """
+    return _NUMBER.split(found) == _NUMBER.split(expected) and all(
+        abs(float(one) - float(other))
+        <= max(NUMBERS_SHARE * float(other), 1.001 * 10.0 ** -len(other.partition(".")[2]))
+        for one, other in zip(_NUMBER.findall(found), _NUMBER.findall(expected), strict=True)
+    )
+
+
+# -- the steps of the paper's artifact
+
+
+def setup(place: Place) -> Iterator[Check]:
+    """Step 1: it runs."""
+    done = place.drbench("doctor")
+    yield Check(
+        "step1.doctor",
+        "the machine can run it",
+        passed(done.returncode == 0),
+        HERE,
+        f"exit code {done.returncode}{_last_line(done)}",
+        "exit code 0",
+        command="drbench doctor",
+    )
+    words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C --roof"
+    for transport in ("auto", "rma"):
+        line = f"{words} --transport {transport} --json"
+        done = place.drbench(*line.split())
+        try:
+            record = json.loads(done.stdout)
+            found = f"{record['status']}, error {record['error']:g}"
+        except (ValueError, TypeError, KeyError):
+            found = f"exit code {done.returncode}{_last_line(done)}"
+        yield Check(
+            f"step1.{transport}",
+            f"a verified case, transport {transport}",
+            passed(found == "ok, error 0"),
+            HERE,
+            found,
+            "ok, error 0",
+            command=f"drbench {line}",
+        )
+
+
+def launching(place: Place) -> Iterator[Check]:
+    """Step 2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
+    from launch.cases.launchers import load_launcher
+    from launch.cases.sweep_values import shipped
+
+    for name in shipped("machines"):
+        if not load_launcher(name).words:
+            continue
+        out = place.out / f"jobs-{name}"
+        line = f"sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes --out {out}"
+        done = place.drbench(*line.split())
+        scripts = sorted(out.rglob("*.sbatch"))
+        good = done.returncode == 0 and scripts
+        for script in scripts:
+            good = (
+                good and not subprocess.run(["bash", "-n", script], capture_output=True).returncode
+            )
+        yield Check(
+            f"step2.{name}",
+            f"a job script for {name}",
+            passed(bool(good)),
+            "made here",
+            "written, and bash reads it"
+            if good
+            else f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}",
+            "written, and bash reads it",
+            command=f"drbench {line}",
+        )
+
+
+def experiments(place: Place) -> Iterator[Check]:
+    """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
+    from plots.select.records import read_records
+    from plots.select.selection import select
+
+    for layer in SWEEPS[experiments]:
+        script = f"launch/launch_experiments_{layer}.py"
+        words = words_of(place, layer)
+        text, stem = place.out / f"{layer}.txt", place.out / layer
+        done = place.run(script, *words, to=text)
+        table = read_records([text])
+        exact = ((table.status == "ok") & (table.error == 0)).sum()
+        try:
+            wanted = len(json.loads((place.out / layer / "sweep.json").read_text())["cases"])
+        except (OSError, ValueError, KeyError):
+            wanted = 0
+        yield Check(
+            f"step3.{layer}",
+            "every case ran and equals A·B exactly",
+            passed(done.returncode == 0 and exact == wanted == len(table) > 0),
+            HERE,
+            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
+            f"{wanted} of {wanted} cases ok, error 0",
+            command=f"python {script} {' '.join(words)} > {layer}.txt",
+        )
+        done = place.run(f"plots/plot_{layer}.py", "-o", str(stem), given=text)
+        lines = [
+            line for line in select(table, layer) if line.name.startswith("UA") and line.points
+        ]
+        batches = {len(line.points) for line in lines}
+        made = [stem.with_suffix(suffix).is_file() for suffix in (".pdf", ".png")]
+        yield Check(
+            f"step4.{layer}",
+            "the figure: six lines, a point at each batch size",
+            passed(
+                done.returncode == 0
+                and all(made)
+                and batches == {table.m.nunique()}
+                and len(lines) == 6
+            ),
+            "drawn here of the records of step 3",
+            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
+            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
+            f"6 lines of {table.m.nunique()} points, PDF and PNG",
+            command=f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
+        )
+
+
+def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
+    """One of the sweeps that are run here, at a scale."""
+    repeats = QUICK if place.quick else {}
+    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, **repeats)
+
+
+def words_of(place: Place, sweep: str) -> list[str]:
+    """What follows the name of one of the sweeps that are run here, on the command line."""
+    return [*request_of(place, sweep, place.scale).arguments()[3:], "--fresh"]
+
+
+def cases_of(place: Place, scale: str, steps: Iterable[Callable]) -> list[Case]:
+    """The cases that some steps run here at a scale; those of DTensor only where it is."""
+    absent = () if get_peer("dtensor").available().ok else SWEEPS[elsewhere]
+    sweeps = [name for step in steps for name in SWEEPS.get(step, ()) if name not in absent]
+    return [case for name in sweeps for _, case in plan_cases(request_of(place, name, scale))[2]]
+
+
+def fitting_scale(place: Place) -> str:
+    """The first of :data:`SCALES` at which matrices fit into the memory of this machine, stored
+    whole on every rank, and ``--quick`` into :data:`EXPERIMENTS_S` at the rate of its cores; the
+    last if none does."""
+    shared = shared_memory_free()
+    room = min(available_memory() // 4, *([] if shared is None else [shared]))
+    for scale in SCALES[:-1]:
+        cases = cases_of(place, scale, SWEEPS)
+        elements = max(each.m * each.k + each.k * each.n + each.m * each.n for each in cases)
+        short = not place.quick or estimated(cases, place.ranks).time_s <= EXPERIMENTS_S
+        if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
+            return scale
+    return SCALES[-1]
+
+
+# -- the committed records
+
+
+def measured_rows(place: Place) -> Iterator[Check]:
+    """The measured rows make sense."""
+    read, odd = 0, []
+    for path in sorted((place.results / "measured").rglob("*.csv")):
+        if not path.read_text(encoding="utf-8").startswith("schema_version,"):
+            continue  # a table of a benchmark
+        try:
+            table = frame_of(path)
+        except ValueError as error:
+            odd.append(f"{path.relative_to(place.results)}: {error}")
+            continue
+        ok = table[table.status == "ok"]
+        read += len(table)
+        inexact = ok[(ok.fill == "integer") & ~(ok.error.fillna(0) == 0)]
+        wrong = table[table.status.isin(["wrong", "failed"])]
+        impossible = ok[~(ok.best_s <= ok.median_s * (1 + 1e-12))]
+        odd += [
+            f"{path.relative_to(place.results)}: {len(found)} rows {what}"
+            for found, what in (
+                (inexact, "with an error"),
+                (wrong, "wrong or failed"),
+                (impossible, "whose best is above their median"),
+            )
+            if len(found)
+        ]
+    yield Check(
+        "R.rows",
+        "every measured row was verified, none is wrong or failed",
+        passed(not odd and read > 0),
+        f"{READ}: results/measured",
+        "; ".join(odd) if odd else f"0 odd rows of {read}",
+        "0 odd rows",
+        command="drbench report results/measured/*/*",
+    )
+
+
+def frame_of(*paths):
+    """The table of some result files."""
+    from plots.select.records import read_records
+
+    return read_records(paths)
+
+
+def _named(place: Place, path: Path) -> str:
+    """A committed file, as the documentation names it."""
+    return f"results/{path.relative_to(place.results).as_posix()}"
+
+
+def _simulated(place: Place, names: Iterable[str]):
+    for name in names:
+        yield from sorted((place.results / "simulated").glob(f"{name}-*.csv"))
+
+
+def simulations(place: Place) -> Iterator[Check]:
+    """The committed simulations, made again."""
+    from drbench.measure.record import read_options
+    from launch.cases.case import Case
+    from launch.cases.machine_models import find_machine
+    from launch.models.predict import predict
+    from plots.select.records import rows
+
+    names = ["mlp1", "mlp2"] if place.quick else ["mlp1", "mlp2", "lowering"]
+    for path in _simulated(place, names):
+        if not place.wants(f"R.{path.stem}"):
+            continue
+        layer, _, machine_name = path.stem.partition("-")
+        machine, worst, off, table = find_machine(machine_name), 0.0, 0, frame_of(path)
+        for row in rows(table):
+            if row.status != "ok":
+                continue
+            options = {"stationary": row.stationary, "chunk": "none", "schedule": row.schedule}
+            options |= read_options(row.options)
+            case = Case(
+                *(row.m, row.n, row.k, row.a, row.b, row.c),
+                algorithm=row.algorithm,
+                # DTensor's way is found again
+                options=options if row.algorithm == "universal" else {},
+                preset=row.preset,
+                prefetch=row.prefetch,
+            )
+            again = predict(case, machine, row.ranks)
+            share = abs((again.best_s or 0) / row.best_s - 1)
+            off += share > SIMULATED_SHARE or again.moved_bytes != row.moved_bytes
+            worst = max(worst, share)
+        yield Check(
+            f"R.{path.stem}",
+            "simulated again: same times, same bytes",
+            passed(off == 0 and len(table) > 0),
+            f"simulated here, compared with {_named(place, path)}",
+            f"{len(table) - off} rows the same, times at most {worst:.1g} apart",
+            f"{len(table)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
+            command=f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
+        )
+
+
+def studies(place: Place) -> Iterator[Check]:
+    """The studies of papers, simulated again; those that are quick if it is to be quick."""
+    from plots.select.typed_rows import write_rows
+
+    for paper in papers().values():
+        for study in paper.quick if place.quick else paper.studies:
+            name = f"R.{paper.folder}-{study}"
+            if not place.wants(name):
+                continue
+            again = place.out / f"{study}.csv"
+            rows = paper.studies[study]()
+            write_rows(again, type(rows[0]), rows)
+            path = place.results / "simulated" / paper.folder / again.name
+            lines, found = (each.read_text().splitlines() for each in (path, again))
+            same = sum(one == other for one, other in zip(lines, found)) - 1
+            yield Check(
+                name,
+                "simulated again: the same rows",
+                passed(lines == found),
+                f"simulated here, compared with {_named(place, path)}",
+                f"{same} rows the same",
+                f"{len(lines) - 1} rows the same",
+                command=f"python -m launch.papers DIR {study}",
+            )
+
+
+def documentation(place: Place) -> Iterator[Check]:
+    """The numbers of the pages and what the figures draw are those of the records."""
+    done = place.run("-m", "docs.check")
+    said = (done.stdout or "").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    yield Check(
+        "R.numbers",
+        "every number of README, ARTIFACT and docs/ comes from a record, or says why not",
+        passed(done.returncode == 0),
+        READ,
+        said[0].rpartition("; ")[2],
+        "0 to mend",
+        command="make docs-check",
+    )
+
+
+def drawings(place: Place) -> Iterator[Check]:
+    """The committed figures draw what the records say."""
+    from plots.committed import committed, differences
+
+    odd = list(differences())
+    count = len(committed())
+    yield Check(
+        "R.figures",
+        "every committed figure, drawn again, draws the same",
+        passed(not odd and count > 0),
+        f"drawn here of {READ}",
+        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
+        f"{count} figures the same: series, points, labels and limits",
+        command="python -m plots.committed --check",
+    )
+
+
+def elsewhere(place: Place) -> Iterator[Check]:
+    """What needs a package or hardware that not everyone has."""
+    dtensor, (sweep,) = get_peer("dtensor").available(), SWEEPS[elsewhere]
+    line = " ".join(["sweep", sweep, *words_of(place, sweep)])
+    yield _if_there(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
+    missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
+    line = "run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
+    yield _if_there(place, "X.gpu", "a verified case on a GPU", line, missing)
+
+
+def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> Check:
+    """A command that verifies what it runs; SKIP if something is missing."""
+    done = None if missing else place.drbench(*line.split())
+    code = done and done.returncode
+    return Check(
+        name,
+        about,
+        "SKIP" if missing else passed(code == 0),
+        "nothing was run" if missing else HERE,
+        missing or f"exit code {code}{_last_line(done)}",
+        "exit code 0",
+        command=f"drbench {line}",
+    )
+
+
+# -- claims
+
+
+def claims(place: Place) -> Iterator[Check]:
+    """Every claim that committed records can check."""
+    with open(place.results / EXPECTED, newline="") as file:
+        expected = {row["claim"]: row for row in csv.DictReader(file) if place.wants(row["claim"])}
+    differ, found = [], 0
+    for paper in papers().values():
+        for verdict in paper.verdicts(place.results, place.wants):
+            found += 1
+            yield of_claim(verdict)
+            row = expected.pop(verdict.claim.name, {"verdict": "none", "ours": ""})
+            was = f"{row['verdict']}: {row['ours']}"
+            if not same_text(f"{verdict.word}: {verdict.ours}", was):
+                differ.append(f"{verdict.claim.name} was {was}")
+    differ += [f"there is no {name}" for name in expected]
+    if found or differ:
+        yield Check(
+            "R.claims",
+            "verdicts and numbers of these claims are those that the documentation gives",
+            passed(not differ),
+            READ,
+            "; ".join(differ) or f"{found} the same",
+            f"as in results/{EXPECTED}, numbers within {NUMBERS_SHARE:.0%} or one of the last "
+            "digit",
+            command="drbench artifact --only P,M,F,T,S",
+        )
+
+
+def of_claim(verdict: Verdict) -> Check:
+    """A claim as a check."""
+    claim = verdict.claim
+    return Check(
+        claim.name,
+        claim.text,
+        verdict.word if verdict.word != "SKIP" else "FAIL",  # its records are committed
+        _source(claim),
+        verdict.ours,
+        claim.theirs,
+        claim.threshold,
+        f"drbench artifact --only {claim.name}",
+        claim.see,
+    )
+
+
+def _source(claim: Claim) -> str:
+    """Where our number of a claim is from: how, and of which files; of a measurement the machine.
+
+    Examples
+    --------
+    >>> record = "results/measured/epyc-2core/peers-p2/records.csv"
+    >>> _source(Claim("S0", "", bool, records=record, source="measured"))
+    'measured on epyc-2core, committed: results/measured/epyc-2core/peers-p2/records.csv'
+    >>> _source(Claim("P0", "", bool, records="results/simulated/mlp1-pvc12.csv"))
+    'simulated, committed: results/simulated/mlp1-pvc12.csv'
+    """
+    machines = sorted(set(re.findall(r"results/measured/([^/,]+)", claim.records)))
+    where = f" on {', '.join(machines)}" if machines and claim.source == "measured" else ""
+    return f"{claim.source}{where}, committed: {claim.records}"
+
+
+def _last_line(done) -> str:
+    """What a command that failed said last, after a colon; its exit code if that was shown."""
+    if not done.returncode:
+        return ""
+    said = (done.stderr or f"exit code {done.returncode}").strip().splitlines()
+    return f": {said[-1].strip()}" if said else ""
+
+
+class Step(NamedTuple):
+    """Some checks that are made together.
+
+    Attributes
+    ----------
+    check : callable
+    names : tuple of str
+        Beginnings of the names of its checks; of none those are claims.
+    seconds : tuple of float
+        CPU seconds that it took at :data:`CORE_FLOPS_PER_S`, with ``--quick`` and without, but for
+        the cases of :data:`SWEEPS`, which are estimated where they run.
+    """
+
+    check: Callable[[Place], Iterator[Check]]
+    names: tuple[str, ...]
+    seconds: tuple[float, float]
+
+    @property
+    def about(self) -> str:
+        """What it checks."""
+        return (self.check.__doc__ or "").partition("\n")[0].rstrip(".")
+
+    def time_s(self, place: Place) -> float:
+        """Seconds that it will take, as estimated."""
+        cases = cases_of(place, place.scale, [self.check])
+        swept = estimated(cases, place.ranks).time_s if cases else 0.0
+        return self.seconds[not place.quick] + swept
+
+
+#: What is checked, in order.
+STEPS = (
+    Step(setup, ("step1",), (18, 18)),
+    Step(launching, ("step2",), (3, 3)),
+    Step(experiments, ("step3", "step4"), (6, 6)),
+    Step(measured_rows, ("R.rows",), (3, 3)),
+    Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
+    Step(studies, ("R.tpuv4-llm", "R.overlap"), (2, 150)),
+    Step(documentation, ("R.numbers",), (9, 9)),
+    Step(drawings, ("R.figures",), (8, 8)),
+    Step(elsewhere, ("X",), (8, 8)),
+    Step(claims, (), (12, 12)),
+)
+#: The sweeps that steps run.
+SWEEPS: dict[Callable, tuple[str, ...]] = {
+    experiments: ("mlp1", "mlp2"),
+    elsewhere: ("mlp1-dtensor",),
+}
+
+
+def check_records(results: Path) -> None:
+    """A MissingError if the committed records are not there, as in a wheel."""
+    if not (results / EXPECTED).is_file():
+        raise MissingError(
+            f"no {results / EXPECTED}: the artifact is checked in a checkout with its results/. "
+            "Clone the repository of drbench, and run it there."
+        )
+
+
+def check_artifact(
+    place: Place, begins: Callable[[str, float], None] = lambda about, left_s: None
+) -> Iterator[Check]:
+    """Check all that is wanted; a step that breaks is a FAIL of its own. Before each step
+    ``begins`` is called with what it checks and the seconds left, as estimated.
+
+    Raises
+    ------
+    MissingError
+        If the committed records are not there.
+    """
+    check_records(place.results)
+    place = replace(place, out=place.out.resolve())  # programs run in the checkout
+    claimed = [claim.name for paper in papers().values() for claim in paper.claims]
+    steps = [step for step in STEPS if place.wants_some(step.names or claimed)]
+    if any(step.check in SWEEPS for step in steps):
+        place = replace(place, scale=fitting_scale(place))
+    times = [step.time_s(place) for step in steps]
+    start = time.monotonic()
+    for at, step in enumerate(steps):
+        # on a slower machine what is left takes longer by as much
+        slower = max(1.0, (time.monotonic() - start) / (sum(times[:at]) or 1.0)) if at else 1.0
+        begins(step.about, slower * sum(times[at:]))
+        try:
+            yield from (
+                check
+                for check in step.check(place)
+                if place.wants(check.name) or step.check is claims
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            what = " ".join(str(error).split()) or type(error).__name__
+            yield Check(
+                step.names[0] if step.names else "R.claims",
+                step.about,
+                "FAIL",
+                HERE,
+                what,
+                "it can be checked",
+            )

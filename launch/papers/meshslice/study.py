@@ -1,0 +1,325 @@
+"""The studies of MeshSlice's evaluation on a machine model: the rows behind its Figures 9 to 14 and
+Tables 2 and 3.
+
+===========  =================================================================  ====================
+study        what is simulated                                                  in the paper
+===========  =================================================================  ====================
+weak         every algorithm at its best mesh, 16 to 256 chips, batch = chips   Figures 9, 10 and 11
+             / 2
+strong       the same at batch 32                                               Figure 12
+meshes       MeshSlice on every mesh of 256 chips, beside the cost model        Figure 13
+slices       MeshSlice with every slice count on 32x8, beside the cost model    Figure 14
+dataflows    MeshSlice with the largest matrix of each layer in place, and      Table 2
+             always with Y
+slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       Table 3
+             direction
+sensitivity  MeshSlice, Wang and Collective on 256 chips, one constant changed  --
+             at a time
+===========  =================================================================  ====================
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from operator import mul
+
+from drbench.model.bounds import link_parts
+from drbench.model.machine import Machine
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine, find_torus
+from launch.models.predict import trace_of
+from launch.models.simulate_sweeps import Variant
+
+from ..claims import Changed
+from .autotuner import (
+    MODELS,
+    Layer,
+    Plan,
+    Transformer,
+    choose_dataflows,
+    estimate,
+    layers_of,
+    slice_counts,
+    tune_llm,
+)
+from .compare import (
+    ALGORITHMS,
+    ONE_DIMENSIONAL,
+    Best,
+    best_mesh,
+    best_ring,
+    cases_on,
+    fastest,
+)
+
+#: Chips of the scaling studies, sequences of the strong one, and chips of the others (§5).
+CHIPS = (16, 32, 64, 128, 256)
+STRONG_BATCH, MOST_CHIPS, SEQ = 32, 256, 2048
+#: Slice counts are tried on this mesh (Figure 14).
+SLICES_MESH = (32, 8)
+#: The machine of all studies but Table 3.
+MACHINE = "tpuv4sim"
+#: The variant that has the constants of the authors' autotuner before those of their simulation.
+EARLIER = "earlier constants of the autotuner"
+#: Columns of the products of one chip, and of what its busiest link does.
+_PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
+
+
+@dataclass
+class Study:
+    """One model on one machine, with everything that its rows have in common.
+
+    Attributes
+    ----------
+    base : Machine
+        A torus of any shape.
+    variant : str
+        What sets its rows apart from those of the same study.
+    stays : str or None
+        Matrix of each layer that stays; None for the largest.
+    """
+
+    name: str
+    model: Transformer
+    base: Machine
+    chips: int = MOST_CHIPS
+    batch: int = MOST_CHIPS // 2
+    variant: str = ""
+    stays: str | None = None
+    seq: int = SEQ
+    machines: dict = field(default_factory=dict)
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        return layers_of(self.model, self.batch, self.seq)
+
+    @cached_property
+    def dataflows(self) -> list:
+        """As the autotuner chooses them."""
+        return choose_dataflows(self.layers, self.stays)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Mesh and slice counts, likewise."""
+        return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
+
+    def machine(self, mesh: tuple) -> Machine:
+        """The machine with a torus of that shape."""
+        if mesh not in self.machines:
+            sources = self.base.sources
+            self.machines[mesh] = Machine.from_dict(
+                sources | {"torus": list(mesh)}, "{}-{}x{}".format(sources["name"], *mesh)
+            )
+        return self.machines[mesh]
+
+    def utilization(self, seconds: float, flops: int | None = None) -> float:
+        """Percent of the chips' peak, in so many FLOPs, by default those of all products."""
+        flops = flops or sum(one.flops for _, ones in self.dataflows for one in ones)
+        return 100 * flops / (self.chips * self.base.compute.peak_flops) / seconds
+
+    def rows(self, found: Best, each: bool = False) -> Iterator:
+        """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
+        model too."""
+        from plots.select.llm_rows import ALL, LlmRow
+
+        sliced = found.algorithm == "meshslice"
+        estimated = lambda one, case: estimate(
+            one, found.mesh, case.options["slices"], self.machine(found.mesh)
+        )
+        products = [
+            LlmRow(
+                study=self.name,
+                mode="simulated",
+                machine=self.base.sources["name"],
+                model=self.model.name,
+                chips=self.chips,
+                batch=self.batch,
+                seq=self.seq,
+                algorithm=found.algorithm,
+                mesh="{}x{}".format(*found.mesh),
+                variant=self.variant,
+                layer=layer.name,
+                product=one.name,
+                m=case.m,
+                n=case.n,
+                k=case.k,
+                dataflow=case.options.get("dataflow", ""),
+                slices=str(case.options.get("slices", "")),
+                seconds=seconds,
+                estimated_s=estimated(one, case) if sliced else None,
+                utilization_percent=self.utilization(seconds, one.flops),
+                **self._parts(case, found.mesh),
+            )
+            for (layer, one), case, seconds in zip(
+                [
+                    (layer, one)
+                    for layer, (_, ones) in zip(self.layers, self.dataflows)
+                    for one in ones
+                ],
+                found.cases,
+                found.products,
+            )
+        ]
+        summed = ("seconds", *_PARTS, *["estimated_s"] * sliced)
+        yield products[0]._replace(
+            layer=ALL,
+            product=ALL,
+            **dict.fromkeys("mnk"),
+            dataflow="",
+            slices="-".join(map(str, found.slices)),
+            utilization_percent=self.utilization(found.seconds),
+            **{name: sum(getattr(row, name) for row in products) for name in summed},
+        )
+        if each:
+            yield from products
+
+    def _parts(self, case: Case, mesh: tuple) -> dict:
+        """Seconds of the products of one chip, and of launching, synchronising and transferring on
+        its busiest link (Figure 10)."""
+        # of Cannon's skew the middle chip's takes the longest way
+        rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
+        trace = trace_of(case, self.chips, rank)
+        return dict(zip(_PARTS, link_parts(trace, self.machine(mesh))))
+
+    def best(self, name: str) -> Best | None:
+        """An algorithm at its best mesh; None if it takes none."""
+        if name in ONE_DIMENSIONAL:
+            return best_ring(name, self.layers, self.chips, self.machine)
+        return best_mesh(name, self.dataflows, self.plan, self.machine)
+
+    def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator:
+        """The rows of algorithms at their best meshes, of some for every product."""
+        for found in filter(None, map(self.best, names)):
+            yield from self.rows(found, found.algorithm in each)
+
+    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Iterator:
+        """An algorithm on a given mesh."""
+        known: dict = {}
+        found = [
+            fastest(replace(case, **options), self.machine(turned), known)
+            for case, turned in cases_on(name, self.dataflows, mesh, slices)
+        ]
+        yield from self.rows(Best(name, mesh, slices, *zip(*found)))
+
+
+def weak(model: Transformer, base: Machine) -> Iterator:
+    """Figures 9 and 10; with each product on 256 chips for Figure 11."""
+    for chips in CHIPS:
+        study = Study("weak", model, base, chips, chips // 2)
+        each = ALGORITHMS if chips == MOST_CHIPS else ()
+        yield from study.rows_of(*ALGORITHMS, *ONE_DIMENSIONAL, each=each)
+
+
+def strong(model: Transformer, base: Machine) -> Iterator:
+    """Figure 12, without FSDP, whose batch grows with the chips."""
+    for chips in CHIPS:
+        study = Study("strong", model, base, chips, STRONG_BATCH)
+        yield from study.rows_of(*ALGORITHMS, "tensor_parallel_1d")
+
+
+def meshes(model: Transformer, base: Machine) -> Iterator:
+    """Figure 13."""
+    study = Study("meshes", model, base)
+    for each in sorted(study.plan.estimates, key=lambda each: -each["mesh"][0]):
+        yield from study.on("meshslice", each["mesh"], each["slices"])
+
+
+def slices(model: Transformer, base: Machine) -> Iterator:
+    """Figure 14: the same slice count in all layers."""
+    study = Study("slices", model, base)
+    flows = study.dataflows
+    for s in slice_counts([each for _, products in flows for each in products], SLICES_MESH):
+        yield from study.on("meshslice", SLICES_MESH, (s,) * len(flows))
+
+
+def dataflows(model: Transformer, base: Machine) -> Iterator:
+    """Table 2."""
+    for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
+        yield from Study("dataflows", model, base, variant=variant, stays=stays).rows_of(
+            "meshslice"
+        )
+
+
+def slice4x4(model: Transformer, base: Machine) -> Iterator:
+    """Table 3: TPUs overlapped no collective, so MeshSlice runs without overlap, and its last
+    column with. Batch and S are those of the authors' script."""
+    study = Study(
+        "slice4x4", model, find_machine("tpuv4slice-4x4", base.sources.get("arbitration")), 16, 16
+    )
+    for name, study.variant, ahead in (
+        ("collective", "", 0),
+        ("wang", "nothing overlaps", 0),
+        ("wang", "overlapped", 2),
+        ("meshslice", "nothing overlaps", 0),
+        ("meshslice", "overlapped", 2),
+    ):
+        yield from study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
+
+
+#: What the claims about leads compare.
+_FASTEST = ("meshslice", "wang", "collective")
+
+
+def changes() -> Iterator[tuple[str, Changed]]:
+    """What of the machine may be otherwise, one thing at a time.
+
+    Examples
+    --------
+    >>> next(words for words, _ in changes())
+    'bandwidth x 0.75'
+    """
+    for words, machine in _varied(find_torus(MACHINE)):
+        yield words, {MACHINE: Variant(machine)}
+
+
+def _varied(base: Machine) -> Iterator[tuple[str, Machine]]:
+    def each(constant: str, value) -> Machine:
+        machine = base
+        for name in base.sources["collectives"]:
+            machine = machine.with_value(f"collectives.{name}.{constant}", value)
+        return machine
+
+    for factor in (0.75, 1.25, 1.5, 2):
+        yield f"bandwidth x {factor}", each("bandwidth_bytes_per_s", partial(mul, factor))
+    for rate in (32, 50):
+        yield f"bandwidth {rate} GB/s", each("bandwidth_bytes_per_s", rate * 1e9)
+    for micro in (2, 5, 20):
+        yield f"synchronisation {micro} us", each("sync_s", micro * 1e-6)
+    yield "shifts synchronise in 50 us", base.with_value("collectives.shift.sync_s", 50e-6)
+    for micro in (0, 40):
+        yield f"launch {micro} us", each("launch_s", micro * 1e-6)
+    for k in (64, 256):
+        yield f"k_ramp {k}", base.with_value("compute.k_ramp", k)
+    for percent in (95, 90):
+        changed = base.vary("compute.sustained", percent / 100)
+        yield f"products at {percent} % of the rate", changed
+    for percent in (10, 20):
+        changed = base.with_value("transfer_slowdown", percent / 800)
+        yield f"products slow by {percent} % beside two gathers", changed
+    yield "memory at a quarter of its speed", base.vary("compute.memory_bytes_per_s", 0.25)
+
+
+def simulate(changed: Changed) -> list:
+    """MeshSlice, Wang and Collective at their best meshes of 256 chips, as rows of ``weak``."""
+    base = changed[MACHINE].machine if changed else find_torus(MACHINE)
+    studies = [Study("weak", model, base) for model in MODELS.values()]
+    return [row for study in studies for row in study.rows_of(*_FASTEST)]
+
+
+def sensitivity(model: Transformer, base: Machine) -> Iterator:
+    """The same with one constant changed."""
+    as_they_are = [("as it is", base), (EARLIER, find_torus("tpuv4"))]
+    for words, machine in [*as_they_are, *_varied(base)]:
+        yield from Study("sensitivity", model, machine, variant=words).rows_of(*_FASTEST)
+
+
+def _rows(study: Callable[[Transformer, Machine], Iterator]) -> list:
+    base = find_torus(MACHINE)
+    return [row for model in MODELS.values() for row in study(model, base)]
+
+
+#: File of rows -> what simulates them.
+STUDIES: dict[str, Callable[[], list]] = {
+    study.__name__: partial(_rows, study)
+    for study in (weak, strong, meshes, slices, dataflows, slice4x4, sensitivity)
+}

@@ -1,1 +1,0 @@
-"""FLUX and Triton-distributed: studies, claims and how these move with assumed constants."""

@@ -1,0 +1,394 @@
+"""The artifact check: what is committed passes; what is damaged or flipped fails."""
+
+import csv
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from launch.commands.cli import main
+from launch.host.files import ROOT
+from launch.host.kernels import Kernels
+from launch.papers import artifact, measured, overlap, slicing
+from launch.papers.__main__ import write_claims, write_studies
+from launch.papers.artifact import Place, check_artifact, fitting_scale
+from launch.peers import Availability
+from launch.sweeps import estimate
+from launch.sweeps.dry_run import needs
+from plots.select.ledger_rows import read_rows, write_rows
+
+RECORDS = ("R.rows", "R.mlp1-h100x8", "P", "M", "S")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A copy of the committed records."""
+    shutil.copytree(
+        ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("here", "*.pdf")
+    )
+    found = Place(tmp_path / "out", results=tmp_path / "results")
+    found.out.mkdir()
+    return found
+
+
+@pytest.fixture
+def few(place):
+    """The same with the measured records of one sweep alone: each file is checked by itself."""
+    for path in sorted(place.results.glob("measured/*/*")):
+        if path.is_dir() and not path.name.startswith("mlp1-h"):
+            shutil.rmtree(path)
+    return place
+
+
+@pytest.fixture(autouse=True, scope="module")
+def predicted_once():
+    """Predictions of the same rows on the same machine are made once for all tests."""
+    known, predict = {}, measured.with_predictions
+
+    def with_predictions(measured, machine):
+        key = measured.to_csv(), repr(machine)
+        if key not in known:
+            known[key] = predict(measured, machine)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured, "with_predictions", with_predictions)
+        yield
+
+
+def words(place, *only):
+    return {check.name: check.verdict for check in check_artifact(replace(place, only=only))}
+
+
+def test_what_is_committed_passes_or_is_known_and_nothing_is_skipped():
+    found = words(Place(ROOT / "nowhere"), *RECORDS)
+    assert {"PASS", "KNOWN"} == set(found.values()), [n for n, v in found.items() if v == "FAIL"]
+    assert {"P7", "P10", "M2"} <= {name for name, verdict in found.items() if verdict == "KNOWN"}
+    names = {claim.name for claim in slicing.CLAIMS}
+    assert names | {"M1", "S1", "R.claims"} <= found.keys()
+
+
+def rewrite(path, change):
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    change(rows)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_a_simulated_record_that_was_changed_fails_and_so_do_its_claims(place):
+    def slower(rows):
+        for row in rows:
+            if row["preset"] == "column":
+                row["best_s"] = row["median_s"] = str(2 * float(row["best_s"]))
+                row["percent_of_peak"] = str(float(row["percent_of_peak"]) / 2)
+
+    rewrite(place.results / "simulated/mlp1-h100x8.csv", slower)
+    found = words(place, "R.mlp1-h100x8", "P")
+    assert [found[name] for name in ("R.mlp1-h100x8", "P6", "R.claims")] == ["FAIL"] * 3
+    assert found["P1"] == "PASS"  # of the other machine
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"error": "1.0"},
+        {"status": "wrong", "reason": "C is wrong"},
+        {"median_s": "1e-9"},
+        {"m": "many"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_measured_record_that_makes_no_sense_fails(few, change):
+    path = sorted(few.results.glob("measured/*/mlp1-h*/records.csv"))[0]
+    assert words(few, "R.rows") == {"R.rows": "PASS"}
+    rewrite(path, lambda rows: rows[3].update(change))
+    assert words(few, "R.rows") == {"R.rows": "FAIL"}
+
+
+@pytest.mark.parametrize(
+    "claim, name, column, text",
+    [
+        ("S4", "performance/one_node.csv", "percent_of_roof", "60"),
+        ("S9", "performance/remote.csv", "percent_of_roof", "79.9"),
+        ("S10", "performance/overlap.csv", "time_over_max", "1.11"),
+        ("S11", "performance/planning.csv", "most_s", "0.4"),
+        ("S12", "peers-p2/records.csv", "median_s", "0.001"),
+        ("S2", "model/throttled/measured.csv", "median_s", "0.001"),
+        ("S1", "model/rma/measured.csv", "median_s", "0.001"),
+    ],
+)
+def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, text):
+    def every_second(rows):
+        for row in rows[::2]:
+            row[column] = text
+
+    rewrite(place.results / "measured/epyc-2core" / name, every_second)
+    assert "FAIL" in words(place, claim).values()
+
+
+def with_claim(monkeypatch, name, check):
+    """One claim of the paper is checked otherwise."""
+    claims = [replace(c, check=check(c.check)) if c.name == name else c for c in slicing.CLAIMS]
+    monkeypatch.setattr(slicing, "PAPER", replace(slicing.PAPER, claims=claims))
+
+
+@pytest.mark.parametrize("claim", ["P1", "P7"])
+def test_a_claim_that_flips_fails_whichever_way(place, monkeypatch, claim):
+    def flipped(check):
+        return lambda figures: (not check(figures)[0], check(figures)[1])
+
+    with_claim(monkeypatch, claim, flipped)
+    found = words(place, "P")
+    assert found.pop(claim) == found.pop("R.claims") == "FAIL"
+    assert set(found.values()) <= {"PASS", "KNOWN"}
+
+
+@pytest.mark.parametrize(
+    "column, text", [("verdict", "PASS"), ("ours", "mean % of peak: Column 70.0")]
+)
+def test_a_committed_verdict_that_is_not_what_records_say_fails(place, column, text):
+    rewrite(place.results / "claims.csv", lambda rows: claim_of(rows, "P7").update({column: text}))
+    assert words(place, "P7") == {"P7": "KNOWN", "R.claims": "FAIL"}
+
+
+def claim_of(rows, name):
+    return next(row for row in rows if row["claim"] == name)
+
+
+def test_a_claim_without_records_or_without_a_check_fails(place):
+    rewrite(place.results / "claims.csv", lambda rows: rows[0].update(claim="P99"))
+    (place.results / "simulated/mlp1-pvc12.csv").unlink()
+    *found, committed = check_artifact(replace(place, only=("P",)))
+    found = {check.name: check.verdict for check in found}
+    assert (found["P1"], found["P6"]) == ("FAIL", "PASS")
+    assert committed.verdict == "FAIL" and "there is no P99" in committed.found
+
+
+@pytest.mark.parametrize(
+    "numbers, same",
+    [
+        ("Column 83.4, Inner 81.7; 3 of 4", True),
+        ("Column 84.0, Inner 81.7; 3 of 4", False),
+        ("Inner 83.0, Column 81.7; 3 of 4", False),
+    ],
+)
+def test_numbers_are_the_same_within_a_percent_or_a_last_digit(numbers, same):
+    assert artifact.same_text(numbers, "Column 83.0, Inner 81.7; 3 of 4") is same
+
+
+def test_a_claim_says_where_its_number_is_from_and_is_compared_with_the_paper(place):
+    *checks, committed = check_artifact(replace(place, only=("P", "M", "F", "T", "S")))
+    assert len(checks) == 77 and committed.name == "R.claims" and committed.verdict == "PASS"
+    for check in checks:
+        how = "measured on epyc-2core" if check.name[0] == "S" else ("simulated", "arithmetic")
+        assert check.source.startswith(how) and ", committed: " in check.source
+        assert check.expected and check.tolerance and check.found
+
+
+def test_a_prediction_that_became_worse_fails(place):
+    """Of DTensor's published times, as if they had been predicted exactly."""
+    path = place.results / "ledger.csv"
+    passes = {"A.dtensor-h100": "PASS", "R.claims": "PASS"}
+    assert words(place, "A.dtensor-h100") == passes
+    rows = [row._replace(predicted=row.value) for row in read_rows([path])]
+    write_rows(path, rows)
+    check, _ = check_artifact(replace(place, only=("A.dtensor-h100",)))
+    assert check.verdict == "FAIL" and "it was 0.00 %" in check.found
+
+
+def test_nothing_simulated_is_called_measured(capsys, tmp_path):
+    assert main(["artifact", "--only", "P,M,F,T", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "claims, simulated " in said and "claims, arithmetic " in said
+    assert "measured" not in said and "KNOWN" not in said
+
+
+def test_claims_that_are_written_anew_are_those_that_are_committed(tmp_path):
+    write_claims(tmp_path / "claims.csv")
+    assert (tmp_path / "claims.csv").read_text() == (ROOT / "results/claims.csv").read_text()
+
+
+def test_rows_of_a_study_are_written_where_it_is_said(tmp_path):
+    write_studies(tmp_path, ["slice4x4"])
+    (made,) = (path.relative_to(tmp_path) for path in tmp_path.rglob("*.csv"))
+    assert (ROOT / "results/simulated" / made).read_text() == (tmp_path / made).read_text()
+
+
+def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
+    capsys, monkeypatch, tmp_path
+):
+    out = ["--out", str(tmp_path)]
+    assert main(["artifact", "--only", "P1,P7", "--quick", *out]) == 0
+    said, progress = capsys.readouterr()
+    assert progress.startswith("Every claim") and progress.endswith(" s left\n")
+    assert (
+        said.startswith("PASS  P1 ")
+        and "\nNOT REPRODUCED (documented) P7 " in said
+        and "2 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in said
+    )
+    assert "drbench artifact --only P1" in said and "reproduction.md#why" in said
+    assert main(["artifact", "--only", "P7", "--json", *out]) == 0
+    check, _ = json.loads(capsys.readouterr().out)
+    assert check["verdict"] == "NOT REPRODUCED (documented)"
+    with_claim(monkeypatch, "P1", lambda check: lambda figures: (False, "no"))
+    table = tmp_path / "checks.csv"
+    assert main(["artifact", "--only", "P1", "--json", "--csv", str(table), *out]) == 1
+    check, _ = json.loads(capsys.readouterr().out)
+    assert check["verdict"] == "FAIL" and check["found"] == "no"
+    with open(table, newline="") as file:
+        assert next(csv.DictReader(file))["verdict"] == "FAIL"
+    for nothing in ("Q", "claim:T1", "T1.doctor"):
+        assert main(["artifact", "--only", nothing, *out]) == 2
+        assert nothing in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_written_is_refused_before_anything_is_checked(capsys, tmp_path):
+    words = ["artifact", "--out", str(tmp_path / "out"), "--csv", str(tmp_path / "no/x.csv")]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and "--csv" in said.err and not said.out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "only, found",
+    [
+        ("T1", "T1"),
+        ("step1", "step1.doctor step1.auto step1.rma"),
+        ("step1.doctor,F,T2", "step1.doctor F1 F2 F3 F4 F5 F6 F7 F9 F10 F11 F12 F13 T2"),
+        ("T", " ".join(claim.name for claim in overlap.PAPER.claims if claim.name[0] == "T")),
+    ],
+)
+def test_a_name_is_that_of_a_step_or_of_a_claim(tmp_path, monkeypatch, only, found):
+    done = subprocess.CompletedProcess([], 0, "{}", "")
+    monkeypatch.setattr(Place, "run", lambda self, *words, **files: done)
+    names = [name for name in words(Place(tmp_path), *only.split(",")) if name != "R.claims"]
+    assert names == found.split()
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """The artifact's place on a machine of so many cores, at so many FLOP/s each."""
+
+    def made(cores=2, rate=1e11, shared=2**33, torch=True, quick=True):
+        for module in (artifact, estimate):
+            monkeypatch.setattr(module, "usable_cores", lambda: cores)
+        monkeypatch.setattr(estimate, "measure_kernels", lambda: Kernels("any", rate))
+        monkeypatch.setattr(artifact, "shared_memory_free", lambda: shared)
+        peer = SimpleNamespace(available=lambda: Availability(torch, ""))
+        monkeypatch.setattr(artifact, "get_peer", lambda name: peer)
+        found = Place(tmp_path, quick)
+        return replace(found, scale=fitting_scale(found))
+
+    return made
+
+
+@pytest.mark.parametrize("torch", [True, False])
+@pytest.mark.parametrize("rate", [5e9, 2e10, 1e11])
+@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+def test_a_quick_check_is_estimated_at_three_minutes_at_most(machine, cores, rate, torch):
+    place = machine(cores, rate, torch=torch)
+    assert sum(step.time_s(place) for step in artifact.STEPS) <= 180
+    swept = artifact.cases_of(place, place.scale, artifact.SWEEPS)
+    assert len(swept) > 250 and ("dtensor" in {case.algorithm for case in swept}) == torch
+
+
+def test_the_sweeps_are_smaller_on_a_slower_machine_and_not_larger_than_told(machine):
+    scales = [machine(rate=rate).scale for rate in (5e9, 2e10, 1e11, 1e13)]
+    assert scales == ["1/64", "1/32", "1/16", "1/16"]
+    assert machine(rate=5e9, quick=False).scale == "1/16"
+
+
+@pytest.mark.parametrize("shared, scale", [(64 * 2**20, "1/32"), (128 * 2**20, "1/16")])
+def test_the_sweeps_fit_into_shared_memory(machine, shared, scale):
+    """Containers have 64 MiB by default."""
+    place = machine(4, shared=shared)
+    assert (place.ranks, place.scale) == (4, scale)
+    cases = artifact.cases_of(place, scale, [artifact.experiments])
+    assert max(needs(case, 4).total_bytes for case in cases) <= shared
+
+
+def test_every_sweep_runs_at_the_scale_and_with_the_ranks_that_were_estimated(machine, monkeypatch):
+    place, ran = replace(machine(4, 2e10), only=("step3", "X.dtensor")), []
+    committed = ROOT / "results/measured/epyc-2core"
+
+    def done(self, *words, **files):
+        ran.append(words)
+        if files.get("to"):
+            shutil.copy(committed / f"{files['to'].stem}-h1536-p2/records.csv", files["to"])
+        return subprocess.CompletedProcess(words, 1, "", "")
+
+    monkeypatch.setattr(Place, "run", done)
+    list(check_artifact(place))
+    swept = [words for words in ran if "--fresh" in words]
+    assert [words[0] if words[0] != "-m" else words[3] for words in swept] == [
+        *(f"launch/launch_experiments_mlp{layer}.py" for layer in (1, 2)),
+        "mlp1-dtensor",
+    ]
+    for words in swept:
+        assert f"--scale={place.scale}" in words and "4" == words[words.index("-p") + 1]
+
+
+def test_before_each_step_it_says_what_comes_and_how_long_the_rest_takes(tmp_path, monkeypatch):
+    told, clock = [], iter([0, 60, 120])
+    monkeypatch.setattr(artifact, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    steps = [artifact.Step(check, (name,), (10, 20)) for check, name in made_steps()]
+    monkeypatch.setattr(artifact, "STEPS", tuple(steps))
+    place = Place(tmp_path, results=ROOT / "results")
+    list(check_artifact(place, lambda about, left_s: told.append((about, left_s))))
+    assert [about for about, _ in told] == ["One", "Two", "Three"]
+    assert [left for _, left in told] == [30, 120, 60]
+
+
+def made_steps():
+    for name in ("One", "Two", "Three"):
+        check = lambda place: iter(())
+        check.__doc__ = f"{name}."
+        yield check, name
+
+
+def test_without_committed_records_it_says_where_to_go(tmp_path):
+    with pytest.raises(artifact.MissingError, match="Clone the repository"):
+        words(Place(tmp_path, results=tmp_path / "results"))
+
+
+def test_a_step_that_breaks_is_a_fail_and_the_next_are_checked(few):
+    (few.results / "simulated/tpuv4-llm/weak.csv").write_text("nonsense\n")
+    found = words(few, "R.rows", "M")
+    assert found["R.rows"] == "PASS" and "FAIL" in found.values()
+
+
+@pytest.mark.mpi
+def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch, fault):
+    for name, value in fault("in a hurry").items():
+        monkeypatch.setenv(name, value)
+    place = Place(tmp_path)
+    assert words(place, "step1") == dict.fromkeys(
+        ["step1.doctor", "step1.auto", "step1.rma"], "PASS"
+    )
+    broken = subprocess.CompletedProcess([], 5, "", "drbench: it broke\n")
+    monkeypatch.setattr(Place, "run", lambda self, *words, **files: broken)
+    assert set(words(place, "step1").values()) == {"FAIL"}
+
+
+def test_what_is_made_lies_where_the_command_was_given(tmp_path, monkeypatch):
+    """Programs run in the checkout, wherever that is."""
+    given = []
+
+    def done(self, *words, **files):
+        given.extend(words)
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(Place, "run", done)
+    monkeypatch.chdir(tmp_path)
+    words(Place(Path("art")), "step2")
+    places = [Path(word) for before, word in pairwise(given) if before == "--out"]
+    assert places and all(place.is_relative_to(tmp_path / "art") for place in places)

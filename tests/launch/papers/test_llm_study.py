@@ -1,0 +1,214 @@
+"""MeshSlice's studies: what the 1-D baselines move, where communication time goes, the rows, and
+what is said about them."""
+
+from dataclasses import replace
+
+import pytest
+from judging import of_meshslice as check
+
+from algorithms import get_algorithm
+from drbench.model.bounds import link_parts
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict
+from launch.papers.meshslice import NUMBERS
+from launch.papers.meshslice.autotuner import Layer, Transformer
+from launch.papers.meshslice.compare import ONE_DIMENSIONAL, best_ring, ring_cases
+from launch.papers.meshslice.study import changes, dataflows, slice4x4, slices
+from plots.registry import draw
+from plots.select.cases import SelectionError
+from plots.select.llm_rows import LlmRow, read_rows, write_rows
+
+LAYERS = [
+    Layer("qkv", 4096, 512, 1536),
+    Layer("proj", 4096, 512, 512),
+    Layer("fc1", 4096, 512, 2048),
+    Layer("fc2", 4096, 2048, 512),
+]
+OPERATIONS = ("allgather", "reducescatter", "broadcast", "reduce", "shift")
+
+
+@pytest.mark.parametrize("name", ONE_DIMENSIONAL)
+def test_one_dimensional_training_moves_weights_or_activations_once_a_product(name):
+    """P - 1 times: FSDP the weights W, in all three products; 1-D TP X where it is gathered, Y
+    where sums are scattered, and their gradients."""
+    cases, chips = ring_cases(name, LAYERS, 8), 8
+    for layer, trio in zip(LAYERS, zip(*[iter(cases)] * 3)):
+        x, y, w = (
+            layer.tokens * layer.inputs,
+            layer.tokens * layer.outputs,
+            layer.inputs * layer.outputs,
+        )
+        along = w if name == "fsdp" else x if layer.name in ("qkv", "fc1") else y
+        for case in trio:
+            assert 2 * case.m * case.n * case.k == 2 * layer.tokens * layer.inputs * layer.outputs
+            record = predict(case, find_machine("tpuv4-1x8"))
+            assert record.status == "ok" and record.collective_bytes == (chips - 1) * along * 2
+
+
+def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
+    machine_of = lambda mesh: find_machine(f"tpuv4-{mesh[0]}x{mesh[1]}")
+    found = best_ring("fsdp", LAYERS, 8, machine_of)
+    for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.products):
+        assert seconds == min(
+            predict(
+                replace(case, options=case.options | {"unroll": unroll}), machine_of((1, 8))
+            ).best_s
+            for unroll in (1, 2, 4)
+        )
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways):
+    """2 × 4 chips, 16 × 32 = 16 × 8 · 8 × 32: A's shards (16 elements) pass along rows, B's (32)
+    along columns; an element a second."""
+    machine = Machine(
+        "toy",
+        Compute(8.0),
+        (Link("wire", 4.0),),
+        collectives={
+            name: Collective(2.0, 0.5, both_ways=both_ways and name != "shift")
+            for name in OPERATIONS
+        },
+    )
+    ways = 1 + both_ways
+
+    def parts(name, **options):
+        algorithm = get_algorithm(name)
+        problem = algorithm.problem(16, 32, 8, 8, dataflow="OS", mesh="2x4", **options)
+        return link_parts(
+            algorithm.trace(
+                problem, 0, **algorithm.resolve(problem, dataflow="OS", mesh="2x4", **options)
+            ),
+            machine,
+        )
+
+    products = 2 * 16 * 32 * 8 / 8 / 8
+    assert parts("collective") == (products, 2, 3 * 0.5, 3 * 16 / ways)
+    assert parts("meshslice", slices=2, block=1) == (products, 2 * 2, 2 * 3 * 0.5, 3 * 16 / ways)
+    # A's three shifts: two one way round, one the other; the gather of B both ways, or one
+    assert parts("wang") == (products, *max((2 * 2, 2 * 0.5, 2 * 16), (2, 0.5, 32 / ways), key=sum))
+
+
+def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
+    rows = list(dataflows(Transformer("small", 1024, 8, 2), find_machine("tpuv4-4x4")))
+    assert {row.variant for row in rows} == {"Y stays", "the largest stays"} and all(
+        row.mode == "simulated" for row in rows
+    )
+    write_rows(tmp_path / "rows.csv", rows)
+    back = read_rows([tmp_path])
+    assert [
+        (row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in back
+    ] == [(row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in rows]
+    assert [row.seconds for row in back] == pytest.approx([row.seconds for row in rows], rel=1e-5)
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="other.csv holds no rows of an LLM study"):
+        read_rows([tmp_path])
+    (tmp_path / "rows.csv").write_text((tmp_path / "rows.csv").read_text().replace("2048", "many"))
+    with pytest.raises(ValueError, match="rows.csv, line 2"):
+        read_rows([tmp_path / "rows.csv"])
+
+
+def test_a_study_holds_what_its_figure_needs():
+    model, machine = Transformer("small", 2048, 16, 2), find_machine("tpuv4-4x4")
+    found = list(slices(model, machine))
+    assert [row.slices for row in found] == ["1-1-1-1", "2-2-2-2", "4-4-4-4", "8-8-8-8"] and all(
+        row.estimated_s > 0 for row in found
+    )
+    real = slice4x4(model, machine)
+    assert [
+        (row.algorithm, row.variant)
+        for row in real
+        if "overlap" in row.variant or row.algorithm == "collective"
+    ] == [
+        ("collective", ""),
+        ("wang", "nothing overlaps"),
+        ("wang", "overlapped"),
+        ("meshslice", "nothing overlaps"),
+        ("meshslice", "overlapped"),
+    ]
+
+
+def test_each_change_of_the_sensitivity_study_changes_one_thing():
+    base = find_machine("tpuv4sim-4x4")
+    names, changed = zip(*changes())
+    assert len(set(names)) == len(names)
+    assert all(each["tpuv4sim"].machine != base for each in changed)
+
+
+def row(study, model, chips, algorithm, seconds, **more):
+    given = {
+        "mode": "simulated",
+        "machine": "tpuv4",
+        "batch": 1,
+        "seq": 2048,
+        "mesh": "32x8",
+        "variant": "",
+        "layer": "all",
+        "product": "all",
+        "m": None,
+        "n": None,
+        "k": None,
+        "dataflow": "",
+        "slices": "",
+        "estimated_s": seconds,
+        "utilization_percent": 50.0,
+        "compute_s": 1.0,
+        "launch_s": 0.0,
+        "sync_s": 0.0,
+        "transfer_s": 0.1,
+    }
+    return LlmRow(
+        study=study, model=model, chips=chips, algorithm=algorithm, seconds=seconds, **given | more
+    )
+
+
+def test_claims_without_rows_are_undecided_and_with_them_compare_with_the_papers_numbers():
+    assert {v.holds for v in check([]) if v.claim.name != "M21"} == {None}  # that is arithmetic
+    names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
+
+    def told(times, utilizations=(67.4, 82.2)):
+        rows = [
+            row("weak", model, 256, name, time, utilization_percent=utilization)
+            for model, utilization, times_of in zip(("gpt3", "megatron-nlg"), utilizations, times)
+            for name, time in zip(names, times_of)
+        ]
+        return {verdict.claim.name: verdict.holds for verdict in check(rows)}
+
+    paper = (
+        [1.0, 1.0 + NUMBERS["lead over wang"][0] / 100, 1.5, 4, 5, 6, 7],
+        [1.0, 1.26, 1.6, 4, 5, 6, 7],
+    )
+    assert [told(paper)[claim] for claim in ("M1", "M2", "M4", "M5", "M3")] == [
+        True,
+        True,
+        True,
+        True,
+        None,
+    ]
+    assert told(([1.0, 1.25, 1.5, 4, 5, 6, 7], paper[1]))["M2"] is False  # 25 % instead of 13.8
+    assert told(([1.0, 1.14, 4.5, 4, 5, 6, 7], paper[1]))["M5"] is False  # Cannon before Collective
+    assert told(([1.2, 1.14, 1.5, 4, 5, 6, 7], paper[1]))["M1"] is False
+    assert told(paper, (60.0, 82.2))["M4"] is False
+
+
+def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
+    names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
+    rows = [
+        row("weak", model, chips, name, 1.0 + n, utilization_percent=80 - 10 * n)
+        for model in ("one", "two")
+        for chips in (16, 64)
+        for n, name in enumerate(names)
+    ]
+    rows += [
+        row("weak", "one", 64, name, 1.0 + n, layer="fc1", product="forward", m=4, n=5, k=6)
+        for n, name in enumerate(names[:5])
+    ]
+    rows += [row("meshes", "one", 16, "meshslice", 1.0, mesh=mesh) for mesh in ("16x1", "4x4")]
+    write_rows(tmp_path / "rows.csv", rows)
+    for name in ("weak", "breakdown", "shapes", "meshes"):
+        drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
+        assert drawn.paths[0].stat().st_size > 3000
+    with pytest.raises(SelectionError, match="no rows of the study strong"):
+        draw("llm-strong", [tmp_path / "rows.csv"], tmp_path / "strong.png")

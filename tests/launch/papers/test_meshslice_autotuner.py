@@ -1,0 +1,120 @@
+"""MeshSlice's LLM autotuner: Table 1, the cost model by hand, the search against trying everything,
+and the paper's meshes."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from launch.cases.machine_models import find_machine
+from launch.papers.meshslice.autotuner import (
+    MODELS,
+    Layer,
+    Product,
+    choose_dataflows,
+    estimate,
+    layers_of,
+    meshes,
+    slice_counts,
+    tune_llm,
+)
+from launch.papers.meshslice.compare import ALGORITHMS, best_mesh
+
+#: Which operand of C = A·B each dataflow keeps in place.
+STAYS = {"OS": "C", "LS": "A", "RS": "B"}
+
+
+@pytest.mark.parametrize("tokens, inputs, outputs", list(product([5, 70, 900], repeat=3)))
+def test_the_largest_matrix_stays_in_all_three_products(tokens, inputs, outputs):
+    """What each product's operands are follows from its extents: X is tokens × inputs, W inputs ×
+    outputs, Y tokens × outputs, or their transposes."""
+    if len({tokens, inputs, outputs}) < 3:
+        return  # extents that name the matrices
+    ((stays, products),) = choose_dataflows([Layer("l", tokens, inputs, outputs)])
+    names = {
+        frozenset((tokens, inputs)): "X",
+        frozenset((inputs, outputs)): "W",
+        frozenset((tokens, outputs)): "Y",
+    }
+    largest = max(names, key=lambda pair: min(pair) * max(pair))
+    assert stays == names[largest]
+    for each in products:
+        shapes = {"A": (each.m, each.k), "B": (each.k, each.n), "C": (each.m, each.n)}
+        assert names[frozenset(shapes[STAYS[each.dataflow]])] == stays
+        assert each.flops == 2 * tokens * inputs * outputs
+    assert [names[frozenset((p.m, p.n))] for p in products] == ["Y", "X", "W"]
+
+
+def test_only_layers_whose_input_would_be_transposed_are():
+    """W-stationary layers take Xᵀ and give Y; transposed they take X and give Yᵀ: one small batch,
+    wide and narrow layers in turn."""
+    narrow, wide = Layer("narrow", 64, 8, 8), Layer("wide", 64, 512, 512)
+    assert [
+        (stays, products[0].flipped)
+        for stays, products in choose_dataflows([narrow, wide, wide, narrow])
+    ] == [("Y", False), ("W", True), ("W", False), ("Y", False)]
+
+
+def test_time_is_prologue_steady_state_and_epilogue():
+    """2 × 4 chips; an element takes a second, a product of one slice 8·8·8·2 / 8 / 2 = 64 FLOPs at
+    4 a second, 16 s."""
+    machine = Machine(
+        "toy",
+        Compute(4.0),
+        (Link("wire", 2.0),),
+        collectives={"allgather": Collective(1.0, 0.5), "reducescatter": Collective(3.0, 0.5)},
+    )
+    shard = 8 * 8 / 8 / 2
+    along_rows, along_columns = 1 + 3 * (0.5 + shard), 1 + 1 * (0.5 + shard)
+    times = {flow: estimate(Product("p", 8, 8, 8, flow), (2, 4), 2, machine) for flow in STAYS}
+    assert times["OS"] == max(along_rows, along_columns) + max(along_rows, 16) + 16
+    assert (
+        times["LS"] == along_columns + max(along_columns, 16, along_rows + 2) + 16 + along_rows + 2
+    )
+    assert (
+        times["RS"] == along_rows + max(along_rows, 16, along_columns + 2) + 16 + along_columns + 2
+    )
+    assert estimate(Product("p", 8, 8, 8, "LS", flipped=True), (4, 2), 2, machine) == times["LS"]
+
+
+def test_the_plan_is_the_best_of_all_meshes_and_slice_counts():
+    machine, dataflows = (
+        find_machine("tpuv4-1x16"),
+        choose_dataflows(layers_of(MODELS["gpt3"], 8, 2048)),
+    )
+    best = min(
+        sum(
+            min(
+                sum(estimate(p, mesh, s, machine) for p in products)
+                for s in range(1, 129)
+                if all(s in slice_counts([p], mesh) for p in products)
+            )
+            for _, products in dataflows
+        )
+        for mesh in meshes(16)
+    )
+    assert tune_llm(dataflows, 16, machine).seconds == best
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_mesh_of_256_chips_is_the_papers(name):
+    """32 × 8 (§5.2)."""
+    assert tune_llm(
+        choose_dataflows(layers_of(MODELS[name], 128, 2048)), 256, find_machine("tpuv4-16x16")
+    ).mesh == (32, 8)
+
+
+def test_the_simulated_best_is_the_best_of_all_meshes():
+    machine_of = lambda mesh: find_machine(f"tpuv4-{mesh[0]}x{mesh[1]}")
+    dataflows = choose_dataflows([Layer("l", 4096, 512, 1024)])
+    plan = tune_llm(dataflows, 4, machine_of((2, 2)))
+    for name in ALGORITHMS:
+        alone = [
+            best_mesh(name, dataflows, replace(plan, estimates=[each]), machine_of)
+            for each in plan.estimates
+        ]
+        assert best_mesh(name, dataflows, plan, machine_of).seconds == min(
+            found.seconds for found in alone if found is not None
+        )

@@ -1,0 +1,90 @@
+"""The documentation says of each claim what the committed records say."""
+
+import csv
+import re
+
+import pytest
+
+import launch.papers
+from launch.commands.cli import main
+from launch.host.files import ROOT
+from launch.papers import papers
+from launch.papers.claims import SOURCES, WORDS, shown
+
+PAGE = (ROOT / "docs/reproduction.md").read_text()
+RESULTS = ROOT / "results"
+
+
+def anchors(page: str) -> set[str]:
+    """Names of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.fixture(scope="module")
+def found():
+    every = [papers()[name].verdicts(RESULTS) for name in ("slicing", "meshslice")]
+    return {verdict.claim.name: verdict for found in every for verdict in found}
+
+
+def test_the_page_has_the_word_of_every_claim(found):
+    words = dict(re.findall(r"^\| ([PM]\d+[a-z]?) \| ([A-Z]{2}[^|]+) \|", PAGE, re.MULTILINE))
+    assert words == {name: shown(verdict.word) for name, verdict in found.items()}
+    assert {verdict.word for verdict in found.values()} == {"PASS", "KNOWN"} < set(WORDS)
+
+
+@pytest.mark.parametrize("paper", papers().values(), ids=papers())
+def test_every_claim_says_where_its_numbers_are_from_and_by_what_it_holds(paper):
+    assert paper.claims
+    for claim in paper.claims:
+        assert claim.source in SOURCES and claim.theirs and claim.threshold, claim.name
+        for path in claim.records.split(" (")[0].split(", "):
+            files = re.sub(r"\{(.*?)\}", "*", path)
+            assert list(ROOT.glob(files)), (claim.name, path)
+
+
+def test_what_does_not_hold_is_explained_where_the_verdict_says(found):
+    known = [verdict.claim.see for verdict in found.values() if verdict.word == "KNOWN"]
+    assert known and {see.partition("#")[0] for see in known} == {"docs/reproduction.md"}
+    assert {see.partition("#")[2] for see in known} <= anchors(PAGE)
+
+
+def test_every_claim_says_what_it_said_when_the_documentation_was_written():
+    """Verdict, numbers and what stands beside them are those of results/claims.csv, as text."""
+    with open(RESULTS / "claims.csv", newline="") as file:
+        committed = {row.pop("claim"): row for row in csv.DictReader(file)}
+    for paper in papers().values():
+        for verdict in paper.verdicts(RESULTS):
+            said = vars(verdict.claim) | {"verdict": verdict.word, "ours": verdict.ours}
+            row = committed.pop(verdict.claim.name)
+            assert row == {name: said[name] for name in row}
+    assert not committed
+
+
+def test_a_paper_is_added_by_one_file(monkeypatch, capsys, tmp_path):
+    """Dropped in, it is found, checked and varied."""
+    text = """
+from launch.papers.claims import Claim, Paper
+
+def check(rows):
+    return rows > 2, f"{rows} of 3"
+
+CLAIMS = (
+    Claim("Z1", "Table 9: it is three", check, "3", "more than 2", "results/claims.csv"),
+)
+PAPER = Paper(
+    "a paper of one's own", CLAIMS, read=lambda folder: 3, machines=("a100pcie",),
+    factors=(2.0,), simulate=lambda changed: 1 if changed else 3,
+)
+"""
+    (tmp_path / "own.py").write_text(text)
+    monkeypatch.setattr(launch.papers, "__path__", [*launch.papers.__path__, str(tmp_path)])
+    assert "own" in papers()
+    given = ["artifact", "--only", "Z1", "--out", str(tmp_path / "out")]
+    assert main(given) == 1  # there is no committed verdict
+    said = capsys.readouterr().out
+    assert "PASS  Z1 Table 9: it is three" in said and "Z1 was none" in said
+    assert main([*given, "--sensitivity"]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "own: as it is: Z1 holds" and others
+    assert all(line.endswith(": Z1 does not hold") for line in others)
