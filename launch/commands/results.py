@@ -257,9 +257,10 @@ def plot(name, files, save, list_, **options):
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 
-    On top how many cases ended how, and the fastest one of each problem; then interactive figures,
-    a table that filters and sorts, where the numbers come from, and what failed and why. Parts of a
-    sweep (--parts) in one DIR are joined. The page loads nothing from the network.
+    On top how many cases ended how, and the fastest one of each problem; then figures with a
+    tooltip at each mark, a table that filters and sorts, what failed and why, and where the numbers
+    come from. Parts of a sweep (--parts) in one DIR are joined. The page loads nothing from the
+    network.
 
     \b
       drbench report results/measured/here -o report.html
@@ -267,10 +268,9 @@ def report(folders, save):
     check_output("--save", save)
     try:
         import jinja2  # noqa: F401
-        import plotly  # noqa: F401
-    except ImportError as error:
+    except ImportError:
         raise MissingError(
-            f"a report needs {error.name}, which is not installed. Run: pip install jinja2 plotly."
+            "a report needs jinja2, which is not installed. Run: pip install jinja2."
         ) from None
     from plots.report.page import build
 
@@ -283,6 +283,6 @@ def report(folders, save):
     for warning in caught:
         click.echo(str(warning.message), err=True)
     click.echo(
-        f"report: {out} ({out.stat().st_size / 2**20:.1f} MiB, nothing outside it is loaded)"
+        f"report: {out} ({out.stat().st_size / 2**20:.2f} MiB, nothing outside it is loaded)"
     )
     return 0

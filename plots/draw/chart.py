@@ -1,8 +1,6 @@
-"""What a panel shows, described once: the printed figures and the report page draw the same
-description, on the same scales.
+"""What a panel shows, described once, and how it is drawn.
 
-Each mark knows the numbers of the rows it stands for. The second half draws a description with
-matplotlib; :mod:`plots.report.interactive` gives it to plotly.
+Each mark knows the numbers of the rows it stands for, which the report page shows.
 """
 
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 from numpy import broadcast_to
 
-from .page import GREY, HOLLOW, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
+from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, line_look, page_in
 from .style import Fill, LineStyle
 from .telling import named
 
@@ -122,7 +120,7 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             _draw_intervals(axes, marks)
         solid = [at for at in range(len(marks.x)) if not any(marks.hollow[at : at + 1])]
         (line,) = axes.plot(marks.x, marks.y, **look, markevery=solid)
-        named(line, marks.name)
+        named(line, marks.name, marks.cases)
         if len(solid) < len(marks.x):
             places = zip(marks.x, marks.y, marks.hollow)
             x, y = zip(*((x, y) for x, y, hollow in places if hollow))
@@ -215,7 +213,7 @@ def draw_bars(axes: Axes, marks: Marks) -> None:
         if marks.across
         else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
     )
-    named(bars, marks.name)
+    named(bars, marks.name, marks.cases)
     color = marks.look.color
     edge = color if bar_edge(color) == "white" else bar_edge(color)
     for bar, hollow in zip(bars, marks.hollow):
@@ -241,14 +239,15 @@ def panels(
     columns: int = 2,
     room_in: tuple[float, float] = (0.56, 0.12),
     below_in: float = BELOW_IN,
+    finding: str = "",
 ) -> tuple[Page, list[Axes]]:
     """A page with titled axes for each chart, some in a row: all of one height, or each of its
     own."""
-    columns = min(columns, len(charts))
-    wide_in, highs_in = PAGE_IN / columns, broadcast_to(high_in, len(charts))
+    columns = min(columns, len(charts), max(1, int(page_in() / 2.6)))
+    wide_in, highs_in = page_in() / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
     tops_in = list(accumulate((TITLE_IN + max(row) + below_in for row in rows), initial=0))
-    page, found = Page(tops_in[-1], handles, notes), []
+    page, found = Page(tops_in[-1], handles, notes, finding), []
     for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
         row, column = divmod(index, columns)
         found.append(

@@ -186,6 +186,5 @@ FIGURES = (
         "algorithm comparison: the fastest case of each, broken down into phases",
         make,
         ("moving_only", "shape"),
-        charts=charts,
     ),
 )

@@ -15,12 +15,12 @@ from plots.draw.chart import BELOW_IN, Axis, Chart, Charts, Marks, draw_chart
 from plots.draw.page import (
     GREY,
     GRID,
-    PAGE_IN,
     TITLE_IN,
     Page,
     bytes_text,
     fitted,
     number,
+    page_in,
     time_unit,
 )
 from plots.draw.style import Fill, LineStyle
@@ -107,7 +107,7 @@ def make(rows: Iterable[ChoiceRow], options: Options) -> Made:
     body_in = sum(bars_in + lines_in + TITLE_IN + BELOW_IN for bars_in, lines_in in highs)
     page, top_in = Page(body_in, notes=notes), 0.0
     for chart, (bars_in, lines_in) in zip(found, highs):
-        axes = page.panel(chart[:2], 0, top_in, PAGE_IN, bars_in, _ROOM_IN)
+        axes = page.panel(chart[:2], 0, top_in, page_in(), bars_in, _ROOM_IN)
         draw_chart(axes, chart, 3.5)
         axes.grid(**GRID | {"axis": "x"})
         _say_times(axes, chart)
@@ -117,8 +117,8 @@ def make(rows: Iterable[ChoiceRow], options: Options) -> Made:
             whose = "layouts of the chosen" if lines[0].kind == "step" else "their layouts"
             about = whose, "blue: each rank its part; green: all have a copy"
             high_in = lines_in - TITLE_IN
-            axes = page.panel(about, 0, top_in, PAGE_IN, high_in, (0.08, 0.08))
-            _draw_steps(axes, lines, PAGE_IN - 0.16, high_in)
+            axes = page.panel(about, 0, top_in, page_in(), high_in, (0.08, 0.08))
+            _draw_steps(axes, lines, page_in() - 0.16, high_in)
             top_in += lines_in
     return Made(page.picture, notes)
 

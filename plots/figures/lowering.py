@@ -14,12 +14,12 @@ from pandas import DataFrame, concat
 
 from plots.draw.page import (
     MARGIN_IN,
-    PAGE_IN,
     TITLE_IN,
     Page,
     fitted,
     line_handle,
     line_look,
+    page_in,
     width_in,
 )
 from plots.draw.style import FONT_PT, SMALL_PT, LineStyle
@@ -163,7 +163,7 @@ def make(records: Records, options: Options) -> Made:
         handles.append(Line2D([], [], label=text, markersize=4, **_NOT_OK))
     low, high = min(every.best.min(), WITHIN), max(ratios.replace(inf, nan).max().max(), 1 / WITHIN)
     left_in = 0.14 + max(width_in(name, SMALL_PT) for name in every.name)
-    left_in = min(left_in, _MOST_LABELS * PAGE_IN)
+    left_in = min(left_in, _MOST_LABELS * page_in())
     rows_of = [
         (source, list(inside)) for source, inside in groupby(found, lambda panel: panel[0][0])
     ]
@@ -175,8 +175,8 @@ def make(records: Records, options: Options) -> Made:
     highs_in = [head_in + len(order) * _ROW_IN + _BELOW_IN for order in orders]
     page, top_in = Page(sum(highs_in), handles, [*told, *notes]), 0.0
     for (source, here), order, high_in in zip(rows_of, orders, highs_in):
-        page.title(MARGIN_IN, top_in, PAGE_IN - 2 * MARGIN_IN, _TITLE, source.text)
-        wide_in = (PAGE_IN - left_in - _RIGHT_IN) / len(here)
+        page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, _TITLE, source.text)
+        wide_in = (page_in() - left_in - _RIGHT_IN) / len(here)
         for number, ((_, shape), inside) in enumerate(here):
             at_in = left_in + number * wide_in
             text, size = fitted(shape_text(shape), FONT_PT - 0.5, wide_in - 0.08)

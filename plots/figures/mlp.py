@@ -24,7 +24,7 @@ from plots.draw.chart import (
     polyline,
     side_by_side,
 )
-from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, Page, fitted, line_look, width_in
+from plots.draw.page import GREY, MARGIN_IN, Page, fitted, line_look, page_in, width_in
 from plots.draw.style import FONT_PT, RC, SMALL_PT, STYLES
 from plots.draw.telling import named
 from plots.registry import Figure as Figure_
@@ -78,7 +78,7 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
             axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
             if chart.y.limits[0] < 100 < chart.y.limits[1]:
                 axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-            _table(page, axes, lines, PAGE_IN / min(2, len(drawn)))
+            _table(page, axes, lines, page_in() / min(2, len(drawn)))
         return page.picture
 
 
@@ -121,7 +121,7 @@ def _chart(drawn: Sequence[Line], axis: str) -> Chart:
         2,
         {batch: str(batch) for batch in batches},
     )
-    wide_pt = 72 * (PAGE_IN / 2 - sum(_ROOM_IN))
+    wide_pt = 72 * (page_in() / 2 - sum(_ROOM_IN))
     closest = min((log(b / a) for a, b in pairwise(batches)), default=log(2))
     apart_pt = wide_pt * closest / log(x.limits[1] / x.limits[0])
     return Chart(
@@ -174,7 +174,7 @@ def _own(drawn: Sequence[Line]) -> Line:
 def _table(page: Page, axes: Axes, drawn: Sequence[Line], wide_in: float) -> None:
     """The legend of a panel, with the replication factor of every point."""
     box = axes.get_position()
-    left_in = box.x0 * PAGE_IN - _ROOM_IN[0] + MARGIN_IN
+    left_in = box.x0 * page_in() - _ROOM_IN[0] + MARGIN_IN
     top_in = (1 - box.y0) * page.height_in + _XLABEL_IN
     wide_in -= 2 * MARGIN_IN
     under = page.axes(left_in, top_in, wide_in, _ROW_IN * (1 + len(drawn)))
@@ -272,7 +272,6 @@ FIGURES = (
         "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
         make,
         _TAKES,
-        charts=charts,
     ),
     Figure_(
         "mlp1",

@@ -17,11 +17,11 @@ from plots.draw.page import (
     GRID,
     MARGIN_IN,
     MARKER_PT,
-    PAGE_IN,
     TITLE_IN,
     Page,
     fitted,
     note,
+    page_in,
     width_in,
 )
 from plots.draw.style import FONT_PT, ON_DRBENCH, PEERS, SMALL_PT, style_of
@@ -204,9 +204,9 @@ def make(records: Records, options: Options) -> Made:
     page, top_in = Page(sum(highs_in), (), [*told, *notes]), 0.0
     for (source, every), high_in in zip(blocks, highs_in):
         machine = elided(source.machine or "unnamed machine", 80)
-        page.title(MARGIN_IN, top_in, PAGE_IN - 2 * MARGIN_IN, machine, source.text)
+        page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, machine, source.text)
         columns = min(_COLUMNS, len(every))
-        wide_in = (PAGE_IN - left_in - MARGIN_IN) / columns
+        wide_in = (page_in() - left_in - MARGIN_IN) / columns
         rows_in = len(every[0].y.ticks) * _ROW_IN
         for number, chart in enumerate(every):
             line, column = divmod(number, columns)
@@ -254,6 +254,5 @@ FIGURES = (
         "rate of each algorithm and peer with its interval, a panel a shape",
         make,
         ("moving_only", "shape"),
-        charts=charts,
     ),
 )

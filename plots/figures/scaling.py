@@ -241,7 +241,6 @@ FIGURES = tuple(
         summary,
         partial(make, select, name == "weak"),
         takes,
-        charts=partial(charts, select, name == "weak"),
     )
     for name, summary, select, takes in (
         (

@@ -11,11 +11,11 @@ from drbench.measure.timeline import read_chrome_trace
 from plots.draw.page import (
     GRID,
     MARGIN_IN,
-    PAGE_IN,
     Page,
     bar_edge,
     fitted,
     number,
+    page_in,
     patch_handle,
     time_unit,
 )
@@ -128,9 +128,9 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     top_in = MARGIN_IN
     for p, said, gap_in, head_in, high_in in zip(panels, says, gaps_in, heads_in, heights_in):
         if said:
-            text, size = fitted(p.told, FONT_PT, PAGE_IN - 2 * MARGIN_IN)
+            text, size = fitted(p.told, FONT_PT, page_in() - 2 * MARGIN_IN)
             named(page.text(MARGIN_IN, top_in + gap_in, text, size), "")
-        wide_in = PAGE_IN - _LEFT_IN - _RIGHT_IN
+        wide_in = page_in() - _LEFT_IN - _RIGHT_IN
         text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
         at_in = top_in + head_in - 0.17
         named(page.text(_LEFT_IN, at_in, text, size, weight="bold", color="black"), "")

@@ -222,6 +222,5 @@ FIGURES = (
         "communication volume against time, one panel a shape",
         make,
         ("moving_only", "shape"),
-        charts=charts,
     ),
 )

@@ -56,7 +56,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str) -> str:
     kept = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
     return rendered(
         "explain.html",
-        [script],
+        script,
         name=" beside ".join(case["name"] for case in cases),
         product=cases[0]["product"],
         cases=[
@@ -74,7 +74,6 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str) -> str:
         facts=_facts(cases) if len(cases) > 1 else [],
         ticks=TICKS,
         version=version,
-        script=script,
         data=embedded({"ticks": TICKS, "cases": kept}),
     )
 

@@ -6,12 +6,10 @@ import sys
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from math import log10
 from pathlib import Path
 
 import pytest
 from boxes import Box, overlap
-from matplotlib.collections import QuadMesh
 from matplotlib.text import Text
 
 import plots.figures
@@ -21,9 +19,8 @@ from plots.draw.page import save
 from plots.draw.telling import tell
 from plots.figures.timeline import Panel
 from plots.registry import draw, figures, find, suffixes
-from plots.report.interactive import specs
 from plots.select.cases import Options, SelectionError
-from plots.select.records import frame, read_records
+from plots.select.records import read_records
 
 #: Figures that compare cases: what they say of one case alone.
 COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly and lowered"}
@@ -382,31 +379,6 @@ def test_a_library_has_one_look_whatever_it_is_drawn_with(synthetic):
     assert fewer < every and len(every) == len(fewer) + 1
     drawn = {line.split("(")[1] for line in every}
     assert len(drawn) == len(every)
-
-
-def test_the_report_draws_the_panels_of_the_printed_figures_on_their_scales(rich, made):
-    found, _ = specs(frame(rich))
-    for name in ("algorithms", "best", "mlp", "peers", "strong", "volume", "weak"):
-        (here,) = [
-            [panel["spec"] for panel in figure["panels"]]
-            for figure in found
-            if figure["name"] == name
-        ]
-        picture = made(name).picture
-        if name == "best":
-            assert {each.norm.vmax for each in picture.findobj(QuadMesh)} == {100}
-            assert {trace["zmax"] for spec in here for trace in spec["data"]} == {100}
-            continue
-        panels = [axes for axes in picture.axes if axes.axison]
-        assert len(here) == len(panels) > 0, name
-        for spec, axes in zip(here, panels, strict=True):
-            for axis, ends, scale in (
-                ("xaxis", axes.get_xlim(), axes.get_xscale()),
-                ("yaxis", axes.get_ylim(), axes.get_yscale()),
-            ):
-                assert spec["layout"][axis]["type"] == scale, name
-                ends = [log10(end) if scale == "log" else end for end in ends]
-                assert spec["layout"][axis]["range"] == pytest.approx(ends), name
 
 
 def one_run(name, told):
