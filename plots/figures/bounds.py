@@ -7,13 +7,61 @@ the preset or algorithm of it that needs least.
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import NamedTuple
 
 from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
 from plots.draw.page import GRID, line_handle, log_ticks, note, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
-from plots.select.bounds_rows import FAMILIES, BoundsRow, read_rows
 from plots.select.cases import Options, SelectionError, names, shape_text
+from plots.select.typed_rows import Rows
+
+#: In how many dimensions ranks divide the products: one of m, n and k; two of them; two, with
+#: replicas that divide the third; all three at once.
+FAMILIES = ("1-D", "2-D", "2.5-D", "3-D")
+
+
+class BoundsRow(NamedTuple):
+    """One preset or algorithm on one shape and number of ranks.
+
+    Attributes
+    ----------
+    m, n, k : int
+        C is m×n, A m×k.
+    limit_bytes : int or None
+        What a rank may use, if that was limited.
+    bound_bytes : float
+        What some rank needs whatever the schedule (:func:`partitions.io_bound`).
+    family : str
+        Of :data:`FAMILIES`.
+    name, how, needed_bytes, moved_bytes, memory_bytes, share, reason
+        As of :class:`launch.models.needs.Need`; the numbers are None if it does not run.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    ranks: int
+    limit_bytes: int | None
+    bound_bytes: float
+    family: str
+    name: str
+    how: str
+    needed_bytes: int | None
+    moved_bytes: int | None
+    memory_bytes: int | None
+    share: float | None
+    reason: str
+
+    @property
+    def ratio(self) -> float | None:
+        """What is needed over the bound."""
+        return None if self.needed_bytes is None else self.needed_bytes / self.bound_bytes
+
+
+#: The files of such rows.
+ROWS = Rows(BoundsRow, "needs", "drbench bounds --csv FILE")
 
 _MOST_PANELS, _HIGH_IN = 8, 2.1
 _LOOKS = {
@@ -122,6 +170,6 @@ FIGURES = (
         "bounds",
         "bytes that presets and algorithms need over the lower bound, against ranks",
         make,
-        read=read_rows,
+        read=ROWS.read,
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import nan, sqrt
 from operator import attrgetter
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -27,7 +28,52 @@ from plots.draw.style import Fill, LineStyle
 from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
-from plots.select.choice_rows import ChoiceRow, read_rows
+from plots.select.typed_rows import Rows
+
+#: What a row says: how long something takes, or how it is laid out: one operation of the chosen, or
+#: all of a contender.
+KINDS = ("time", "step", "layout")
+
+
+class ChoiceRow(NamedTuple):
+    """A contender, or an operation of the chosen one, which is the first.
+
+    Attributes
+    ----------
+    title : str
+        What was asked: rows of one title are one choice.
+    ranks : int
+    kind : str
+        Of :data:`KINDS`.
+    name : str
+        Who, or the operation.
+    time_s, low_s, high_s : float or None
+        Of a contender: predicted, and the ends of its interval.
+    measured_s : float or None
+        The median of a run, if there was one.
+    layouts : str
+        ``NAME LAYOUT`` of matrices, with semicolons between; of an operation that which it makes
+        last.
+    how : str
+    moved_bytes : int or None
+        From rank to rank, all ranks together.
+    """
+
+    title: str
+    ranks: int
+    kind: str
+    name: str
+    time_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    measured_s: float | None = None
+    layouts: str = ""
+    how: str = ""
+    moved_bytes: int | None = None
+
+
+#: The files of such rows.
+ROWS = Rows(ChoiceRow, "choices", "plots.figures.choice")
 
 _BAR_IN, _LINE_IN, _ROOM_IN = 0.26, 0.36, (2.1, 0.6)
 #: Most bars and lines of one choice.
@@ -212,6 +258,6 @@ FIGURES = (
         "choice",
         "time of what was chosen and of what it was chosen from, and the layouts of a chain",
         make,
-        read=read_rows,
+        read=ROWS.read,
     ),
 )

@@ -4,10 +4,9 @@ as it is laid out."""
 import pytest
 
 from plots.draw.telling import tell
-from plots.figures.choice import parts
+from plots.figures.choice import ROWS, ChoiceRow, parts
 from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
-from plots.select.choice_rows import ChoiceRow, read_rows, write_rows
 
 CHAIN = [
     ChoiceRow("mlp on 4 ranks", 4, "time", "chosen", 2e-3, 1.5e-3, 2.75e-3, 1.9e-3),
@@ -73,8 +72,8 @@ def test_long_names_keep_their_whole_text_and_the_rest_is_counted():
 
 
 def test_rows_are_read_back_and_nothing_to_draw_is_refused(tmp_path):
-    write_rows(tmp_path / "rows.csv", CHAIN)
-    assert read_rows([tmp_path / "rows.csv"]) == CHAIN
+    ROWS.write(tmp_path / "rows.csv", CHAIN)
+    assert ROWS.read([tmp_path / "rows.csv"]) == CHAIN
     (path,) = draw("choice", [tmp_path / "rows.csv"], tmp_path / "out.txt").paths
     assert "mlp on 4 ranks" in path.read_text()
     with pytest.raises(SelectionError, match="drbench chain"):

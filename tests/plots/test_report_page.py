@@ -136,7 +136,7 @@ def test_records_and_environment_add_no_element_and_no_attribute(evil_page):
     attributes = {name for _, attrs in evil.found for name in attrs}
     assert not any(name.startswith("on") for name in attrs_of(evil)) and attributes <= {
         name for _, attrs in plain.found for name in attrs
-    } | {"scope", "class"}
+    } | {"scope", "class", "open"}
 
 
 def attrs_of(elements):
