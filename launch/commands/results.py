@@ -214,7 +214,16 @@ class Shape(click.ParamType):
     help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
 @option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
-def plot(name, files, save, list_, **options):
+@option(
+    "--width",
+    type=click.FloatRange(2, 20),
+    default=7.0,
+    metavar="INCHES",
+    help="Width of the figure; 3.4 is a column of a paper.",
+)
+@option("--title", default="", help="A title instead of what the figure shows.")
+@option("--notes/--no-notes", default=True, help="The small print under the figure.")
+def plot(name, files, save, list_, width, title, notes, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
@@ -222,6 +231,7 @@ def plot(name, files, save, list_, **options):
       drbench plot --list
       drbench plot mlp1 results/measured/here results/published/h100.csv -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
+      drbench plot peers results/measured/here -o peers.pdf --width 3.4 --no-notes
     """
     if list_:
         if name:
@@ -230,10 +240,11 @@ def plot(name, files, save, list_, **options):
 
         for figure in figures().values():
             takes = " ".join(f"--{each.replace('_', '-')}" for each in figure.takes)
-            click.echo(f"{figure.name:<15}{figure.summary}{f'  [{takes}]' if takes else ''}")
+            click.echo(f"{figure.name:<18}{figure.summary}{f'  [{takes}]' if takes else ''}")
         return 0
     if name is None:
         raise UsageError("which figure? Name one of those that drbench plot --list shows.")
+    from plots.draw.page import Look
     from plots.registry import draw, find
 
     check_output("--save", save)
@@ -243,7 +254,8 @@ def plot(name, files, save, list_, **options):
             raise UsageError(
                 f"what shall {name} be drawn from? Give it result files, or - for standard input."
             )
-        drawn = draw(name, files, name if save is None else save, **options)
+        look = Look(width, title, notes)
+        drawn = draw(name, files, name if save is None else save, look=look, **options)
     for text in [str(warning.message) for warning in caught] + drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:

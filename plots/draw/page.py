@@ -36,11 +36,12 @@ MARKER_PT = 4.6
 GREY = "#444444"
 GRID = {"color": "#E5E5E5", "linewidth": 0.6}
 _NOTE_IN, _LEGEND_ROW_IN, _HEAD_IN = 0.105, 0.145, 0.17
-_NOTE_PER_IN, _HEAD_PER_IN = 17.7, 11.5  # characters
+_NOTE_PER_IN, _HEAD_PER_IN = 17.7, 12.6  # characters
 _LEAST_PT = 4.5
 #: The marker of a noisy case.
 HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 1.0, "markersize": MARKER_PT}
 TEXT = ".txt"
+_XML = '<?xml version="1.0" encoding="utf-8"?>\n'
 #: What a figure is written as, and what is said in such a file of who made it.
 FORMATS: dict[str, dict] = {
     ".pdf": {"Creator": "drbench", "Producer": None, "CreationDate": None},
@@ -83,7 +84,8 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
                     path.write_text(tell(picture), encoding="utf-8")
                 elif suffix == ".svg":
                     head, found, rest = svg_text(picture).partition(">")
-                    path.write_text(f"{head}{found}{DARK}{rest}", encoding="utf-8")
+                    text = f"{_XML}{head}{found}{DARK}{rest}"
+                    path.write_text(text, encoding="utf-8")
                 else:
                     picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
             except OSError as error:  # of a full disk there is no name in it

@@ -11,8 +11,17 @@ from math import log2
 from statistics import median
 from typing import NamedTuple
 
-from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
-from plots.draw.page import GREY, GRID, bytes_text, line_handle, log_ticks, number
+from plots.draw.chart import (
+    Axis,
+    Chart,
+    Charts,
+    Spot,
+    draw_chart,
+    label_lines,
+    panels,
+    polyline,
+)
+from plots.draw.page import GREY, GRID, bytes_text, log_ticks, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
@@ -150,7 +159,7 @@ LOOKS = {
     "shift": LineStyle("#7F7F00", "p", _DASHED),
     COPY: LineStyle(GREY, "", (0, (1, 1.2))),
 }
-_HIGH_IN = 3.0
+_HIGH_IN, _ROOM_IN = 3.0, (0.56, 0.85)
 
 
 def _panels(rows: Iterable[BandwidthRow]) -> list[tuple[tuple, list[BandwidthRow]]]:
@@ -205,21 +214,31 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     )
 
 
+def finding(charts: list[Chart]) -> str:
+    """What the fastest transfer of the first panel reaches, next to a copy in memory."""
+    most = {marks.name: max(y for y in marks.y if y == y) for marks in charts[0].marks}
+    copy = most.pop(COPY, None)
+    if not most:
+        return ""
+    best = max(most, key=most.get)
+    beside = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
+    return f"{best} reaches {number(most[best])} GB/s{beside}"
+
+
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
     rows = list(rows)
     found, notes = charts(rows, options)
-    drawn = {marks.name for chart in found for marks in chart.marks}
-    handles = [line_handle(name, LOOKS[name]) for name in (*OPERATIONS, COPY) if name in drawn]
     about = (
         "a rank's bytes over the median time of the slowest rank, all ranks at once; faded: 95 % "
         "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
         "a rank's link. copy: inside a rank's own memory"
     )
-    page, axes = panels(found, handles, [about, *notes], _HIGH_IN, min(2, len(found)))
+    page, axes = panels(found, (), [about, *notes], _HIGH_IN, 2, _ROOM_IN, finding=finding(found))
     for each, chart, (_, inside) in zip(axes, found, _panels(rows)):
         draw_chart(each, chart)
         each.grid(**GRID)
+        label_lines(each, chart, _ROOM_IN[1])
         for row in inside:
             ends = [
                 bus_bandwidth(row.operation, row.nbytes, seconds, row.ranks)[1]
