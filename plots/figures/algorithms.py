@@ -105,7 +105,7 @@ def make(records: Records, options: Options) -> Made:
         more = f"; {finding(best)}" * (len(found) > 1)
         about = (shape_text(shape), source.text + more)
         phases_in = _PHASES_OF_PAGE * page_in() if used else 0.0
-        room_in = (left_in, phases_in + 0.2)
+        room_in = (left_in, phases_in + 0.34)
         axes = page.panel(about, 0, top_in, page_in(), high_in, room_in)
         _draw_times(axes, best, left_in)
         if used:

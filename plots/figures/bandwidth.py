@@ -1,7 +1,7 @@
 """Bus bandwidth against size: one panel a transport, one line a kind of transfer, the copy in
 memory as what nothing passes by much.
 
-Solid lines are one-sided, dashed ones collectives; what fades behind a line is the 95 % interval of
+Solid lines are one-sided, dashed ones collectives; upright lines are the 95 % interval of
 the median.
 """
 
@@ -184,6 +184,12 @@ def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
     return [_chart(*panel) for panel in drawn], notes
 
 
+def _interval(row: BandwidthRow) -> list[float]:
+    """The ends of the interval of the bus bandwidth."""
+    ends = row.median_high_s, row.median_low_s
+    return [bus_bandwidth(row.operation, row.nbytes, each, row.ranks)[1] for each in ends]
+
+
 def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     label, ranks, nodes, transport, backend, dtype = source
     sizes, rates = sorted({row.nbytes for row in rows}), [row.bus_gbps for row in rows]
@@ -193,7 +199,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     marks = []
     for name in (*OPERATIONS, COPY):
         its = {
-            row.nbytes: Spot(row.bus_gbps, None, bool(row.noisy))
+            row.nbytes: Spot(row.bus_gbps, None, bool(row.noisy), *_interval(row))
             for row in rows
             if row.operation == name
         }
@@ -227,26 +233,17 @@ def finding(charts: list[Chart]) -> str:
 
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
-    rows = list(rows)
     found, notes = charts(rows, options)
     about = (
-        "a rank's bytes over the median time of the slowest rank, all ranks at once; faded: 95 % "
+        "a rank's bytes over the median time of the slowest rank, all ranks at once; upright: 95 % "
         "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
         "a rank's link. copy: inside a rank's own memory"
     )
     page, axes = panels(found, (), [about, *notes], _HIGH_IN, 2, _ROOM_IN, finding=finding(found))
-    for each, chart, (_, inside) in zip(axes, found, _panels(rows)):
+    for each, chart in zip(axes, found):
         draw_chart(each, chart)
         each.grid(**GRID)
         label_lines(each, chart, _ROOM_IN[1])
-        for row in inside:
-            ends = [
-                bus_bandwidth(row.operation, row.nbytes, seconds, row.ranks)[1]
-                for seconds in (row.median_high_s, row.median_low_s)
-            ]
-            beside = row.nbytes * 2 ** (0.09 * (list(LOOKS).index(row.operation) - 4))
-            color = LOOKS[row.operation].color
-            each.vlines(beside, *ends, color=color, alpha=0.45, linewidth=1.3, zorder=2)
     return Made(page.picture, notes)
 
 

@@ -12,7 +12,7 @@ from math import nan
 
 from pandas import DataFrame, Series, concat
 
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
+from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
 from plots.draw.page import GRID, MARKER_PT, note, number, page_in, time_unit, width_in
 from plots.draw.style import FONT_PT, ON_DRBENCH, PEERS, SMALL_PT, style_of
 from plots.registry import Figure, Made
@@ -171,7 +171,8 @@ def make(records: Records, options: Options) -> Made:
             text = f"{number(case.time_s / length)} {unit}"
             note(each, text, (end, here.index(case.name)), (4, 0), va="center", size=SMALL_PT - 0.5)
         each.locator_params(axis="x", nbins=3)
-        each.tick_params(axis="y", length=0, labelleft=at % columns == 0)
+        label_rows(each, here, left_in - 0.14)
+        each.tick_params(axis="y", labelleft=at % columns == 0)
         each.tick_params(axis="x", labelsize=SMALL_PT)
         each.set_xlabel(chart.x.title if at == 0 else "", size=SMALL_PT, ha="left", x=0)
         each.grid(**GRID)

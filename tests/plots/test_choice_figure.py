@@ -4,7 +4,7 @@ as it is laid out."""
 import pytest
 
 from plots.draw.telling import tell
-from plots.figures.choice import ROWS, ChoiceRow, parts
+from plots.figures.choice import ROWS, ChoiceRow, finding, parts
 from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
 
@@ -19,15 +19,28 @@ CHAIN = [
 ]  # fmt: skip
 
 
-def test_bars_are_the_times_and_lines_their_intervals():
+def test_dots_are_the_times_and_lines_their_intervals():
     made = find("choice").make(CHAIN, Options())
     bars, _ = made.picture.axes
-    assert sorted(bar.get_width() for bar in bars.patches) == [2.0, 3.0]  # in ms
+    dots = [list(line.get_xdata()) for line in bars.lines if line.get_marker() == "o"]
+    assert sorted(dots) == [[2.0], [3.0]]  # in ms
     (ends,) = [each.get_paths() for each in bars.collections]
     assert [(path.vertices[0][0], path.vertices[1][0]) for path in ends] == [(1.5, 2.75)]
     measured = [list(line.get_xdata()) for line in bars.lines if line.get_marker() == "D"]
     assert measured == [[1.9]]
     assert [label.told for label in bars.get_yticklabels()] == ["chosen", "megatron"]
+
+
+@pytest.mark.parametrize(
+    "low, told",
+    [
+        (2.5e-3, "The model does not tell chosen from 1 of 1 others"),
+        (2.9e-3, "chosen is the fastest: the next takes 1.5 × its time"),
+    ],
+)
+def test_the_finding_is_whether_the_first_is_told_apart(low, told):
+    rows = [CHAIN[0], CHAIN[1]._replace(low_s=low, high_s=3.5e-3)]
+    assert finding(rows) == told
 
 
 def test_a_line_says_what_an_operation_takes_and_makes_how_and_what_moves():
