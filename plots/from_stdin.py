@@ -1,9 +1,9 @@
 """The plotting scripts of the artifact (its step T4): records on standard input, a figure on disk.
 
-``plot_mlp1.py`` and ``plot_mlp2.py`` are this for one layer each.
+``plot_mlp1.py`` and ``plot_mlp2.py`` are this for one layer each: ``drbench plot LAYER - FILES…
+--axis paper`` without a command line of drbench's.
 """
 
-import argparse
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,57 +15,36 @@ from .registry import draw
 
 
 def main(layer: str, arguments: Sequence[str] | None = None) -> int:
-    """Draw one layer from standard input; the exit code: 0, or 2 with a line on standard error."""
-    parser = argparse.ArgumentParser(
-        prog=f"plot_{layer}.py",
-        description=f"Draw the {layer} figure from the records that "
-        f"launch_experiments_{layer}.py wrote to standard output.",
-        epilog=f"python launch/launch_experiments_{layer}.py > {layer}.txt; python "
-        f"plots/plot_{layer}.py < {layer}.txt",
+    """Draw one layer from standard input, and from files that are named; the exit code: 0, or 2
+    with a line on standard error."""
+    files, out, name = (
+        list(sys.argv[1:] if arguments is None else arguments),
+        layer,
+        f"plot_{layer}.py",
     )
-    parser.add_argument(
-        "files",
-        nargs="*",
-        help="more result files or files of published numbers, such as results/published/h100.csv",
-    )
-    parser.add_argument(
-        "-o",
-        "--save",
-        default=layer,
-        help="the figure: .pdf or .png, both without a suffix (default: %(default)s)",
-    )
-    parser.add_argument("--out", dest="save", action=_Renamed, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    usage = f"python plots/{name} [FILES] [-o FIGURE] < {layer}.txt"
+    if {"-h", "--help"} & {*files}:
+        print(f"{usage}\nDraws what launch_experiments_{layer}.py wrote, with files of records.")
+        return 0
+    for option in {"-o", "--save"} & {*files[:-1]}:
+        at = files.index(option)
+        out = files[at + 1]
+        del files[at : at + 2]
     if sys.stdin is None or sys.stdin.isatty():
-        return _say(
-            parser.prog,
-            "records are read from standard input, and this is a terminal. Use: python "
-            f"plots/plot_{layer}.py < {layer}.txt",
+        return _refuse(
+            name, f"records are read from standard input, and this is a terminal. Use: {usage}"
         )
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
-            drawn = draw(layer, [STDIN, *options.files], options.save, axis="paper")
+            drawn = draw(layer, [STDIN, *files], out, axis="paper")
     except (ValueError, OSError) as error:
-        return _say(parser.prog, error)
-    for text in [str(warning.message) for warning in caught] + drawn.notes:
-        print(text, file=sys.stderr)
-    for path in drawn.paths:
-        print(path)
+        return _refuse(name, error)
+    print(*(warning.message for warning in caught), *drawn.notes, sep="\n", file=sys.stderr)
+    print(*drawn.paths, sep="\n")
     return 0
 
 
-class _Renamed(argparse.Action):
-    """A name of earlier releases, which goes on working with a warning for one."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        _say(
-            parser.prog,
-            f"{option_string} is now -o/--save; the old name goes with the next release",
-        )
-        setattr(namespace, self.dest, values)
-
-
-def _say(name: str, what: object) -> int:
+def _refuse(name: str, what: object) -> int:
     print(f"{name}: {' '.join(str(what).split())}", file=sys.stderr)
     return 2

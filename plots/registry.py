@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import matplotlib
 
 from drbench.measure.record import Record
-from plots.draw.chart import Charts
-from plots.draw.page import FORMATS, save
+from plots.draw.page import FORMATS, LOOK, PRINTED, Look, save
 from plots.draw.style import RC
 from plots.select.cases import Options, SelectionError
 from plots.select.records import given, read_records
@@ -31,20 +30,23 @@ class Made(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, what lays it out, the options it takes, what
-    reads its files, and what describes its panels for the report page."""
+    """One kind of figure: its name, a line about it, what lays it out, the options it takes, and
+    what reads its files."""
 
     name: str
     summary: str
     page: Callable[[Any, Options], Made]
     takes: tuple[str, ...] = ()
     read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
-    charts: Callable[[Any, Options], Charts] | None = None
 
-    def make(self, source: Any, options: Options) -> Made:
+    def make(self, source: Any, options: Options, look: Look = PRINTED) -> Made:
         """Lay it out in the style that all figures have."""
-        with matplotlib.rc_context(RC):
-            return self.page(source, options)
+        before = LOOK.set(look)
+        try:
+            with matplotlib.rc_context(RC):
+                return self.page(source, options)
+        finally:
+            LOOK.reset(before)
 
 
 class Drawn(NamedTuple):
@@ -97,6 +99,7 @@ def draw(
     source: Iterable[Record] | Iterable[str | os.PathLike],
     out: str | os.PathLike,
     formats: Sequence[str] = (),
+    look: Look = PRINTED,
     **options,
 ) -> Drawn:
     """Draw a figure from records or files into files.
@@ -112,6 +115,8 @@ def draw(
         drawn; without one ``.pdf`` and ``.png`` are written.
     formats : sequence of str, optional
         Suffixes to write, whatever that of ``out`` says.
+    look : Look, optional
+        Width, title and small print.
     options
         Fields of :class:`plots.select.cases.Options`. An option the figure does not take is
         refused.
@@ -131,7 +136,7 @@ def draw(
                 f"figure {name} has no use for --{option.replace('_', '-')}. It takes {takes}."
             )
     formats = formats or suffixes(out)
-    made = figure.make(given(source, figure.read), Options(**options))
+    made = figure.make(given(source, figure.read), Options(**options), look)
     return Drawn(save(made.picture, out, formats), made.notes)
 
 

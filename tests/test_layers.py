@@ -44,7 +44,7 @@ ROOMS = {
     "launch.ranks": ("launch.cases",),
     "launch.calibration": ("launch.ranks",),
     "launch.sweeps": ("launch.cases", "plots.select"),
-    "launch.models": ("launch.sweeps",),
+    "launch.models": ("launch.sweeps", "plots.figures"),
     "launch.studies": ("launch.models", "plots"),
     "launch.papers": ("launch.studies",),
     "launch.commands": ("launch.papers", "launch.calibration"),

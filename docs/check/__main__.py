@@ -79,7 +79,12 @@ def check(text: str, name: str = "") -> Iterator[Finding]:
             )
     for image in re.finditer(r"!\[[^\]]*\]\(([^)]+)\)", text):
         path = f"docs/{image[1]}" if image[1].startswith("images/") else image[1]
-        if path not in {f"{figure['file']}.png" for figure in committed_figures()}:
+        drawn = {
+            figure["file"] + suffix
+            for figure in committed_figures()
+            for suffix in figure.get("formats", [".png"])
+        }
+        if path not in drawn:
             yield Finding(page.place(image.start()), f"{path} is not in results/figures.toml")
     for number in page.bare():
         line = text.splitlines()[page.line(number.start) - 1].strip()

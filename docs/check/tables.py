@@ -1253,7 +1253,7 @@ _FOR = {
     "command line": ("click", "rich"),
     "records": ("pandas",),
     "figures": ("matplotlib",),
-    "`drbench report`": ("jinja2", "plotly"),
+    "`drbench report`": ("jinja2",),
     "machine files, `drbench calibrate`": ("tomlkit",),
     "tests (extra `[test]`)": (
         *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),

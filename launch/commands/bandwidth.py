@@ -93,9 +93,9 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
     for flag, path in (("--csv", csv_path), ("--figure", figure)):
         check_output(flag, path)
     if csv_path:
-        from plots.select.bandwidth_rows import read_rows
+        from plots.figures.bandwidth import ROWS
 
-        rows_before(csv_path, read_rows)
+        rows_before(csv_path, ROWS.read)
     if figure:
         from plots.registry import suffixes
 
@@ -108,7 +108,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
     about, found = measure_here(case, sizes, names)
     if not about.pop("first"):
         return EXIT_CODES["ok"]
-    from plots.select.bandwidth_rows import row_of
+    from plots.figures.bandwidth import row_of
 
     told = {
         "label": case.machine,

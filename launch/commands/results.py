@@ -214,7 +214,16 @@ class Shape(click.ParamType):
     help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
 @option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
-def plot(name, files, save, list_, **options):
+@option(
+    "--width",
+    type=click.FloatRange(2, 20),
+    default=7.0,
+    metavar="INCHES",
+    help="Width of the figure; 3.4 is a column of a paper.",
+)
+@option("--title", default="", help="A title instead of what the figure shows.")
+@option("--notes/--no-notes", default=True, help="The small print under the figure.")
+def plot(name, files, save, list_, width, title, notes, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
@@ -222,6 +231,7 @@ def plot(name, files, save, list_, **options):
       drbench plot --list
       drbench plot mlp1 results/measured/here results/published/h100.csv -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
+      drbench plot peers results/measured/here -o peers.pdf --width 3.4 --no-notes
     """
     if list_:
         if name:
@@ -230,10 +240,11 @@ def plot(name, files, save, list_, **options):
 
         for figure in figures().values():
             takes = " ".join(f"--{each.replace('_', '-')}" for each in figure.takes)
-            click.echo(f"{figure.name:<15}{figure.summary}{f'  [{takes}]' if takes else ''}")
+            click.echo(f"{figure.name:<18}{figure.summary}{f'  [{takes}]' if takes else ''}")
         return 0
     if name is None:
         raise UsageError("which figure? Name one of those that drbench plot --list shows.")
+    from plots.draw.page import Look
     from plots.registry import draw, find
 
     check_output("--save", save)
@@ -243,7 +254,8 @@ def plot(name, files, save, list_, **options):
             raise UsageError(
                 f"what shall {name} be drawn from? Give it result files, or - for standard input."
             )
-        drawn = draw(name, files, name if save is None else save, **options)
+        look = Look(width, title, notes)
+        drawn = draw(name, files, name if save is None else save, look=look, **options)
     for text in [str(warning.message) for warning in caught] + drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:
@@ -257,9 +269,10 @@ def plot(name, files, save, list_, **options):
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 
-    On top how many cases ended how, and the fastest one of each problem; then interactive figures,
-    a table that filters and sorts, where the numbers come from, and what failed and why. Parts of a
-    sweep (--parts) in one DIR are joined. The page loads nothing from the network.
+    On top how many cases ended how, and the fastest one of each problem; then figures with a
+    tooltip at each mark, a table that filters and sorts, what failed and why, and where the numbers
+    come from. Parts of a sweep (--parts) in one DIR are joined. The page loads nothing from the
+    network.
 
     \b
       drbench report results/measured/here -o report.html
@@ -267,10 +280,9 @@ def report(folders, save):
     check_output("--save", save)
     try:
         import jinja2  # noqa: F401
-        import plotly  # noqa: F401
-    except ImportError as error:
+    except ImportError:
         raise MissingError(
-            f"a report needs {error.name}, which is not installed. Run: pip install jinja2 plotly."
+            "a report needs jinja2, which is not installed. Run: pip install jinja2."
         ) from None
     from plots.report.page import build
 
@@ -283,6 +295,6 @@ def report(folders, save):
     for warning in caught:
         click.echo(str(warning.message), err=True)
     click.echo(
-        f"report: {out} ({out.stat().st_size / 2**20:.1f} MiB, nothing outside it is loaded)"
+        f"report: {out} ({out.stat().st_size / 2**20:.2f} MiB, nothing outside it is loaded)"
     )
     return 0

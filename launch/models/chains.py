@@ -154,9 +154,9 @@ def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
 
 
 def choice_rows(found: Answer, measured: Record | None = None) -> list:
-    """:class:`plots.select.choice_rows.ChoiceRow` of the figure ``choice``: the time of each
+    """:class:`plots.figures.choice.ChoiceRow` of the figure ``choice``: the time of each
     contender with its interval, and the layouts of the chosen one, an operation each."""
-    from plots.select.choice_rows import ChoiceRow
+    from plots.figures.choice import ChoiceRow
 
     best = found.choice.best
     ranks = best.costs.nprocs

@@ -77,7 +77,7 @@ def bound_bytes(case: Case, ranks: int, memory: int | None = None) -> float:
 def bounds_rows(
     case: Case, ranks: int, memory: int | None = None, machine: Machine | None = None
 ) -> list:
-    """The rows (:mod:`plots.select.bounds_rows`) of :func:`needs`, each with the bound.
+    """The rows (:mod:`plots.figures.bounds`) of :func:`needs`, each with the bound.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def bounds_rows(
     >>> row.name, row.ranks, row.ratio
     ('optimal', 8, 1.0)
     """
-    from plots.select.bounds_rows import BoundsRow
+    from plots.figures.bounds import BoundsRow
 
     least = bound_bytes(case, ranks, memory)
     about = (case.m, case.n, case.k, case.dtype, ranks, memory, least)
@@ -95,7 +95,7 @@ def bounds_rows(
 
 def family(name: str, how: str) -> str:
     """In how many dimensions the ranks of a preset, or of an algorithm on its own layout, divide
-    the products (:data:`plots.select.bounds_rows.FAMILIES`); ``how`` tells the preset from the
+    the products (:data:`plots.figures.bounds.FAMILIES`); ``how`` tells the preset from the
     algorithm of the same name.
 
     Examples

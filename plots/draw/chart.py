@@ -1,24 +1,22 @@
-"""What a panel shows, described once: the printed figures and the report page draw the same
-description, on the same scales.
+"""What a panel shows, described once, and how it is drawn.
 
-Each mark knows the numbers of the rows it stands for. The second half draws a description with
-matplotlib; :mod:`plots.report.interactive` gives it to plotly.
+Each mark knows the numbers of the rows it stands for, which the report page shows.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate, count
+from itertools import accumulate
 from math import nan
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import ScaledTranslation, Transform
 from numpy import broadcast_to
 
-from .page import GREY, HOLLOW, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
-from .style import Fill, LineStyle
+from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, line_look, page_in
+from .style import FONT_PT, Fill, LineStyle
 from .telling import named
 
+_LEAST_IN = 1.2  # of a panel, across
 BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
 
 
@@ -37,8 +35,7 @@ class Marks(NamedTuple):
     case, or ``bars`` that begin at ``base``.
 
     ``hollow`` tells which of them are noisy; ``low`` and ``high`` are the ends of an interval of
-    each, NaN where it is not known. Bars and intervals are upright, or lie (``across``). Lines
-    stand ``shift_pt`` to the right of their places in print, beside others that they would cover.
+    each, NaN where it is not known. Bars and intervals are upright, or lie (``across``).
     """
 
     kind: str
@@ -52,7 +49,6 @@ class Marks(NamedTuple):
     hollow: Sequence[bool] = ()
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    shift_pt: float = 0.0
 
 
 class Spot(NamedTuple):
@@ -66,17 +62,6 @@ class Spot(NamedTuple):
     high: float = nan
 
 
-class Cells(NamedTuple):
-    """A heat map, row by row: values from 0 to 100 and the numbers of their cases, NaN and None
-    where there is none; ``hollow`` are the noisy ones and ``frame`` the best, as (row, column)."""
-
-    values: list[list[float]]
-    cases: list[list[int | None]]
-    unit: str = "%"
-    hollow: frozenset[tuple[int, int]] = frozenset()
-    frame: tuple[int, int] | None = None
-
-
 class Chart(NamedTuple):
     """A panel: its title, what its numbers are of, its axes and what is on it.
 
@@ -87,7 +72,7 @@ class Chart(NamedTuple):
     told: str
     x: Axis
     y: Axis
-    marks: Sequence[Marks | Cells]
+    marks: Sequence[Marks]
     apart: float | None = None
     notes: tuple[str, ...] = ()
 
@@ -116,13 +101,11 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
         if marks.kind == "rule":
             look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
         look = {"zorder": 3, "clip_on": marks.kind == "rule", **look}
-        if marks.shift_pt:
-            look["transform"] = _shifted(axes, marks)
         if marks.kind != "rule":
             _draw_intervals(axes, marks)
         solid = [at for at in range(len(marks.x)) if not any(marks.hollow[at : at + 1])]
         (line,) = axes.plot(marks.x, marks.y, **look, markevery=solid)
-        named(line, marks.name)
+        named(line, marks.name, marks.cases)
         if len(solid) < len(marks.x):
             places = zip(marks.x, marks.y, marks.hollow)
             x, y = zip(*((x, y) for x, y, hollow in places if hollow))
@@ -140,64 +123,7 @@ def _draw_intervals(axes: Axes, marks: Marks) -> None:
         ends = ([side[at] for at in known] for side in (marks.low, marks.high))
         draw = axes.hlines if marks.across else axes.vlines
         look = {"color": marks.look.color, "linewidth": 0.9, "zorder": 2.5}
-        if marks.shift_pt:
-            look["transform"] = _shifted(axes, marks)
         named(draw(places, *ends, **look), marks.name)
-
-
-def _shifted(axes: Axes, marks: Marks) -> Transform:
-    return axes.transData + ScaledTranslation(marks.shift_pt / 72, 0, axes.figure.dpi_scale_trans)
-
-
-def side_by_side(lines: Sequence[Marks], y: Axis, high_in: float, apart_pt: float) -> list[Marks]:
-    """Lines with the shifts that let every marker be seen: those that would cover one another at
-    some place stand side by side there.
-
-    Parameters
-    ----------
-    lines : list of Marks
-        With the same places.
-    y : Axis
-        Of the panel, linear, ``high_in`` inches high.
-    apart_pt : float
-        Between neighbouring places.
-
-    Examples
-    --------
-    >>> at = [polyline(n, None, [1], {1: Spot(v)}) for n, v in (("a", 50), ("b", 50.5), ("c", 90))]
-    >>> [marks.shift_pt for marks in side_by_side(at, Axis("", (0, 100)), 2.0, 50.0)]
-    [-2.6, 2.6, 0.0]
-    """
-    wide_pt = MARKER_PT + 0.6
-    near = 0.75 * wide_pt / (72 * high_in) * abs(y.limits[1] - y.limits[0])
-    cover = [
-        {
-            number
-            for number, other in enumerate(lines)
-            if other is not one and any(abs(p - q) < near for p, q in zip(one.y, other.y))
-        }
-        for one in lines
-    ]
-    slots: dict[int, int] = {}
-    for number, others in enumerate(cover):
-        taken = {slots[other] for other in others if other in slots}
-        slots[number] = next(slot for slot in count() if slot not in taken)
-    made = []
-    for number, marks in enumerate(lines):
-        group = max(slots[each] for each in _reached(number, cover))
-        step_pt = min(wide_pt, 0.8 * apart_pt / (group + 1))
-        made.append(marks._replace(shift_pt=round((slots[number] - group / 2) * step_pt, 3)))
-    return made
-
-
-def _reached(number: int, cover: Sequence[set[int]]) -> set[int]:
-    """A line, those that it covers, those that these cover, and so on."""
-    found, left = {number}, [number]
-    while left:
-        new = cover[left.pop()] - found
-        found |= new
-        left += new
-    return found
 
 
 def draw_axes(axes: Axes, chart: Chart) -> None:
@@ -215,7 +141,7 @@ def draw_bars(axes: Axes, marks: Marks) -> None:
         if marks.across
         else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
     )
-    named(bars, marks.name)
+    named(bars, marks.name, marks.cases)
     color = marks.look.color
     edge = color if bar_edge(color) == "white" else bar_edge(color)
     for bar, hollow in zip(bars, marks.hollow):
@@ -233,6 +159,41 @@ def draw_axis(axes: Axes, name: str, axis: Axis) -> None:
     axes.set(**{f"{name}lim": axis.limits, f"{name}label": axis.title})
 
 
+def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
+    """Write the names of rows left of a panel, as far as there is room."""
+    short = [fitted(name, FONT_PT - 1, wide_in) for name in names]
+    axes.set_yticks(range(len(names)), [text for text, _ in short])
+    for label, name, (_, size) in zip(axes.get_yticklabels(), names, short):
+        named(label, name).set_size(size)
+    axes.tick_params(axis="y", length=0)
+
+
+def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
+    """Write the name of each line at its end, in the room right of the panel; those that would
+    overlap stand apart from each other."""
+    high_pt = 72 * axes.get_position().height * axes.figure.get_size_inches()[1]
+    apart = 1.2 * FONT_PT / high_pt
+    share = lambda y: axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
+    ends = []
+    for marks in chart.marks:
+        known = [y for y in marks.y if y == y]
+        if marks.kind == "line" and known:
+            ends.append((share(known[-1]), marks.name, marks.look.text or marks.look.color))
+    ordered = sorted(ends, reverse=True)
+    at, above = [], 1 + apart
+    for place, *_ in ordered:
+        above = min(above - apart, place)
+        at.append(above)
+    below = -apart
+    for number in reversed(range(len(at))):
+        at[number] = below = max(at[number], below + apart)
+    for place, (_, name, color) in zip(at, ordered):
+        text, size = fitted(name, FONT_PT - 0.5, wide_in - 0.12)
+        look = {"va": "center", "size": size, "color": color, "annotation_clip": False}
+        look |= {"xycoords": "axes fraction", "textcoords": "offset points"}
+        named(axes.annotate(text, (1, place), (6, 0), **look), name)
+
+
 def panels(
     charts: Sequence[Chart | tuple[str, str]],
     handles: Sequence,
@@ -241,17 +202,23 @@ def panels(
     columns: int = 2,
     room_in: tuple[float, float] = (0.56, 0.12),
     below_in: float = BELOW_IN,
+    finding: str = "",
+    left_in: float = 0.0,
 ) -> tuple[Page, list[Axes]]:
-    """A page with titled axes for each chart, some in a row: all of one height, or each of its
-    own."""
-    columns = min(columns, len(charts))
-    wide_in, highs_in = PAGE_IN / columns, broadcast_to(high_in, len(charts))
+    """A page with titled axes for each chart, some in a row right of ``left_in``: all of one
+    height, or each of its own."""
+    columns = min(
+        columns, len(charts), max(1, int((page_in() - left_in) / (sum(room_in) + _LEAST_IN)))
+    )
+    wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
     tops_in = list(accumulate((TITLE_IN + max(row) + below_in for row in rows), initial=0))
-    page, found = Page(tops_in[-1], handles, notes), []
+    page, found = Page(tops_in[-1], handles, notes, finding), []
     for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
         row, column = divmod(index, columns)
         found.append(
-            page.panel(chart[:2], column * wide_in, tops_in[row], wide_in, high_in, room_in)
+            page.panel(
+                chart[:2], left_in + column * wide_in, tops_in[row], wide_in, high_in, room_in
+            )
         )
     return page, found

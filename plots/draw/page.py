@@ -1,15 +1,18 @@
 """A page of panels with a legend and small print under them, laid out in inches at the size it is
 read at.
 
-Seven inches wide, the width of a printed page of text. The same records give the same bytes.
+Seven inches wide, the width of a printed page of text, unless :data:`LOOK` says otherwise. The same
+records give the same bytes.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import cache
 from math import ceil, floor, log10
 from pathlib import Path
 from textwrap import wrap
+from typing import NamedTuple
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -24,26 +27,47 @@ from matplotlib.text import Text
 from plots.select.cases import elided
 
 from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
+from .svg import DARK, svg_text
 from .telling import named, tell
 
-PAGE_IN = 7.0
 MARGIN_IN = 0.06
 TITLE_IN = 0.44  # above a panel: its name and where its numbers come from
 MARKER_PT = 4.6
 GREY = "#444444"
 GRID = {"color": "#E5E5E5", "linewidth": 0.6}
-_NOTE_IN, _NOTE_CHARACTERS, _LEGEND_ROW_IN = 0.105, 124, 0.145
+_NOTE_IN, _LEGEND_ROW_IN, _HEAD_IN = 0.105, 0.145, 0.17
+_NOTE_PER_IN, _HEAD_PER_IN = 17.7, 12.6  # characters
 _LEAST_PT = 4.5
 #: The marker of a noisy case.
 HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 1.0, "markersize": MARKER_PT}
 TEXT = ".txt"
+_XML = '<?xml version="1.0" encoding="utf-8"?>\n'
 #: What a figure is written as, and what is said in such a file of who made it.
 FORMATS: dict[str, dict] = {
     ".pdf": {"Creator": "drbench", "Producer": None, "CreationDate": None},
     ".png": {"Software": None},
-    ".svg": {"Creator": "drbench", "Date": None},
+    ".svg": {},  # in light and dark, as the reader's system says
     TEXT: {},
 }
+
+
+class Look(NamedTuple):
+    """How pages are laid out: their width, a title instead of the finding, and whether there is
+    small print."""
+
+    width_in: float = 7.0
+    title: str = ""
+    notes: bool = True
+
+
+PRINTED = Look()
+#: The look of the figure that is made now; :meth:`plots.registry.Figure.make` sets it.
+LOOK: ContextVar[Look] = ContextVar("look")
+
+
+def page_in() -> float:
+    """The width of a page."""
+    return LOOK.get(PRINTED).width_in
 
 
 def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tuple[Path, ...]:
@@ -58,6 +82,10 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
             try:
                 if suffix == TEXT:
                     path.write_text(tell(picture), encoding="utf-8")
+                elif suffix == ".svg":
+                    head, found, rest = svg_text(picture).partition(">")
+                    text = f"{_XML}{head}{found}{DARK}{rest}"
+                    path.write_text(text, encoding="utf-8")
                 else:
                     picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
             except OSError as error:  # of a full disk there is no name in it
@@ -67,7 +95,8 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
 
 
 class Page:
-    """An empty page with room for ``body_in`` inches of panels, above its legend and small print.
+    """An empty page with room for ``body_in`` inches of panels, under its finding and above its
+    legend and small print.
 
     Parameters
     ----------
@@ -77,30 +106,51 @@ class Page:
         What the legend shows, by their labels.
     notes : sequence of str
         The small print, a sentence each.
+    finding : str
+        What the figure shows, in a sentence: the title.
     """
 
-    def __init__(self, body_in: float, handles: Sequence[Artist] = (), notes: Sequence[str] = ()):
-        rows = [row for text in notes for row in small_print(text, _NOTE_CHARACTERS)]
+    def __init__(
+        self,
+        body_in: float,
+        handles: Sequence[Artist] = (),
+        notes: Sequence[str] = (),
+        finding: str = "",
+    ):
+        look, wide_in = LOOK.get(PRINTED), page_in()
+        notes = notes if look.notes else ()
+        rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * wide_in))]
+        heads = wrap(elided(look.title or finding, 400), int(_HEAD_PER_IN * wide_in))
+        self._head_in = len(heads) * _HEAD_IN + 0.08 * bool(heads)
+        body_in += self._head_in
         widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
-        columns = max(1, int((PAGE_IN - 2 * MARGIN_IN) / (widest + 0.48)))
+        columns = max(1, int((wide_in - 2 * MARGIN_IN) / (widest + 0.48)))
         columns = min(columns, 5, max(1, len(handles)))
         legend_in = ceil(len(handles) / columns) * _LEGEND_ROW_IN + 0.06 if handles else 0.0
         self.height_in = body_in + legend_in + len(rows) * _NOTE_IN + 2 * MARGIN_IN
-        self.picture = Figure(figsize=(PAGE_IN, self.height_in))
+        self.picture = Figure(figsize=(wide_in, self.height_in))
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
-            legend(self.picture, handles, self._at(MARGIN_IN, body_in), columns, 0.4)
+            at = self._at(MARGIN_IN, body_in - self._head_in)
+            legend(self.picture, handles, at, columns, 0.4)
+        body_in -= self._head_in
+        for number, head in enumerate(heads):
+            text = self.text(
+                MARGIN_IN, 0.04 + number * _HEAD_IN - self._head_in, head, FONT_PT + 1.5,
+                weight="bold", color="black",
+            )  # fmt: skip
+            named(text, "" if number else " ".join(heads))
         for number, (row, whole) in enumerate(rows):
             top_in = body_in + legend_in + number * _NOTE_IN
             named(self.text(MARGIN_IN, top_in, row, SMALL_PT), whole)
 
     def _at(self, left_in: float, top_in: float) -> tuple[float, float]:
-        return left_in / PAGE_IN, 1 - top_in / self.height_in
+        return left_in / page_in(), 1 - (top_in + self._head_in) / self.height_in
 
     def axes(self, left_in: float, top_in: float, wide_in: float, high_in: float) -> Axes:
         """Axes by the inches of their upper left corner from that of the page."""
         x, y = self._at(left_in, top_in + high_in)
-        axes = self.picture.add_axes((x, y, wide_in / PAGE_IN, high_in / self.height_in))
+        axes = self.picture.add_axes((x, y, wide_in / page_in(), high_in / self.height_in))
         plain(axes)
         return axes
 
@@ -178,6 +228,7 @@ def small_print(note: str, characters: int) -> list[tuple[str, str]]:
     [('Not drawn: 2', 'Not drawn: 2 cases.'), ('   cases.', '')]
     """
     # what begins with a symbol, as in "m = 64 a rank", keeps it
+    note = elided(note, 4000)
     text = note if "=" in note[:5] else note[:1].upper() + note[1:]
     text = text.removesuffix(".") + "."
     first, *rest = wrap(text, characters, subsequent_indent="   ")

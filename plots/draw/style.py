@@ -80,8 +80,7 @@ PHASES = {
     "phase_fence_s": Fill("fence", "#56B4E9", "----"),
     "phase_pack_s": Fill("pack", "#009E73", "oo"),
 }
-OTHER = Fill("other", "#BBBBBB")
-UNKNOWN = Fill("not broken down", "#FFFFFF", "\\\\\\\\")
+OTHER = Fill("unattributed", "#BBBBBB")
 
 _HUES = (
     "#0072B2",

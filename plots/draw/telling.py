@@ -4,7 +4,7 @@ Told of what matplotlib was given, not of pixels: the same text wherever the fig
 whatever fonts. Numbers have four digits, the series of a panel are in the order of their names.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -24,9 +24,10 @@ from numpy import asarray, ma
 _INDENT = "  "
 
 
-def named(artist: Any, name: str) -> Any:
-    """Say what an artist is called, or the whole of a text that was shortened to fit."""
-    artist.told = name
+def named(artist: Any, name: str, cases: Sequence[int | None] = ()) -> Any:
+    """Name an artist, or give the whole of a text that was shortened to fit; ``cases`` are the
+    numbers of the rows that its marks stand for."""
+    artist.told, artist.cases = name, cases
     return artist
 
 

@@ -1,21 +1,151 @@
 """Bus bandwidth against size: one panel a transport, one line a kind of transfer, the copy in
 memory as what nothing passes by much.
 
-Solid lines are one-sided, dashed ones collectives; what fades behind a line is the 95 % interval of
+Solid lines are one-sided, dashed ones collectives; upright lines are the 95 % interval of
 the median.
 """
 
 from collections.abc import Iterable
 from itertools import groupby
 from math import log2
+from statistics import median
+from typing import NamedTuple
 
-from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
-from plots.draw.page import GREY, GRID, bytes_text, line_handle, log_ticks, number
+from plots.draw.chart import (
+    Axis,
+    Chart,
+    Charts,
+    Spot,
+    draw_chart,
+    label_lines,
+    panels,
+    polyline,
+)
+from plots.draw.page import GREY, GRID, bytes_text, log_ticks, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
-from plots.select.bandwidth_rows import COPY, OPERATIONS, BandwidthRow, bus_bandwidth, read_rows
 from plots.select.cases import Options, SelectionError
 from plots.select.selection import doubts
+from plots.select.typed_rows import Rows
+
+#: What is measured, by the names that machine models have.
+OPERATIONS = (
+    "get",
+    "put",
+    "accumulate",
+    "broadcast",
+    "allgather",
+    "reduce",
+    "reducescatter",
+    "shift",
+)
+#: Collectives of which each rank has a share already, or keeps one: (p - 1) / p of their size
+#: crosses its link.
+DIVIDED = ("allgather", "reducescatter")
+#: The roof: a copy inside a rank's own memory, through the same executor. STREAM counts twice as
+#: much, the bytes that are read and those that are written.
+COPY = "copy"
+
+
+class BandwidthRow(NamedTuple):
+    """One kind of transfer at one size, all ranks at once; GB are 1e9 bytes.
+
+    Attributes
+    ----------
+    operation : str
+        A name of :data:`OPERATIONS`, or :data:`COPY`.
+    nbytes : int
+        Of one transfer; of allgather and reducescatter the whole of what is divided.
+    transfers : int
+        Of one repeat, whose time is divided by it.
+    median_s, median_low_s, median_high_s : float or None
+        Of one transfer, the slowest rank; 95 % interval of the median. None if there are none.
+    algorithm_gbps, bus_gbps : float or None
+        See :func:`bus_bandwidth`.
+    reason : str
+        Why there are none.
+    noisy : bool or None
+        Whether nothing can be concluded: the ranks lacked their cores, or the samples spread by
+        more than a fifth. None in rows of before it was told.
+    core_share : float or None
+        The share of its core that the rank with the least of it had, median of the samples.
+    """
+
+    label: str
+    transport: str
+    backend: str
+    dtype: str
+    ranks: int
+    nodes: int
+    operation: str
+    nbytes: int
+    transfers: int
+    samples: int
+    median_s: float | None
+    median_low_s: float | None
+    median_high_s: float | None
+    algorithm_gbps: float | None
+    bus_gbps: float | None
+    mpi: str
+    reason: str
+    noisy: bool | None = None
+    core_share: float | None = None
+
+
+def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tuple[float, float]:
+    """Algorithm and bus bandwidth in GB/s.
+
+    The first is bytes over time. The second is what crosses a rank's link, whatever the number p of
+    ranks, and so can be held against the hardware: (p - 1) / p of it for :data:`DIVIDED`, all of it
+    for the others.
+
+    Notes
+    -----
+    Collectives as nccl-tests count them (broadcast, reduce, sendrecv: 1; allgather, reduce-scatter:
+    (n - 1) / n), https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md; get, put and
+    accumulate as osu_get_bw, osu_put_bw and osu_acc_latency of the OSU Micro-Benchmarks count
+    bytes: once.
+
+    Examples
+    --------
+    >>> bus_bandwidth("allgather", 10**9, 0.5, 4), bus_bandwidth("get", 10**9, 0.5, 4)
+    ((2.0, 1.5), (2.0, 2.0))
+    """
+    rate = nbytes / seconds / 1e9
+    return rate, rate * (ranks - 1) / ranks if operation in DIVIDED else rate
+
+
+def row_of(measured: dict, **about) -> BandwidthRow:
+    """A row of what the ranks measured: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
+    ``interval`` of their median, ``noisy`` and ``core_share``, or the ``reason`` why there are
+    none."""
+    samples = measured.get("samples_s", [])
+    row = BandwidthRow(
+        operation=measured["operation"],
+        nbytes=measured["nbytes"],
+        transfers=measured["times"],
+        samples=len(samples),
+        **dict.fromkeys(BandwidthRow._fields[10:15]),
+        reason=measured.get("reason", ""),
+        **about,
+    )
+    if not samples:
+        return row
+    middle, (low, high) = median(samples), measured["interval"]
+    algorithm, bus = bus_bandwidth(row.operation, row.nbytes, middle, row.ranks)
+    return row._replace(
+        median_s=middle,
+        median_low_s=low,
+        median_high_s=high,
+        algorithm_gbps=algorithm,
+        bus_gbps=bus,
+        noisy=measured["noisy"],
+        core_share=measured["core_share"],
+    )
+
+
+#: The files of such rows.
+ROWS = Rows(BandwidthRow, "bandwidths", "drbench bandwidth --csv FILE")
 
 _DASHED = (0, (4, 1.6))
 LOOKS = {
@@ -29,7 +159,7 @@ LOOKS = {
     "shift": LineStyle("#7F7F00", "p", _DASHED),
     COPY: LineStyle(GREY, "", (0, (1, 1.2))),
 }
-_HIGH_IN = 3.0
+_HIGH_IN, _ROOM_IN = 3.0, (0.56, 0.85)
 
 
 def _panels(rows: Iterable[BandwidthRow]) -> list[tuple[tuple, list[BandwidthRow]]]:
@@ -54,6 +184,12 @@ def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
     return [_chart(*panel) for panel in drawn], notes
 
 
+def _interval(row: BandwidthRow) -> list[float]:
+    """The ends of the interval of the bus bandwidth."""
+    ends = row.median_high_s, row.median_low_s
+    return [bus_bandwidth(row.operation, row.nbytes, each, row.ranks)[1] for each in ends]
+
+
 def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     label, ranks, nodes, transport, backend, dtype = source
     sizes, rates = sorted({row.nbytes for row in rows}), [row.bus_gbps for row in rows]
@@ -63,7 +199,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     marks = []
     for name in (*OPERATIONS, COPY):
         its = {
-            row.nbytes: Spot(row.bus_gbps, None, bool(row.noisy))
+            row.nbytes: Spot(row.bus_gbps, None, bool(row.noisy), *_interval(row))
             for row in rows
             if row.operation == name
         }
@@ -84,29 +220,30 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     )
 
 
+def finding(charts: list[Chart]) -> str:
+    """What the fastest transfer of the first panel reaches, next to a copy in memory."""
+    most = {marks.name: max(y for y in marks.y if y == y) for marks in charts[0].marks}
+    copy = most.pop(COPY, None)
+    if not most:
+        return ""
+    best = max(most, key=most.get)
+    beside = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
+    return f"{best} reaches {number(most[best])} GB/s{beside}"
+
+
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
-    rows = list(rows)
     found, notes = charts(rows, options)
-    drawn = {marks.name for chart in found for marks in chart.marks}
-    handles = [line_handle(name, LOOKS[name]) for name in (*OPERATIONS, COPY) if name in drawn]
     about = (
-        "a rank's bytes over the median time of the slowest rank, all ranks at once; faded: 95 % "
+        "a rank's bytes over the median time of the slowest rank, all ranks at once; upright: 95 % "
         "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
         "a rank's link. copy: inside a rank's own memory"
     )
-    page, axes = panels(found, handles, [about, *notes], _HIGH_IN, min(2, len(found)))
-    for each, chart, (_, inside) in zip(axes, found, _panels(rows)):
+    page, axes = panels(found, (), [about, *notes], _HIGH_IN, 2, _ROOM_IN, finding=finding(found))
+    for each, chart in zip(axes, found):
         draw_chart(each, chart)
         each.grid(**GRID)
-        for row in inside:
-            ends = [
-                bus_bandwidth(row.operation, row.nbytes, seconds, row.ranks)[1]
-                for seconds in (row.median_high_s, row.median_low_s)
-            ]
-            beside = row.nbytes * 2 ** (0.09 * (list(LOOKS).index(row.operation) - 4))
-            color = LOOKS[row.operation].color
-            each.vlines(beside, *ends, color=color, alpha=0.45, linewidth=1.3, zorder=2)
+        label_lines(each, chart, _ROOM_IN[1])
     return Made(page.picture, notes)
 
 
@@ -115,6 +252,6 @@ FIGURES = (
         "bandwidth",
         "bandwidth of get, put, accumulate and collectives against size, beside a copy in memory",
         make,
-        read=read_rows,
+        read=ROWS.read,
     ),
 )

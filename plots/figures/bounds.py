@@ -5,17 +5,74 @@ A line is a family, by how many dimensions its ranks divide the products in: at 
 the preset or algorithm of it that needs least.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
-from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
-from plots.draw.page import GRID, line_handle, log_ticks, note, number
+from plots.draw.chart import (
+    Axis,
+    Chart,
+    Charts,
+    Spot,
+    draw_chart,
+    label_lines,
+    panels,
+    polyline,
+)
+from plots.draw.page import GRID, log_ticks, note, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
-from plots.select.bounds_rows import FAMILIES, BoundsRow, read_rows
 from plots.select.cases import Options, SelectionError, names, shape_text
+from plots.select.typed_rows import Rows
 
-_MOST_PANELS, _HIGH_IN = 8, 2.1
+#: In how many dimensions ranks divide the products: one of m, n and k; two of them; two, with
+#: replicas that divide the third; all three at once.
+FAMILIES = ("1-D", "2-D", "2.5-D", "3-D")
+
+
+class BoundsRow(NamedTuple):
+    """One preset or algorithm on one shape and number of ranks.
+
+    Attributes
+    ----------
+    m, n, k : int
+        C is m×n, A m×k.
+    limit_bytes : int or None
+        What a rank may use, if that was limited.
+    bound_bytes : float
+        What some rank needs whatever the schedule (:func:`partitions.io_bound`).
+    family : str
+        Of :data:`FAMILIES`.
+    name, how, needed_bytes, moved_bytes, memory_bytes, share, reason
+        As of :class:`launch.models.needs.Need`; the numbers are None if it does not run.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    ranks: int
+    limit_bytes: int | None
+    bound_bytes: float
+    family: str
+    name: str
+    how: str
+    needed_bytes: int | None
+    moved_bytes: int | None
+    memory_bytes: int | None
+    share: float | None
+    reason: str
+
+    @property
+    def ratio(self) -> float | None:
+        """What is needed over the bound."""
+        return None if self.needed_bytes is None else self.needed_bytes / self.bound_bytes
+
+
+#: The files of such rows.
+ROWS = Rows(BoundsRow, "needs", "drbench bounds --csv FILE")
+
+_MOST_PANELS, _HIGH_IN, _ROOM_IN = 8, 2.1, (0.56, 0.5)
 _LOOKS = {
     "1-D": LineStyle("#CC79A7", "v", "-"),
     "2-D": LineStyle("#E69F00", "s", "-"),
@@ -66,7 +123,25 @@ def charts(rows: Iterable[BoundsRow], options: Options) -> Charts:
         if of:
             best = "the best of " * (len(of) > 1)
             notes.append(f"{family}: {best}{names(sorted(of), most=9)}")
-    return [_chart(*panel) for panel in found], notes
+    made = [_chart(*panel) for panel in found]
+    most = max(y for chart in made for marks in chart.marks for y in marks.y if y == y)
+    high = max(2.2, most * 1.15)
+    limits = high**-0.1, high  # one for all; below the bound there is room to say so
+    y = Axis("needed ÷ lower bound", limits, 10, log_ticks(*limits, number))
+    return [chart._replace(y=y) for chart in made], notes
+
+
+def finding(charts: Sequence[Chart]) -> str:
+    """How far from the bound the best and the worst family get."""
+    most: dict[str, float] = {}
+    for marks in (marks for chart in charts for marks in chart.marks):
+        most[marks.name] = max(most.get(marks.name, 0), *(y for y in marks.y if y == y))
+    order = sorted(most.items(), key=lambda each: each[1])
+    (best, least), (worst, far) = order[0], order[-1]
+    if best == worst:
+        return f"{best} needs up to {number(far)} × the lower bound"
+    told = f"{best} stays within {number(least)} × the lower bound"
+    return f"{told}; {worst} needs up to {number(far)} ×"
 
 
 def _chart(key: tuple, rows: list[BoundsRow]) -> Chart:
@@ -80,16 +155,18 @@ def _chart(key: tuple, rows: list[BoundsRow]) -> Chart:
                 its[row.ranks] = Spot(row.ratio)
         if its:
             marks.append(polyline(family, _LOOKS[family], ranks, its))
-    high = max(spot for each in marks for spot in each.y if spot > 0)
-    high = max(2.2, high * 1.15)
-    limits = high**-0.1, high  # below the bound there is room to say so
     step = max(1, -(-len(ranks) // 7))
     kind, text = _kind(*shape), shape_text(tuple(shape))
     return Chart(
         f"{kind}: {text}" if kind else text,
         f"m × n × k, {dtype}" + (f", {limit} bytes of memory a rank" if limit else ""),
-        Axis("ranks", (ranks[0] / 1.15, ranks[-1] * 1.15), 2, {p: str(p) for p in ranks[::step]}),
-        Axis("needed ÷ lower bound", limits, 10, log_ticks(*limits, number)),
+        Axis(
+            "ranks",
+            (ranks[0] / 1.15, ranks[-1] * 1.15),
+            2,
+            {p: str(p) for p in ranks[::-step][::-1]},
+        ),
+        Axis("", (0, 1)),
         marks,
     )
 
@@ -97,21 +174,15 @@ def _chart(key: tuple, rows: list[BoundsRow]) -> Chart:
 def make(rows: Iterable[BoundsRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
     found, notes = charts(list(rows), options)
-    drawn = {marks.name for chart in found for marks in chart.marks}
     about = (
         "bytes of A, B and C that the busiest rank stores or moves, over the least that any "
         "schedule needs (Kwasniewski et al., SC'19; Al Daas et al., SPAA'22); 1 is the bound"
     )
-    page, axes = panels(
-        found,
-        [line_handle(name, _LOOKS[name]) for name in FAMILIES if name in drawn],
-        [about, *notes],
-        _HIGH_IN,
-        min(2, len(found)),
-    )
+    page, axes = panels(found, (), [about, *notes], _HIGH_IN, 2, _ROOM_IN, finding=finding(found))
     for each, chart in zip(axes, found):
         draw_chart(each, chart)
         each.grid(**GRID)
+        label_lines(each, chart, _ROOM_IN[1])
         each.axhspan(chart.y.limits[0], 1, color="#E5E5E5", zorder=0)
         note(each, "below the lower bound", (1, 0), (-3, 2), xycoords="axes fraction", ha="right")
     return Made(page.picture, notes)
@@ -122,6 +193,6 @@ FIGURES = (
         "bounds",
         "bytes that presets and algorithms need over the lower bound, against ranks",
         make,
-        read=read_rows,
+        read=ROWS.read,
     ),
 )

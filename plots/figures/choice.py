@@ -7,33 +7,79 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import nan, sqrt
 from operator import attrgetter
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from plots.draw.chart import BELOW_IN, Axis, Chart, Charts, Marks, draw_chart
+from plots.draw.chart import BELOW_IN, Axis, Chart, Charts, Marks, draw_chart, label_rows
 from plots.draw.page import (
     GREY,
     GRID,
-    PAGE_IN,
     TITLE_IN,
     Page,
     bytes_text,
     fitted,
     number,
+    page_in,
     time_unit,
 )
-from plots.draw.style import Fill, LineStyle
+from plots.draw.style import LineStyle
 from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
-from plots.select.choice_rows import ChoiceRow, read_rows
+from plots.select.typed_rows import Rows
+
+#: What a row says: how long something takes, or how it is laid out: one operation of the chosen, or
+#: all of a contender.
+KINDS = ("time", "step", "layout")
+
+
+class ChoiceRow(NamedTuple):
+    """A contender, or an operation of the chosen one, which is the first.
+
+    Attributes
+    ----------
+    title : str
+        What was asked: rows of one title are one choice.
+    ranks : int
+    kind : str
+        Of :data:`KINDS`.
+    name : str
+        Who, or the operation.
+    time_s, low_s, high_s : float or None
+        Of a contender: predicted, and the ends of its interval.
+    measured_s : float or None
+        The median of a run, if there was one.
+    layouts : str
+        ``NAME LAYOUT`` of matrices, with semicolons between; of an operation that which it makes
+        last.
+    how : str
+    moved_bytes : int or None
+        From rank to rank, all ranks together.
+    """
+
+    title: str
+    ranks: int
+    kind: str
+    name: str
+    time_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    measured_s: float | None = None
+    layouts: str = ""
+    how: str = ""
+    moved_bytes: int | None = None
+
+
+#: The files of such rows.
+ROWS = Rows(ChoiceRow, "choices", "plots.figures.choice")
 
 _BAR_IN, _LINE_IN, _ROOM_IN = 0.26, 0.36, (2.1, 0.6)
 #: Most bars and lines of one choice.
 _MOST_BARS, _MOST_LINES = 16, 24
-_CHOSEN, _OTHERS = Fill("chosen", "#0072B2"), Fill("others", "#BBBBBB")
-_ENDS = LineStyle("#000000", "|", "-")
+_CHOSEN, _OTHERS = LineStyle("#0072B2", "o", "-"), LineStyle("#777777", "o", "-")
+_TIMES = [ChoiceRow._fields.index(name) for name in ("time_s", "low_s", "high_s", "measured_s")]
 _RUN = LineStyle("#D55E00", "D", "-")
 #: Shades of neighbouring ranks' parts; of a copy, which every rank has, and of a pending sum.
 _SHADES, _WHOLE, _PENDING = ("#0072B2", "#9CCBEA"), "#009E73", "#E69F00"
@@ -65,29 +111,43 @@ def _left_out(rows: Sequence, most: int, what: str, title: str) -> list[str]:
 
 
 def _bars(title: str, rows: list[ChoiceRow]) -> Chart:
-    longest = max(max(row.time_s, row.high_s or 0, row.measured_s or 0) for row in rows)
-    unit, name = time_unit(longest)
-    places = [len(rows) - at for at in range(len(rows))]
     told = lambda value: nan if value is None else value / unit
-    x = [row.time_s / unit for row in rows]
-    limits = (0.0, 1.02 * longest / unit)
-    at = {"across": True, "low": [told(row.low_s) for row in rows]}
-    at["high"] = [told(row.high_s) for row in rows]
-    marks = [Marks("points", "interval", x, places, look=_ENDS, **at)]
-    measured = [(told(row.measured_s), place) for row, place in zip(rows, places) if row.measured_s]
-    if measured:
-        marks.insert(0, Marks("points", "measured", *zip(*measured), look=_RUN))
-    for fill, its in ((_CHOSEN, slice(1)), (_OTHERS, slice(1, None))):
-        if places[its]:
-            marks.append(Marks("bars", fill.name, x[its], places[its], look=fill, across=True))
-    known = [row for row in rows if row.low_s is not None]
+    ends = [row[at] for row in rows for at in _TIMES if row[at] is not None]
+    unit, name = time_unit(max(ends))
+    low, high = min(ends) / unit, max(ends) / unit
+    room = 0.06 * (high - low) or 0.06 * high
+    low = 0.0 if low < 0.4 * high else low - room
+    marks = []
+    for place, row in enumerate(rows):
+        look = _OTHERS if place else _CHOSEN
+        if row.measured_s:
+            marks.append(Marks("points", "measured", [told(row.measured_s)], [place], look=_RUN))
+        ends_of = {"low": [told(row.low_s)], "high": [told(row.high_s)]}
+        called = "others" if place else "chosen"
+        marks.append(
+            Marks("points", called, [told(row.time_s)], [place], (), look, across=True, **ends_of)
+        )
+    known = any(row.low_s is not None for row in rows)
     return Chart(
         title,
-        "predicted time; black: where 95 of 100 runs are expected" if known else "predicted time",
-        Axis(f"time ({name})", limits),
-        Axis("", (0.4, len(rows) + 0.6), 0, dict(zip(places, (row.name for row in rows)))),
+        "predicted time" + "; line: where 95 of 100 runs are expected" * known,
+        Axis(f"time ({name})", (low, high + room)),
+        Axis("", (len(rows) - 0.4, -0.6), 0, dict(enumerate(row.name for row in rows))),
         marks,
     )
+
+
+def finding(rows: Sequence[ChoiceRow]) -> str:
+    """Whether the first contender is told apart from the others of its choice."""
+    first, *others = [row for row in rows if row.kind == "time" and row.time_s]
+    if not others:
+        return ""
+    first_high = first.high_s or first.time_s
+    near = sum((row.low_s or row.time_s) <= first_high for row in others)
+    if near:
+        return f"The model does not tell {first.name} from {near} of {len(others)} others"
+    times = number(others[0].time_s / first.time_s)
+    return f"{first.name} is the fastest: the next takes {times} × its time"
 
 
 def make(rows: Iterable[ChoiceRow], options: Options) -> Made:
@@ -105,11 +165,12 @@ def make(rows: Iterable[ChoiceRow], options: Options) -> Made:
         highs.append((bars_in, _LINE_IN * lines + (TITLE_IN if lines else 0)))
         notes += _left_out(steps[chart.title], _MOST_LINES, "operations", chart.title)
     body_in = sum(bars_in + lines_in + TITLE_IN + BELOW_IN for bars_in, lines_in in highs)
-    page, top_in = Page(body_in, notes=notes), 0.0
+    told = finding([row for row in rows if row.title == found[0].title])
+    page, top_in = Page(body_in, notes=notes, finding=told), 0.0
     for chart, (bars_in, lines_in) in zip(found, highs):
-        axes = page.panel(chart[:2], 0, top_in, PAGE_IN, bars_in, _ROOM_IN)
+        axes = page.panel(chart[:2], 0, top_in, page_in(), bars_in, _ROOM_IN)
         draw_chart(axes, chart, 3.5)
-        axes.grid(**GRID | {"axis": "x"})
+        axes.grid(**GRID)
         _say_times(axes, chart)
         top_in += TITLE_IN + bars_in + BELOW_IN
         lines = steps[chart.title][:_MOST_LINES]
@@ -117,20 +178,17 @@ def make(rows: Iterable[ChoiceRow], options: Options) -> Made:
             whose = "layouts of the chosen" if lines[0].kind == "step" else "their layouts"
             about = whose, "blue: each rank its part; green: all have a copy"
             high_in = lines_in - TITLE_IN
-            axes = page.panel(about, 0, top_in, PAGE_IN, high_in, (0.08, 0.08))
-            _draw_steps(axes, lines, PAGE_IN - 0.16, high_in)
+            axes = page.panel(about, 0, top_in, page_in(), high_in, (0.08, 0.08))
+            _draw_steps(axes, lines, page_in() - 0.16, high_in)
             top_in += lines_in
     return Made(page.picture, notes)
 
 
 def _say_times(axes: Axes, chart: Chart) -> None:
-    """Who each bar is, as far as there is room, and its time, right of the panel."""
-    names = [fitted(name, 7.5, _ROOM_IN[0] - 0.2) for name in chart.y.ticks.values()]
-    axes.set_yticks(list(chart.y.ticks), [short for short, _ in names])
-    for label, name, (_, size) in zip(axes.get_yticklabels(), chart.y.ticks.values(), names):
-        named(label, name).set_size(size)
-    (points,) = (marks for marks in chart.marks if marks.name == "interval")
-    for x, y in zip(points.x, points.y):
+    """Who each dot is, and its time, right of the panel."""
+    label_rows(axes, list(chart.y.ticks.values()), _ROOM_IN[0] - 0.2)
+    times = [(marks.x[0], marks.y[0]) for marks in chart.marks if marks.name != "measured"]
+    for x, y in times:
         axes.annotate(
             number(x), (1, y), (4, 0), xycoords=("axes fraction", "data"),
             textcoords="offset points", va="center", size=7,
@@ -212,6 +270,6 @@ FIGURES = (
         "choice",
         "time of what was chosen and of what it was chosen from, and the layouts of a chain",
         make,
-        read=read_rows,
+        read=ROWS.read,
     ),
 )

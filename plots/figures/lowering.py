@@ -1,29 +1,18 @@
-"""Direct execution beside the lowerings of the same case: the time of each over that of direct
+"""Direct execution next to the lowerings of the same case: the time of each over that of direct
 execution.
 
-One row a case, those on top that gain most by lowering. Left of the line at 1 lowering is faster;
-more than 5 % so in the shaded part.
+One row a case that gains over 5 % by lowering, those on top that gain most.
 """
 
-from itertools import groupby
 from typing import Any
 
-from matplotlib.lines import Line2D
-from numpy import inf, isfinite, isinf, nan
+from numpy import inf, isfinite, nan
 from pandas import DataFrame, concat
 
-from plots.draw.page import (
-    MARGIN_IN,
-    PAGE_IN,
-    TITLE_IN,
-    Page,
-    fitted,
-    line_handle,
-    line_look,
-    width_in,
-)
-from plots.draw.style import FONT_PT, SMALL_PT, LineStyle
-from plots.draw.telling import named
+from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows
+from plots.draw.chart import panels as panels_of
+from plots.draw.page import line_handle
+from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -43,7 +32,6 @@ LOWERINGS = {
     "cost": LineStyle("#009E73", "D", "None"),
     "exhaustive": LineStyle("#0072B2", "o", "None"),
 }
-_NOT_OK = {"marker": "x", "color": "#777777", "linestyle": "None"}
 DIRECT = "direct"
 #: Slower than a lowering by more than this is "not as good" (the paper's "within 5%").
 WITHIN = 0.95
@@ -62,9 +50,7 @@ _SAME = [
     "progress",
 ]
 _MOST_PANELS, _MOST_ROWS, _NAME = 4, 30, 46
-_ROW_IN, _BELOW_IN, _RIGHT_IN, _SHAPE_IN = 0.125, 0.42, 0.04, 0.16
-_MOST_LABELS = 0.34  # of the page's width
-_TITLE = "Lowered over direct execution"
+_ROW_IN, _LABELS_IN = 0.14, 2.4
 
 
 #: Source and shape of a panel, and its cases, the largest gain first: their names, and the time of
@@ -147,82 +133,55 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
 
 
 def make(records: Records, options: Options) -> Made:
-    """Draw a panel a shape, those of a source beside each other with the same rows."""
+    """Draw a panel a shape and source: the cases whose time a lowering changes by over 5 %."""
     found, notes = panels(records, options)
     every = concat([inside for _, inside in found])
-    ratios, slower = every[[*LOWERINGS]], (every.best < WITHIN).sum()
+    gain, cut = (every.best < WITHIN).sum(), len(every)
     told = [
-        f"1 is the time of direct execution; in {len(every) - slower} of {len(every)} cases it "
-        "is within 5 % of the best lowering, in the others (shaded) it is not"
+        "1 is the time of direct execution; of a case each lowering is drawn; cases that all "
+        "lowerings leave within 5 % of it, or make slower, are not"
     ]
+    finding = f"Lowering gains over 5 % in {gain} of {cut} cases"
+    drawn = [(key, inside[inside.best < WITHIN][:_MOST_ROWS]) for key, inside in found]
+    drawn = [(key, inside) for key, inside in drawn if len(inside)] or [
+        (key, inside[:3]) for key, inside in found[:1]
+    ]
+    ratios = concat([inside for _, inside in drawn])[[*LOWERINGS]]
     handles = [
         line_handle(name, style) for name, style in LOWERINGS.items() if ratios[name].notna().any()
     ]
-    if isinf(ratios).any(axis=None):
-        text = "not ok: exhaustive is beyond its limit, or refused"
-        handles.append(Line2D([], [], label=text, markersize=4, **_NOT_OK))
-    low, high = min(every.best.min(), WITHIN), max(ratios.replace(inf, nan).max().max(), 1 / WITHIN)
-    left_in = 0.14 + max(width_in(name, SMALL_PT) for name in every.name)
-    left_in = min(left_in, _MOST_LABELS * PAGE_IN)
-    rows_of = [
-        (source, list(inside)) for source, inside in groupby(found, lambda panel: panel[0][0])
-    ]
-    orders = [
-        list(concat([inside for _, inside in here]).groupby("name").best.min().sort_values().index)
-        for _, here in rows_of
-    ]
-    head_in = TITLE_IN + _SHAPE_IN
-    highs_in = [head_in + len(order) * _ROW_IN + _BELOW_IN for order in orders]
-    page, top_in = Page(sum(highs_in), handles, [*told, *notes]), 0.0
-    for (source, here), order, high_in in zip(rows_of, orders, highs_in):
-        page.title(MARGIN_IN, top_in, PAGE_IN - 2 * MARGIN_IN, _TITLE, source.text)
-        wide_in = (PAGE_IN - left_in - _RIGHT_IN) / len(here)
-        for number, ((_, shape), inside) in enumerate(here):
-            at_in = left_in + number * wide_in
-            text, size = fitted(shape_text(shape), FONT_PT - 0.5, wide_in - 0.08)
-            named(page.text(at_in, top_in + TITLE_IN, text, size, color="black"), "")
-            place = (at_in, top_in + head_in, wide_in - 0.1, len(order) * _ROW_IN)
-            axes = named(page.axes(*place), f"{_TITLE}\n{shape_text(shape)}\n{source.text}")
-            _panel(axes, inside, order if number == 0 else [""] * len(order), order, low, high)
-            if number == 0:
-                names = axes.get_yticklabels()
-                for name, whole in zip(names, order):
-                    text, size = fitted(whole, SMALL_PT, left_in - 0.1)
-                    named(name, whole).set(text=text, size=size)
-        top_in += high_in
+    finite = ratios.replace(inf, nan)
+    limits = min(finite.min().min(), WITHIN) - 0.02, max(finite.max().max(), 1.0) + 0.04
+    charts = [_chart(*panel, limits) for panel in drawn]
+    highs_in = [len(inside) * _ROW_IN for _, inside in drawn]
+    page, axes = panels_of(charts, handles, [*told, *notes], highs_in, 1, (_LABELS_IN, 0.1),
+                           finding=finding)  # fmt: skip
+    for each, chart in zip(axes, charts):
+        draw_chart(each, chart, 3.8, color="black", linestyle="-", linewidth=0.8)
+        label_rows(each, list(chart.y.ticks.values()), _LABELS_IN - 0.1)
+        each.grid(axis="y", color="#EEEEEE", linewidth=0.5)
     return Made(page.picture, notes)
 
 
-def _panel(axes, inside: DataFrame, labels, order, low: float, high: float) -> None:
-    room = 0.04 * (high - low)
-    edge = high + 2.5 * room
-    named(axes.axvspan(low - room, WITHIN, color="#F3E3DC", zorder=0), "lowering gains over 5 %")
-    named(axes.axvline(1, color="black", linewidth=0.8, zorder=1), "direct")
-    at = inside.name.map(order.index)
-    for name, style in LOWERINGS.items():
-        ratios = inside[name]
-        has = isfinite(ratios)
-        look = line_look(style) | {"markersize": 3.8, "markeredgewidth": 0.4}
-        if has.any():
-            named(axes.plot(ratios[has], at[has], clip_on=False, zorder=3, **look)[0], name)
-        if isinf(ratios).any():
-            refused = at[isinf(ratios)]
-            look = {"markersize": 3, "markeredgewidth": 0.7, **_NOT_OK}
-            drawn = axes.plot([edge - room] * len(refused), refused, **look)
-            named(drawn[0], f"{name}, not ok")
-    axes.set_yticks(range(len(order)), labels)
-    axes.set_ylim(len(order) - 0.5, -0.5)
-    axes.set_xlim(low - room, edge)
-    axes.locator_params(axis="x", nbins=4)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", color="#EEEEEE", linewidth=0.5)
-    axes.set_xlabel("time ÷ that of direct", size=SMALL_PT + 0.5)
+def _chart(key: tuple[Source, Shape], inside: DataFrame, limits: tuple[float, float]) -> Chart:
+    source, shape = key
+    rows_of = range(len(inside))
+    marks = [
+        Marks("points", name, list(inside[name].replace(inf, nan)), list(rows_of), (), style)
+        for name, style in LOWERINGS.items()
+        if isfinite(inside[name]).any()
+    ]
+    y = Axis("", (len(inside) - 0.5, -0.5), ticks=dict(zip(rows_of, inside.name)))
+    marks.append(Marks("rule", "direct", [1.0, 1.0], y.limits))
+    return Chart(
+        shape_text(shape), source.text, Axis("time ÷ that of direct execution", limits), y, marks
+    )
 
 
 FIGURES = (
     Figure(
         "lowering",
-        "direct execution beside the lowerings of the same case",
+        "direct execution next to the lowerings of the same case",
         make,
         ("moving_only", "shape"),
     ),

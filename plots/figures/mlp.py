@@ -1,32 +1,28 @@
 """Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
 
-One panel a layer and source, one line a partitioning; the table under it has the replication
-factor of the case that each point shows. Which cases those are is decided in
-:mod:`plots.select.selection`.
+One panel a layer and source, all on one axis, one line a partitioning, named at its end. Which case
+a point shows is decided in :mod:`plots.select.selection`; the small print has its replication
+factors where one is not 1.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, pairwise
-from math import ceil, floor, log
+from itertools import chain
+from math import ceil, floor
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from plots.draw.chart import (
     Axis,
     Chart,
-    Charts,
     Spot,
     draw_chart,
+    label_lines,
     panels,
     polyline,
-    side_by_side,
 )
-from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, Page, fitted, line_look, width_in
-from plots.draw.style import FONT_PT, RC, SMALL_PT, STYLES
-from plots.draw.telling import named
+from plots.draw.style import RC, STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
@@ -34,9 +30,7 @@ from plots.select.panels import select_panels
 from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
 
-# two panels fill the 7 inches of a printed page
-_HIGH_IN, _ROOM_IN, _XLABEL_IN = 2.3, (0.5, 0.1), 0.42
-_ROW_IN, _NAME_IN, _LEAST_CELL_IN = 0.135, 0.42, 0.2  # of the table; where its names begin
+_HIGH_IN, _ROOM_IN = 2.3, (0.5, 1.1)
 _LEAST_SPAN = 20  # of the axis, in percent: what is less is noise
 
 
@@ -66,34 +60,47 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
             )
     with matplotlib.rc_context(RC):
         drawn = [[line for line in lines if line.points] for lines in chosen.values()]
-        described = [_chart(lines, axis) for lines in drawn]
-        tables_in = _ROW_IN * (2 + max(map(len, drawn)))
-        below_in = _XLABEL_IN + tables_in
-        notes = _notes(chosen, drawn)
-        if any(marks.shift_pt for chart in described for marks in chart.marks):
-            notes.append("side by side at a batch size: points that would cover one another")
-        page, every = panels(described, (), notes, _HIGH_IN, 2, _ROOM_IN, below_in)
-        for axes, chart, lines in zip(every, described, drawn, strict=True):
+        limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
+        described = [_chart(lines, limits, step) for lines in drawn]
+        told = finding(drawn)
+        page, every = panels(
+            described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, finding=told
+        )
+        for axes, chart in zip(every, described, strict=True):
             draw_chart(axes, chart)
             axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-            if chart.y.limits[0] < 100 < chart.y.limits[1]:
+            if limits[0] < 100 < limits[1]:
                 axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-            _table(page, axes, lines, PAGE_IN / min(2, len(drawn)))
+            label_lines(axes, chart, _ROOM_IN[1])
         return page.picture
 
 
-def charts(records: Records, options: Options) -> Charts:
-    """Describe the panels that have a line: (charts, notes)."""
-    found = select_panels(records, quantity=options.quantity)
-    drawn = [[line for line in lines if line.points] for lines in found.values()]
-    return [_chart(lines, options.axis) for lines in drawn if lines], said(found)
+def finding(drawn: Sequence[Sequence[Line]]) -> str:
+    """Which partitioning is the best at the largest batch size of each panel."""
+    texts = []
+    for lines in drawn[:2]:
+        last = max(point.m for line in lines for point in line.points)
+        best = max(
+            (point.value, line.legend) for line in lines for point in line.points if point.m == last
+        )
+        layer = f"MLP-{lines[0].points[0].layer[-1]}"
+        texts.append(f"{layer} {best[1].removeprefix('UA - ')} {best[0]:.0f} %")
+    what = "the roof" if drawn[0][0].quantity == "percent_of_roof" else "peak"
+    return f"Best at the largest batch, of {what}: {'; '.join(texts)}"
 
 
-def _chart(drawn: Sequence[Line], axis: str) -> Chart:
+def _reach(lines: Sequence[Line]) -> list[float]:
+    """The values of a panel, and the ends of their intervals."""
+    spots = [
+        _spot(point, line.quantity == "percent_of_roof") for line in lines for point in line.points
+    ]
+    return [end for spot in spots for end in (spot.value, spot.low, spot.high) if end == end]
+
+
+def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart:
     points = list(chain.from_iterable(line.points for line in drawn))
     batches = sorted({point.m for point in points})
     record = _own(drawn).points[0]
-    limits, step = ends([point.value for point in points], axis)
     facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
     if record.mode == "measured" and record.iters:
         facts.append(f"medians of {record.iters}{' or more' if record.budget_s else ''}")
@@ -108,7 +115,7 @@ def _chart(drawn: Sequence[Line], axis: str) -> Chart:
     )
     lines = [
         polyline(
-            each.legend,
+            each.legend.removeprefix("UA - "),
             STYLES[each.name],
             batches,
             {point.m: _spot(point, roof) for point in each.points},
@@ -121,15 +128,12 @@ def _chart(drawn: Sequence[Line], axis: str) -> Chart:
         2,
         {batch: str(batch) for batch in batches},
     )
-    wide_pt = 72 * (PAGE_IN / 2 - sum(_ROOM_IN))
-    closest = min((log(b / a) for a, b in pairwise(batches)), default=log(2))
-    apart_pt = wide_pt * closest / log(x.limits[1] / x.limits[0])
     return Chart(
         f"MLP-{record.layer[-1]}:  n = {record.n}, k = {record.k}",
         ", ".join(fact for fact in facts if fact),
         x,
         y,
-        side_by_side(lines, y, _HIGH_IN, apart_pt),
+        lines,
     )
 
 
@@ -171,62 +175,23 @@ def _own(drawn: Sequence[Line]) -> Line:
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
-def _table(page: Page, axes: Axes, drawn: Sequence[Line], wide_in: float) -> None:
-    """The legend of a panel, with the replication factor of every point."""
-    box = axes.get_position()
-    left_in = box.x0 * PAGE_IN - _ROOM_IN[0] + MARGIN_IN
-    top_in = (1 - box.y0) * page.height_in + _XLABEL_IN
-    wide_in -= 2 * MARGIN_IN
-    under = page.axes(left_in, top_in, wide_in, _ROW_IN * (1 + len(drawn)))
-    under.set(xlim=(0, wide_in), ylim=(len(drawn) + 0.5, -0.5))
-    under.axis("off")
-    named(under, f"{_title(axes)}, replication factors by m")
-    batches = [int(each) for each in axes.get_xticks()]
-    names_in = _NAME_IN + max(width_in(line.legend, FONT_PT - 0.5) for line in drawn) + 0.1
-    cell_in = (wide_in - names_in) / len(batches)
-    at = [names_in + cell_in * (number + 0.5) for number in range(len(batches))]
-    look = {"va": "center_baseline", "size": SMALL_PT + 0.5}
-    factors = any(point.factor for line in drawn for point in line.points)
-    apart = cell_in >= _LEAST_CELL_IN
-    if factors:
-        head = "replication factor at m =" if apart else "replication factors"
-        named(under.text(_NAME_IN, 0, head, color=GREY, **look), "")
-        for x, batch in zip(at, batches * apart):
-            _cell(under, x, 0, str(batch), cell_in, color=GREY, **look)
-    for row, line in enumerate(drawn, 1):
-        found = {point.m: point.factor for point in line.points}
-        cells = [found.get(batch, "") or "–" for batch in batches]
-        style = STYLES[line.name]
-        told = f"{line.legend}: {', '.join(cells)}" if factors else line.legend
-        drawn_line = under.plot([0.02, 0.17, 0.32], [row] * 3, **line_look(style), markevery=[1])
-        named(drawn_line[0], told)
-        name = under.text(_NAME_IN, row, line.legend, **look | {"size": FONT_PT - 0.5})
-        named(name, "")
-        if factors and not apart:
-            texts = dict.fromkeys(cell for cell in cells if cell != "–")
-            x = (names_in + wide_in) / 2
-            _cell(under, x, row, ", ".join(texts), wide_in - names_in, color=style.text, **look)
-        for x, cell in zip(at, cells * (factors and apart)):
-            _cell(under, x, row, cell, cell_in, color=style.text, **look)
-
-
-def _title(axes: Axes) -> str:
-    return axes.told.partition(":")[0]
-
-
-def _cell(axes: Axes, x: float, row: int, text: str, wide_in: float, **look) -> None:
-    text, size = fitted(text, look.pop("size"), wide_in - 0.03)
-    named(axes.text(x, row, text, ha="center", size=size, **look), "")
-
-
 def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> list[str]:
     """Say what the numbers mean, how sure they are, where lines of elsewhere come from, and what
     is not drawn: once what is so of all panels."""
     points = [point for lines in drawn for line in lines for point in line.points]
-    mixed = any("-" in point.factor for point in points)
-    texts = ["replication factor: of A, B and C" + (", or of A and B - of C" if mixed else "")]
-    texts += ["S-C, S-B: Stationary C, Stationary B data movement"]
-    texts = texts * any(line.stationary for lines in drawn for line in lines)
+    still = any(line.stationary for lines in drawn for line in lines)
+    texts = ["S-C, S-B: Stationary C, Stationary B data movement"] * still
+    factors = [
+        f"{line.legend.removeprefix('UA - ')} {', '.join(point.factor for point in line.points)}"
+        for lines in drawn
+        for line in lines
+        if any(point.factor not in ("", "1") for point in line.points)
+    ]
+    if factors:
+        texts.append(
+            "replication factors (of A and B - C where they differ) by rising batch size: "
+            + "; ".join(factors)
+        )
     if any(line.quantity == "percent_of_roof" for lines in drawn for line in lines):
         texts.append("roof: the same local work without communication, measured in turn")
     known = {p.mode for p in points if p.percent_of_roof_low is not None}
@@ -272,7 +237,6 @@ FIGURES = (
         "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
         make,
         _TAKES,
-        charts=charts,
     ),
     Figure_(
         "mlp1",

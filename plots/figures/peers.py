@@ -1,34 +1,22 @@
-"""Ours and the peers on the same work: the rate of each, a panel a shape, a row an algorithm or
-library.
+"""Ours and other libraries on the same work: the rate of each, a panel a shape, a row an algorithm
+or library.
 
 The dot is the fastest setting of an algorithm on a shape, by the median time of its rounds; the
 line through it the interval of that median, or of rows that do not have one the range of their
 repeats. A setting that moves nothing is another problem, and one that was run in fewer rounds than
-the others was not run in turn with them: both compete with nobody.
+the others was not interleaved with them: both compete with nobody.
 """
 
 from collections.abc import Sequence
 from math import nan
 
-from pandas import DataFrame, Series
+from pandas import DataFrame, Series, concat
 
-from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart
-from plots.draw.page import (
-    GRID,
-    MARGIN_IN,
-    MARKER_PT,
-    PAGE_IN,
-    TITLE_IN,
-    Page,
-    fitted,
-    note,
-    width_in,
-)
+from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
+from plots.draw.page import GRID, MARKER_PT, note, number, page_in, time_unit, width_in
 from plots.draw.style import FONT_PT, ON_DRBENCH, PEERS, SMALL_PT, style_of
-from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import (
-    UNIVERSAL,
     Options,
     Source,
     by_name,
@@ -38,20 +26,19 @@ from plots.select.cases import (
     shape_name,
     shape_text,
 )
-from plots.select.records import Records
-from plots.select.selection import FASTEST, SETTING, groups, usable
+from plots.select.records import Records, rows
+from plots.select.selection import FASTEST, SETTING, not_shown, usable
 
-_MOST_NAMES, _MOST_PANELS, _MOST_SHAPES, _COLUMNS = 32, 6, 16, 4
-_ROW_IN, _HEAD_IN, _BELOW_IN, _GAP_IN = 0.135, 0.36, 0.26, 0.22
-_SETTING = ["source", "shape", "name", *SETTING]
+_MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
+_NEAR = 1.02  # times as fast: less is a tie
 
-#: A source, and the fastest setting of each algorithm on each shape: its case, with ``rate``,
-#: ``low`` and ``high`` in GFLOP/s and the ``number`` of settings it was the fastest of.
-Panel = tuple[Source, DataFrame]
+#: Source and shape of a panel, and the fastest setting of each algorithm: its case, with ``rate``,
+#: ``low`` and ``high`` in GFLOP/s.
+Panel = tuple[Source, tuple, DataFrame]
 
 
-def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], list[str]]:
-    """Choose the dots: (panels, algorithms, notes)."""
+def choose(records: Records, options: Options) -> tuple[list[Panel], list[str], list[str]]:
+    """Choose the dots: (panels, algorithms from the fastest to the slowest, notes)."""
     kept, notes = usable(records, options)
     source = kept.source.map(Source.on_known_nodes)
     kept = kept.assign(name=kept.algorithm.fillna("unnamed"), source=source)
@@ -59,37 +46,27 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], 
     if still.any() and not still.all():
         notes.append(f"not drawn: {cases(still.sum())} moving nothing")
         kept = kept[~still]
-    order = lambda name: (name != UNIVERSAL, name in PEERS, name in ON_DRBENCH, name)
-    drawn = sorted(kept.name.unique(), key=order)
-    if len(drawn) > _MOST_NAMES:
-        notes.append(f"not drawn: {names(drawn[_MOST_NAMES:])}: at most {_MOST_NAMES} names")
-        drawn = drawn[:_MOST_NAMES]
-    kept = kept[kept.name.isin(drawn)]
-    rounds = _turns(kept).groupby([kept[each] for each in _SETTING], dropna=False)
-    rounds = rounds.transform("nunique")
+    setting = [kept[each] for each in ("source", "shape", "name", *SETTING)]
+    rounds = _turns(kept).groupby(setting, dropna=False).transform("nunique")
     fewer = rounds < rounds.groupby([kept.source, kept["shape"]]).transform("max")
     if fewer.any():
         notes.append(
             f"not drawn: {cases(fewer.sum())} of settings that were run in fewer rounds than the "
-            "others, so not in turn with them"
+            "others, so not interleaved with them"
         )
         kept = kept[~fewer]
-        drawn = [name for name in drawn if name in set(kept.name)]
-    found = groups(settings(kept), "source")
-    if len(found) > _MOST_PANELS:
-        notes.append(f"not drawn: {names([source.text for source, _ in found[_MOST_PANELS:]])}")
-        found = found[:_MOST_PANELS]
-    chosen = []
-    for source, every in found:
-        shapes = sorted(every["shape"].unique(), key=by_name)
-        if len(shapes) > _MOST_SHAPES:
-            lost = names([shape_text(shape) for shape in shapes[_MOST_SHAPES:]])
-            notes.append(f"{source.text}: not drawn: {lost}; --shape chooses one")
-        by = ["shape", "name"]
-        number = every.groupby(by).time_s.transform("size")
-        best = every.assign(number=number).sort_values([*by, *FASTEST]).drop_duplicates(by)
-        chosen.append((source, best[best["shape"].isin(shapes[:_MOST_SHAPES])]))
-    return chosen, drawn, notes + absent(chosen, drawn)
+    by = ["source", "shape", "name"]
+    best = settings(kept).sort_values([*by[1:], *FASTEST], kind="stable").drop_duplicates(by)
+    share = best.rate / best.groupby(["source", "shape"]).rate.transform("max")
+    order = share.groupby(best.name).median().sort_values(ascending=False, kind="stable").index
+    drawn = list(order[:_MOST_NAMES])
+    if lost := list(order[_MOST_NAMES:]):
+        notes.append(f"not drawn: {names(lost)}: at most {_MOST_NAMES} names")
+    best = best[best.name.isin(drawn)]
+    found = [(*key, each) for key, each in best.groupby(["source", "shape"], sort=False)]
+    found.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
+    lost = [shape_text(shape) for _, shape, _ in found[_MOST_SHAPES:]]
+    return found[:_MOST_SHAPES], drawn, notes + not_shown(lost, "shapes")
 
 
 def _turns(kept: DataFrame) -> Series:
@@ -103,14 +80,13 @@ def _turns(kept: DataFrame) -> Series:
 def settings(kept: DataFrame) -> DataFrame:
     """Merge the rounds of a setting: the case nearest the median time of those that are not noisy,
     with that time and the ends of all their intervals."""
-    ends = DataFrame({"low_s": kept.median_low_s, "high_s": kept.median_high_s})
-    spread = kept.samples_s.map(
-        lambda samples: (min(samples), max(samples)) if samples else (nan,) * 2
+    spread = [(min(each), max(each)) if each else (nan, nan) for each in kept.samples_s]
+    low, high = zip(*spread)
+    kept = kept.assign(
+        low_s=kept.median_low_s.fillna(Series(low, kept.index, float)),
+        high_s=kept.median_high_s.fillna(Series(high, kept.index, float)),
     )
-    ends["low_s"] = ends.low_s.fillna(Series([low for low, _ in spread], kept.index, float))
-    ends["high_s"] = ends.high_s.fillna(Series([high for _, high in spread], kept.index, float))
-    kept = kept.join(ends)
-    number = kept.groupby(_SETTING, dropna=False, sort=False).ngroup()
+    number = kept.groupby(["source", "shape", "name", *SETTING], dropna=False, sort=False).ngroup()
     sure = kept[~kept.hollow | kept.hollow.groupby(number).transform("all")]
     number = number[sure.index]
     middle_s = sure.time_s.groupby(number).median()
@@ -122,62 +98,23 @@ def settings(kept: DataFrame) -> DataFrame:
     return found.assign(rate=work / found.time_s, low=work / high_s, high=work / low_s)
 
 
-def absent(found: Sequence[Panel], drawn: Sequence[str]) -> list[str]:
-    """Say which dot is not there, a line for each algorithm."""
-    said = []
-    for source, dots in found:
-        shapes = sorted(dots["shape"].unique(), key=by_name)
-        for name in drawn:
-            has = set(dots["shape"][dots.name == name])
-            lost = [shape_name(shape) for shape in shapes if shape not in has]
-            if lost:
-                where = f"at {names(lost)}" if has else "at all"
-                said.append(f"{source.text}: no case of {name} {where}")
-    return said
-
-
-def charts(records: Records, options: Options) -> Charts:
-    """Describe a panel for each shape and source: (charts, notes)."""
-    found, drawn, notes = panels(records, options)
-    return [chart for panel in found for chart in _charts(panel, drawn)], notes
-
-
-def _charts(panel: Panel, drawn: Sequence[str]) -> list[Chart]:
-    source, dots = panel
-    here = [name for name in drawn if (dots.name == name).any()]
-    ends = dots[["rate", "low", "high"]]
-    low, high = ends.min().min(), max(ends.max().max(), dots.roof_gflops[_ours(dots)].max())
-    low = 0.0 if low < 0.3 * high or low == high else low - 0.08 * (high - low)
-    x = Axis("GFLOP/s, all ranks together", (low, high + 0.08 * (high - low)))
-    y = Axis(
-        "", (len(here) - 0.5, -0.5), ticks={at: elided(name, 30) for at, name in enumerate(here)}
+def finding(found: Sequence[Panel]) -> str:
+    """On how many shapes drbench is ahead of every other library, level, or behind."""
+    ahead = {"ahead of": 0, "level with": 0, "behind": 0}
+    for _, _, dots in found:
+        ours, theirs = (dots.rate[_ours(dots) == each].max() for each in (True, False))
+        if ours > 0 and theirs > 0:
+            ratio = ours / theirs
+            ahead[
+                "ahead of" if ratio > _NEAR else "behind" if ratio < 1 / _NEAR else "level with"
+            ] += 1
+    count = sum(ahead.values())
+    if not count:
+        return ""
+    told = ", ".join(
+        f"{where} the fastest other library on {each}" for where, each in ahead.items() if each
     )
-    made = []
-    for shape in sorted(dots["shape"].unique(), key=by_name):
-        inside = dots[dots["shape"] == shape]
-        marks = [
-            Marks(
-                "points",
-                name,
-                list(each.rate),
-                [here.index(name)] * len(each),
-                list(each.index),
-                style_of(name),
-                across=True,
-                hollow=list(each.hollow),
-                low=list(each.low),
-                high=list(each.high),
-            )
-            for name in here
-            for each in [inside[inside.name == name]]
-            if len(each)
-        ]
-        roof = inside.roof_gflops[_ours(inside)].median()
-        if roof > 0:
-            marks.append(Marks("rule", "drbench's roof", [roof, roof], y.limits))
-        told = f"{shape_text(shape)}, {source.text}"
-        made.append(Chart(shape_name(shape), told, x, y, marks))
-    return made
+    return f"drbench is {told} of {count} shapes"
 
 
 def _ours(found: DataFrame) -> Series:
@@ -185,75 +122,68 @@ def _ours(found: DataFrame) -> Series:
     return ~found.name.isin([*PEERS, *ON_DRBENCH])
 
 
-def make(records: Records, options: Options) -> Made:
-    """Draw the shapes of each source beside each other, with the same rows."""
-    found, drawn, notes = panels(records, options)
-    blocks = [(source, _charts((source, dots), drawn)) for source, dots in found]
-    labels = [text for _, every in blocks for chart in every for text in chart.y.ticks.values()]
-    left_in = 0.12 + max(width_in(text, FONT_PT - 0.5) for text in labels)
-    highs_in = []
-    for _, every in blocks:
-        lines = -(-len(every) // _COLUMNS)
-        rows_in = len(every[0].y.ticks) * _ROW_IN
-        highs_in.append(TITLE_IN + lines * (_HEAD_IN + rows_in + _BELOW_IN) + 0.12)
-    told = [
-        "dot: the fastest setting by its median time; line: the interval of the median, or the "
-        "range of the repeats; dashed: drbench's roof; above the thin line drbench, below it other "
-        "libraries"
-    ]
-    page, top_in = Page(sum(highs_in), (), [*told, *notes]), 0.0
-    for (source, every), high_in in zip(blocks, highs_in):
-        machine = elided(source.machine or "unnamed machine", 80)
-        page.title(MARGIN_IN, top_in, PAGE_IN - 2 * MARGIN_IN, machine, source.text)
-        columns = min(_COLUMNS, len(every))
-        wide_in = (PAGE_IN - left_in - MARGIN_IN) / columns
-        rows_in = len(every[0].y.ticks) * _ROW_IN
-        for number, chart in enumerate(every):
-            line, column = divmod(number, columns)
-            x_in = left_in + column * wide_in
-            y_in = top_in + TITLE_IN + line * (_HEAD_IN + rows_in + _BELOW_IN)
-            _head(page, chart, x_in, y_in, wide_in - _GAP_IN)
-            axes = page.axes(x_in, y_in + _HEAD_IN, wide_in - _GAP_IN, rows_in)
-            _dots(named(axes, f"{chart.title}\n{chart.told}"), chart, column == 0)
-            below = number + columns >= len(every)
-            axes.set_xlabel(chart.x.title if below and column == 0 else "", ha="left", x=0)
-        top_in += high_in
-    return Made(page.picture, notes)
-
-
-def _head(page: Page, chart: Chart, x_in: float, y_in: float, wide_in: float) -> None:
-    shape = chart.told.partition(",")[0]
-    look = {"weight": "bold", "color": "black"}
-    for at_in, text, bold in (
-        (0.04, chart.title, look),
-        (0.18, shape * (shape != chart.title), {}),
-    ):
-        text, size = fitted(text, FONT_PT - 0.5 * (not bold), wide_in, bool(bold))
-        named(page.text(x_in, y_in + at_in, text, size, **bold), "")
-
-
-def _dots(axes, chart: Chart, labelled: bool) -> None:
-    draw_chart(axes, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
-    there = {y for marks in chart.marks if marks.kind == "points" for y in marks.y}
-    for y in sorted({*chart.y.ticks} - there):
-        note(axes, "no case", (0, y), (3, 0), xycoords=axes.get_yaxis_transform(), va="center")
-    ours = sum(name not in PEERS for name in chart.y.ticks.values())
-    if 0 < ours < len(chart.y.ticks):
-        named(
-            axes.axhline(ours - 0.5, color="#999999", linewidth=0.6), "drbench above, peers below"
+def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Chart:
+    source, shape, dots = panel
+    roof = dots.roof_gflops[_ours(dots)].median()
+    y = Axis(
+        "", (len(here) - 0.5, -0.5), ticks={at: elided(each, 30) for at, each in enumerate(here)}
+    )
+    marks = [
+        Marks(
+            "points", case.name, [case.rate], [here.index(case.name)], [case.Index],
+            style_of(case.name), across=True, hollow=[case.hollow], low=[case.low or nan],
+            high=[case.high or nan],
         )
-    axes.locator_params(axis="x", nbins=4)
-    axes.tick_params(axis="y", length=0, labelleft=labelled)
-    axes.tick_params(axis="x", labelsize=SMALL_PT)
-    axes.grid(**GRID)
+        for case in rows(dots)
+    ]  # fmt: skip
+    if roof > 0:
+        marks.append(Marks("rule", "drbench's roof", [roof, roof], y.limits))
+    x = Axis("GFLOP/s, all ranks together", limits)
+    return Chart(shape_name(shape), f"{shape_text(shape)}, {source.text}", x, y, marks)
+
+
+def make(records: Records, options: Options) -> Made:
+    """Draw the shapes of each source next to each other, with the same rows."""
+    found, drawn, notes = choose(records, options)
+    here = [name for name in drawn if any((dots.name == name).any() for _, _, dots in found)]
+    left_in = 0.14 + min(1.6, max(width_in(elided(name, 30), FONT_PT - 0.5) for name in here))
+    columns = max(1, min(_COLUMNS, len(found), int((page_in() - left_in) / 1.48)))
+    every = concat([dots for _, _, dots in found])
+    ends = every[["rate", "low", "high"]]
+    low, high = ends.min().min(), max(ends.max().max(), every.roof_gflops[_ours(every)].max())
+    low = 0.0 if low < 0.5 * high or low == high else low - 0.08 * (high - low)
+    charts = [_chart(panel, here, (low, high + 0.3 * (high - low))) for panel in found]
+    told = [
+        "dot: the fastest setting by its median time, which stands next to it; line: the interval "
+        "of the median, or the range of the repeats; dashed: drbench's roof"
+    ]
+    if used := [name for name in here if name in PEERS]:
+        told.append(f"libraries with a BLAS of their own: {names(used)}")
+    page, axes = panels(
+        charts, (), [*told, *notes], len(here) * _ROW_IN, columns, (0.08, 0.2),
+        finding=finding(found), left_in=left_in,
+    )  # fmt: skip
+    for at, (each, chart, (_, _, dots)) in enumerate(zip(axes, charts, found)):
+        draw_chart(each, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
+        length, unit = time_unit(dots.time_s.min())
+        for case in rows(dots):
+            end = max(filter(None, (case.rate, case.high)))
+            text = f"{number(case.time_s / length)} {unit}"
+            note(each, text, (end, here.index(case.name)), (4, 0), va="center", size=SMALL_PT - 0.5)
+        each.locator_params(axis="x", nbins=3)
+        label_rows(each, here, left_in - 0.14)
+        each.tick_params(axis="y", labelleft=at % columns == 0)
+        each.tick_params(axis="x", labelsize=SMALL_PT)
+        each.set_xlabel(chart.x.title if at == 0 else "", size=SMALL_PT, ha="left", x=0)
+        each.grid(**GRID)
+    return Made(page.picture, notes)
 
 
 FIGURES = (
     Figure(
         "peers",
-        "rate of each algorithm and peer with its interval, a panel a shape",
+        "rate of each algorithm and library with its interval, a panel a shape",
         make,
         ("moving_only", "shape"),
-        charts=charts,
     ),
 )

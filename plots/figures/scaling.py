@@ -9,8 +9,17 @@ from math import prod
 
 from pandas import DataFrame, Series
 
-from plots.draw.chart import Axis, Chart, Charts, Marks, Spot, draw_chart, panels, polyline
-from plots.draw.page import GRID, line_handle, log_ticks, note, number, time_unit
+from plots.draw.chart import (
+    Axis,
+    Chart,
+    Marks,
+    Spot,
+    draw_chart,
+    label_lines,
+    panels,
+    polyline,
+)
+from plots.draw.page import GRID, log_ticks, number, time_unit
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -20,13 +29,12 @@ from plots.select.cases import (
     Source,
     cases,
     names,
-    rising,
     shape_text,
 )
 from plots.select.records import Records
 from plots.select.selection import FASTEST, groups, not_shown, usable
 
-_MOST_PANELS, _MOST_LINES = 6, 12
+_MOST_PANELS, _MOST_LINES, _ROOM_IN = 6, 12, (0.56, 1.15)
 
 
 #: Title and source of a problem, and its lines: the fastest case of each series at each number of
@@ -158,101 +166,86 @@ def efficiency(lines: DataFrame) -> Series:
     return 100 * rates / rates[reference(lines).name]
 
 
-def _chart(panel: Panel, weak: bool) -> Chart:
-    title, source, lines = panel
-    ranks, start = sorted(set(lines.ranks.tolist())), reference(lines)
-    ends = (ranks[0] / 1.12, ranks[-1] * 1.12)
-    some = ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)]
-    if weak:
-        values = efficiency(lines)
-        y = Axis("rate a rank, percent of the ideal (%)", (0, max(112, values.max() * 1.06)))
-        ideal = Marks("rule", "ideal", ends, [100, 100])
-    else:
-        ideals = [start.time_s * start.ranks / each for each in ranks]
-        low, high = min(lines.time_s.min(), *ideals), lines.time_s.max()
-        length, unit = time_unit(lines.time_s.min())
-        values = lines.time_s / length
-        room = max(1.1, (high / low) ** 0.07)
-        limits = low / length / room, high / length * room**0.5
-        y = Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number))
-        ideal = Marks("rule", "ideal", ranks, [each / length for each in ideals])
-    marks = [
-        polyline(
-            name,
-            style_of(name),
-            ranks,
-            dict(
-                zip(
-                    its.ranks,
-                    map(Spot, values[its.index], its.index, its.hollow, *_ends(its, values, weak)),
-                )
-            ),
-        )
+def _lines(lines: DataFrame, values: Series, low: Series, high: Series) -> list[Marks]:
+    """A line a series through the values of its cases, with the ends of their intervals."""
+    ranks = sorted(set(lines.ranks.tolist()))
+    spots = {at: Spot(values[at], at, lines.hollow[at], low[at], high[at]) for at in lines.index}
+    return [
+        polyline(name, style_of(name), ranks, {its.ranks[at]: spots[at] for at in its.index})
         for name, its in lines.groupby("series", sort=False)
     ]
+
+
+def _charts(panel: Panel, weak: bool) -> list[Chart]:
+    """The time, of strong scaling, and the efficiency."""
+    title, source, lines = panel
+    ranks = sorted(set(lines.ranks.tolist()))
+    ends = (ranks[0] / 1.12, ranks[-1] * 1.12)
+    some = ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)]
     x = Axis("ranks", ends, 2, {each: str(each) for each in some})
-    return Chart(title, source.text, x, y, [*marks, ideal])
+    low, high = lines.median_low_s / lines.time_s, lines.median_high_s / lines.time_s
+    kept = efficiency(lines)
+    y = Axis(
+        "percent of the ideal (%)", (0, max(112, (kept / low).max() * 1.04, kept.max() * 1.06))
+    )
+    ideal = Marks("rule", "ideal", ends, [100, 100])
+    found = [
+        Chart(title, source.text, x, y, [*_lines(lines, kept, kept / high, kept / low), ideal])
+    ]
+    if weak:
+        return found
+    start, (length, unit) = reference(lines), time_unit(lines.time_s.min())
+    times = lines.time_s / length
+    ideals = [start.time_s * start.ranks / each / length for each in ranks]
+    every = [*times, *ideals, *(times * low).dropna(), *(times * high).dropna()]
+    room = max(1.1, (max(every) / min(every)) ** 0.07)
+    limits = min(every) / room, max(every) * room**0.5
+    y = Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number))
+    ideal = Marks("rule", "ideal", ranks, ideals)
+    return [
+        Chart(title, source.text, x, y, [*_lines(lines, times, times * low, times * high), ideal]),
+        *found,
+    ]
 
 
-def _ends(its: DataFrame, values: Series, weak: bool) -> tuple[Series, Series]:
-    """The ends of the interval of each value, which is a time, or, weak, goes by one over it."""
-    low, high = its.median_low_s / its.time_s, its.median_high_s / its.time_s
-    low, high = (1 / high, 1 / low) if weak else (low, high)
-    return values[its.index] * low, values[its.index] * high
-
-
-def charts(select: Callable, weak: bool, records: Records, options: Options) -> Charts:
-    """Describe the panels: (charts, notes)."""
-    found, notes = select(records, options)
-    return [_chart(panel, weak) for panel in found], notes
+def finding(found: list[Panel]) -> str:
+    """How much of the ideal the best series keeps at the most ranks of the first problem."""
+    _, _, lines = found[0]
+    last = lines[lines.ranks == lines.ranks.max()]
+    best = last.sort_values(FASTEST).iloc[0]
+    kept = efficiency(lines)[best.name]
+    return f"{best.series} keeps {kept:.0f} % of the ideal at {best.ranks} ranks"
 
 
 def make(select: Callable, weak: bool, records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, with the ideal of each."""
-    found, notes = charts(select, weak, records, options)
-    named = sorted({marks.name for chart in found for marks in chart.marks[:-1]}, key=rising)
+    found, notes = select(records, options)
+    charts = [chart for panel in found for chart in _charts(panel, weak)]
     ideal = "ideal: the fastest case on the fewest ranks, " + (
-        "its time kept" if weak else "its time divided by the ranks"
+        "its rate a rank kept" if weak else "its time divided by the ranks"
     )
     page, axes = panels(
-        found,
-        [line_handle(name, style_of(name)) for name in named],
-        [f"dashed: {ideal}", *notes],
+        charts, (), [f"dashed: {ideal}", *notes], room_in=_ROOM_IN, finding=finding(found)
     )
-    for each, chart in zip(axes, found):
+    for each, chart in zip(axes, charts):
         draw_chart(each, chart)
         each.grid(**GRID)
-        rule = chart.marks[-1]
-        note(
-            each,
-            "ideal",
-            (1, 100) if weak else (rule.x[-1], rule.y[-1]),
-            (-3, 2 if weak else -1),
-            xycoords=each.get_yaxis_transform() if weak else "data",
-            ha="right",
-            va="bottom" if weak else "top",
-        )
+        label_lines(each, chart, _ROOM_IN[1])
     return Made(page.picture, notes)
 
 
 FIGURES = tuple(
-    Figure(
-        name,
-        summary,
-        partial(make, select, name == "weak"),
-        takes,
-        charts=partial(charts, select, name == "weak"),
-    )
+    Figure(name, f"{name} scaling: {summary}", partial(make, select, name == "weak"), takes)
     for name, summary, select, takes in (
         (
             "strong",
-            "strong scaling: time of one problem against ranks, with the ideal",
+            "time of one problem against ranks, and the share of the ideal",
             strong_panels,
             ("moving_only", "shape"),
         ),
         (
             "weak",
-            "weak scaling: rate a rank keeps as problem and ranks grow together, with the ideal",
+            "rate a rank keeps as problem and ranks grow together",
             weak_panels,
             ("moving_only",),
         ),

@@ -11,12 +11,11 @@ from drbench.measure.timeline import read_chrome_trace
 from plots.draw.page import (
     GRID,
     MARGIN_IN,
-    PAGE_IN,
     Page,
     bar_edge,
     fitted,
     number,
-    patch_handle,
+    page_in,
     time_unit,
 )
 from plots.draw.style import FONT_PT, Fill
@@ -52,10 +51,10 @@ class Panel(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Its name, its time, and how much of that its products took."""
+        """Its name, its time, and that over the time of its local GEMMs."""
         one, unit = time_unit(self.stop_s)
         busy_s = sum(event.stop_s - event.start_s for event in self.tracks.get("compute", ()))
-        times = f", {self.stop_s / busy_s:.2f} × its products" if busy_s else ""
+        times = f", {self.stop_s / busy_s:.1f} × local GEMM time" if busy_s else ""
         return f"{elided(self.name, 60)}: {number(self.stop_s / one)} {unit}{times}"
 
 
@@ -111,10 +110,14 @@ def read(paths: Sequence[str]) -> list[Panel]:
 
 def make(panels: Sequence[Panel], options: Options) -> Made:
     """Draw one panel a run, all on one time axis."""
+    panels = list(panels)
     longest_s = max(p.stop_s for p in panels)
     one, unit = time_unit(longest_s)
-    shown = [track for track in TRACKS if any(track in p.tracks for p in panels)]
-    handles = [patch_handle(TRACKS[track]) for track in shown]
+    fastest, *_, slowest = sorted(panels * 2, key=lambda p: p.stop_s)
+    finding = f"{fastest.name} is done first"
+    if slowest.stop_s > 1.01 * fastest.stop_s:
+        finding += f"; {slowest.name} takes {number(slowest.stop_s / fastest.stop_s)} × its time"
+    finding *= len(panels) > 1
     notes = [
         "each panel shows the rank that computed for the longest time "
         f"({names([str(p.rank) for p in panels])})"
@@ -124,13 +127,13 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     gaps_in = [_GAP_IN * (said and at > 0) for at, said in enumerate(says)]
     heads_in = [_NAME_IN + _ABOUT_IN * said + gap for said, gap in zip(says, gaps_in)]
     heights_in = [_LANE_IN * len(p.tracks) for p in panels]
-    page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, handles, notes)
+    page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, (), notes, finding)
     top_in = MARGIN_IN
     for p, said, gap_in, head_in, high_in in zip(panels, says, gaps_in, heads_in, heights_in):
         if said:
-            text, size = fitted(p.told, FONT_PT, PAGE_IN - 2 * MARGIN_IN)
+            text, size = fitted(p.told, FONT_PT, page_in() - 2 * MARGIN_IN)
             named(page.text(MARGIN_IN, top_in + gap_in, text, size), "")
-        wide_in = PAGE_IN - _LEFT_IN - _RIGHT_IN
+        wide_in = page_in() - _LEFT_IN - _RIGHT_IN
         text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
         at_in = top_in + head_in - 0.17
         named(page.text(_LEFT_IN, at_in, text, size, weight="bold", color="black"), "")

@@ -137,7 +137,9 @@
     // -- the matrices: B above C, A to its left, so that rows of A and columns of B meet in C
     drawMatrices(t) {
       const [canvas] = this.canvases, [a, b, c] = this.matrices;
-      const wide = canvas.clientWidth, damp = (extent) => extent ** 0.5;
+      const wide = canvas.clientWidth;
+      if (!wide) return; // not laid out yet, or hidden
+      const damp = (extent) => extent ** 0.5;
       const [m, k, n] = [damp(a.shape[0]), damp(a.shape[1]), damp(c.shape[1])].map((each, _, list) => Math.max(each, 0.3 * Math.max(...list)));
       const gap = 34, unit = Math.min((wide - gap - 26) / (k + n), 620 / (k + m));
       const at = { A: [0, gap + 20 + k * unit, k * unit, m * unit], B: [k * unit + gap, 20, n * unit, k * unit], C: [k * unit + gap, gap + 20 + k * unit, n * unit, m * unit] };
@@ -212,9 +214,9 @@
       draw.textAlign = "center";
       draw.textBaseline = "middle";
       this.tiles(matrix, box, (i, j, x, y, width, height) => {
-        if (width < 8 || height < 9) return;
+        if (width < 7 || height < 7) return;
         const own = matrix.owner(i, j, replica), list = count > 1 && count <= 4 ? [...Array(count).keys()].map((each) => matrix.owner(i, j, each)) : [own];
-        draw.font = `${own === state.rank ? "700" : "500"} ${Math.min(13, height, Math.max(9, 0.8 * width))}px system-ui, sans-serif`;
+        draw.font = `${own === state.rank ? "700" : "500"} ${Math.min(13, height, Math.max(7, 0.62 * width))}px system-ui, sans-serif`;
         const text = [list.join(" "), String(own)].find((each) => draw.measureText(each).width < width);
         if (text) write(draw, text, x + width / 2, y + height / 2);
       });
@@ -252,6 +254,7 @@
 
     drawTimeline(t) {
       const canvas = this.canvases[1], { wide, each, left, high, first, across } = this.frame(canvas);
+      if (wide <= left) return;
       const key = [wide, state.rank, state.zoom, state.zoom > 1 && first, look.paper].join(), place = (tick) => left + (tick / this.scale - first) * across;
       if (this.past?.key !== key) {
         this.past = { key, canvas: document.createElement("canvas") };
@@ -273,10 +276,14 @@
           }
         });
         draw.fillStyle = look.soft;
-        for (let part = 0; part <= 4; part++) {
-          const tick = first + (part / 4) * (ticks / state.zoom);
-          draw.textAlign = part === 4 ? "right" : part ? "center" : "left";
-          draw.fillText(when(this, tick), left + (tick - first) * across, 11);
+        draw.textAlign = "left";
+        draw.fillText("rank", 0, 11);
+        draw.textAlign = "center";
+        const whole = this.timed ? longest : 100, [size, unit] = !this.timed ? [1, "%"] : whole >= 1 ? [1, "s"] : whole >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+        const step = steps(whole / size / state.zoom) * size, at = (value) => left + ((value / whole) * ticks - first) * across;
+        for (let number = Math.ceil((first / ticks) * whole / step); at(number * step) < wide - 12; number++) {
+          const x = at(number * step), text = String(Number(((number * step) / size).toPrecision(6)));
+          if (x > left + 12) { draw.fillText(x > wide - 30 ? text : `${text} ${unit}`, x, 11); draw.fillRect(x, 14, 1, 4); }
         }
       }
       const draw = sized(canvas, wide, high), x = left + (state.t - first) * across;
@@ -292,7 +299,8 @@
 
     // -- bytes from rank to rank: as wide as all of them, filled as far as they have gone
     drawPairs(t) {
-      const canvas = this.canvases[2], wide = canvas.clientWidth, edge = 22, cell = (wide - edge) / this.count, high = edge + cell * this.count;
+      const canvas = this.canvases[2], wide = Math.min(canvas.clientWidth, 352), edge = 22, cell = (wide - edge) / this.count, high = edge + cell * this.count;
+      if (wide <= edge) return;
       const greatest = Math.max(...this.pairs.map((row) => Math.max(...row)));
       if (!greatest) { sized(canvas, wide, 2); $(".pair", this.element).textContent = "Nothing moves between ranks."; return; }
       const gone = this.gone ||= this.pairs.map(() => new Float64Array(this.count));
@@ -338,7 +346,7 @@
       timeline.addEventListener("pointerdown", (event) => { stop(); go(event); });
       timeline.addEventListener("pointermove", (event) => { if (event.buttons) go(event); });
       pairs.addEventListener("pointermove", (event) => {
-        const box = pairs.getBoundingClientRect(), cell = (box.width - 22) / this.count;
+        const box = pairs.getBoundingClientRect(), cell = (Math.min(box.width, 352) - 22) / this.count;
         const [source, target] = [event.clientY - box.top, event.clientX - box.left].map((each) => Math.floor((each - 22) / cell));
         this.pair = source >= 0 && target >= 0 && source < this.count && target < this.count ? [source, target] : null;
         this.drawPairs(this.local(state.t));
@@ -358,6 +366,7 @@
   }
 
   // -- drawing
+  const steps = (most) => { const power = 10 ** Math.floor(Math.log10(most)); return [5, 2, 1, 0.5].map((each) => each * power).find((each) => most / each >= 3) || power / 2; };
   function sized(canvas, wide, high) { // a canvas as sharp as the screen; it is cleared
     const ratio = Math.min(3, devicePixelRatio || 1), [width, height] = [wide * ratio, high * ratio].map(Math.round);
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; canvas.style.height = `${high}px`; }
@@ -417,11 +426,13 @@
     set(ahead.length ? ahead.reduce((one, other) => (way > 0 ? Math.min(one, other) : Math.max(one, other))) : way > 0 ? ticks : 0);
   }
   let last = 0;
-  function stop() { state.playing = false; $("#play").textContent = "▶"; }
+  const said = (how) => { for (const each of document.querySelectorAll(".says")) each.setAttribute("aria-live", how); }; // not at every frame
+  function stop() { if (state.playing) said("polite"); state.playing = false; $("#play").textContent = "▶"; }
   function play() {
     if (state.playing) return stop();
     if (state.t >= ticks) state.t = 0;
     state.playing = true;
+    said("off");
     $("#play").textContent = "||";
     last = performance.now();
     requestAnimationFrame(function step(now) {
@@ -454,7 +465,9 @@
     if (event.key !== " ") stop();
     act(event);
   });
-  addEventListener("resize", redraw);
+  const sizes = new ResizeObserver(redraw);
+  for (const canvas of document.querySelectorAll("canvas")) sizes.observe(canvas.parentElement);
+  for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", () => { getSelection().selectAllChildren(button.previousElementSibling); button.textContent = document.execCommand("copy") ? "copied" : "selected"; });
   themed(system.matches);
   // begins where there is most to see of the rank, about a third of the way through
   const [view] = views, seen = view.edges[Math.max(0, state.rank)];

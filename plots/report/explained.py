@@ -18,8 +18,8 @@ _SCRIPT = Path(__file__).parent / "explain.js"
 TICKS = 10_000_000
 #: What the facts are called in the table of two.
 _CALLED = {
-    "products": "products of the busiest rank",
-    "mean of the ranks": "products, mean of the ranks",
+    "products": "local GEMMs of the busiest rank",
+    "mean of the ranks": "local GEMMs, mean of the ranks",
     "moved": "moved between ranks",
     "busiest": "sent or received by the busiest rank",
     "buffers": "buffers of the rank that holds most",
@@ -28,8 +28,8 @@ _CALLED = {
 _DATA = ("ranks", "regions", "matrices", "time_s", "timed")
 
 
-def explained_page(cases: Sequence[dict[str, Any]], version: str) -> str:
-    """The page of one case, or of two.
+def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str = "") -> str:
+    """The page of one case, or of two, and the command that made it.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str) -> str:
     ...     "matrices": [],
     ... }
     >>> text = explained_page([case], "1.0")
-    >>> "2 s (between 1.5 s and 2.5 s): products" in text
+    >>> "2 s (between 1.5 s and 2.5 s): local GEMMs" in text
     True
     >>> "&lt;b&gt;" in text, '[[0,"multiply",0,10000000,0,0,[],[],[],1]]' in text
     (True, True)
@@ -56,8 +56,8 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str) -> str:
     kept = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
     return rendered(
         "explain.html",
-        [script],
-        name=" beside ".join(case["name"] for case in cases),
+        script,
+        name=" next to ".join(case["name"] for case in cases),
         product=cases[0]["product"],
         cases=[
             case
@@ -71,10 +71,10 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str) -> str:
             for case in cases
         ],
         verdict=_verdict(cases),
-        facts=_facts(cases) if len(cases) > 1 else [],
+        facts=_facts(cases),
         ticks=TICKS,
         version=version,
-        script=script,
+        command=command,
         data=embedded({"ticks": TICKS, "cases": kept}),
     )
 
@@ -98,7 +98,7 @@ def _verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
         time = _amount(fact["time"], "s")
         if case["interval"]:
             time += f" (between {' and '.join(_amount(end, 's') for end in case['interval'])})"
-        whole = f"{time}: products" if case["timed"] else "Products"
+        whole = f"{time}: local GEMMs" if case["timed"] else "Local GEMMs"
         moved = (
             f"the ranks move {_amount(fact['moved'], 'B')}, the busiest sends or receives "
             f"{_amount(fact['busiest'], 'B')}, and buffers take {_amount(fact['buffers'], 'B')}"

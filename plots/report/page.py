@@ -12,18 +12,23 @@ import os
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pandas import DataFrame
+
 from drbench.measure.record import HEADER
+from plots.draw.svg import spots, svg_text
+from plots.registry import figures
+from plots.select.cases import Options, SelectionError, names
 from plots.select.records import Records, frame, parts, read_records, rows
 
-from .interactive import specs
 from .verdict import verdict
 
 _HERE = Path(__file__).parent
 _MOST_PROVENANCE = 400  # rows of one environment file
+_IN_OTHERS = ("mlp1", "mlp2", "lowering")  # the panels of mlp; a figure of a paper
+_ABOUT = {"mode": "", "machine": "", "ranks": "ranks ", "threads": "threads a rank "}
 
 
 def build(paths: Sequence[str | os.PathLike]) -> str:
@@ -43,6 +48,12 @@ def build(paths: Sequence[str | os.PathLike]) -> str:
         file | {"name": f"{folder.name}/{file['name']}" if len(folders) > 1 else file["name"]}
         for folder in dict.fromkeys(folders)
         for file in environments(folder)
+    ]
+    rows_of = [file["rows"] for file in provenance]
+    provenance = [
+        file
+        for at, file in enumerate(provenance)
+        if file["trouble"] or file["rows"] not in rows_of[:at]
     ]
     return page(records, provenance, ", ".join(Path(path).resolve().name for path in paths))
 
@@ -88,46 +99,99 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
     (False, True)
     """
     table = frame(records)
-    figures, lacking = specs(table)
+    figures, lacking = drawn(table)
     every = rows(table)
-    used = [name for name in HEADER if any(getattr(row, name) not in (None, []) for row in every)]
-    used.append("moved_bytes")
-    scripts = [
-        (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
-        (_HERE / "report.js").read_text(encoding="utf-8"),
-    ]
+    script = (_HERE / "report.js").read_text(encoding="utf-8")
     return rendered(
         "report.html",
-        scripts,
+        script,
         name=name,
+        about=about(table),
         verdict=verdict(table),
         total=len(every),
         figures=figures,
         lacking=lacking,
         failures=[row for row in every if row.status != "ok"],
         provenance=provenance,
-        plotly=scripts[0],
-        script=scripts[1],
         data=embedded(
-            {
-                "fields": used,
-                "rows": [[getattr(row, name) for name in used] for row in every],
-                "figures": [panel["spec"] for figure in figures for panel in figure["panels"]],
-            }
+            {"count": len(every), "columns": columns(table), "spots": [f["spots"] for f in figures]}
         ),
     )
 
 
-def rendered(template: str, scripts: Sequence[str], **values: Any) -> str:
-    """A page of a template of this folder, with a policy that admits these scripts alone."""
+def about(table: DataFrame) -> str:
+    """On what the cases ran: machines, threads and the dates of the first and the last.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> about(frame([Record(mode="measured", status="ok", best_s=1.0, machine="here", ranks=2)]))
+    'measured, here, ranks 2'
+    """
+    days = sorted({str(each)[:10] for each in table.timestamp.dropna()})
+    texts = [names([str(each) for each in table[name].dropna().unique()]) for name in _ABOUT]
+    named = [text and f"{what}{text}" for text, what in zip(texts, _ABOUT.values())]
+    return ", ".join(filter(None, [*named, " to ".join(dict.fromkeys(days[:1] + days[-1:]))]))
+
+
+def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
+    """Draw every figure that the records allow: ``[{"name", "title", "notes", "svg", "spots"}]``,
+    and why the others are not there. A figure of one mark compares nothing."""
+    made, lacking = [], []
+    for figure in figures().values():
+        if figure.read is not read_records or figure.name in _IN_OTHERS:
+            continue
+        try:
+            picture, notes = figure.make(table, Options())
+        except SelectionError as error:
+            lacking.append(f"{figure.name}: {error}")
+            continue
+        marks = spots(picture)
+        if len(marks) < 2:
+            lacking.append(f"{figure.name}: there is one mark, and nothing to compare it with.")
+            continue
+        title = figure.summary[:1].upper() + figure.summary[1:]
+        told = {"name": figure.name, "title": title, "notes": notes}
+        made.append({**told, "svg": svg_text(picture), "spots": marks})
+    return made, lacking
+
+
+def columns(table: DataFrame) -> dict[str, list]:
+    """The columns that hold something: ``[values]``, or ``[values, places]`` of a column of few
+    values: those, and for each row the place of its own among them. Samples stay in the files.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> of = lambda m: Record(mode="measured", status="ok", best_s=1 / 3, machine="here", m=m)
+    >>> found = columns(frame([of(1), of(2)]))
+    >>> found["m"], found["machine"], found["best_s"]
+    ([[1, 2]], [['here'], [0, 0]], [[0.333333], [0, 0]])
+    """
+    found = {}
+    for name in (*HEADER, "moved_bytes"):
+        values = [_short(value) for value in table[name].to_numpy(object, na_value=None)]
+        known = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        if name != "samples_s" and known.keys() - {None}:
+            few = len(known) <= max(1, len(values) // 3)
+            found[name] = [list(known), [known[value] for value in values]] if few else [values]
+    return found
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def rendered(template: str, script: str, **values: Any) -> str:
+    """A page of a template of this folder, with a policy that admits this script alone."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    hashes = " ".join(
-        f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts
-    )
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
-        "blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     made = Environment(
         autoescape=True,
@@ -136,7 +200,7 @@ def rendered(template: str, scripts: Sequence[str], **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return made.get_template(template).render(policy=policy, **values)
+    return made.get_template(template).render(policy=policy, script=script, **values)
 
 
 def embedded(value: Any) -> str:

@@ -22,8 +22,7 @@ from plots.select.cases import (
 from plots.select.records import rows
 from plots.select.selection import FASTEST, SETTING, not_decided
 
-#: At this percent of the roof the local products are what takes the time.
-_BOUND = 90
+_LEAST = 5  # percent of the time, of what is said to take it
 _MOST_PROBLEMS = 40
 
 
@@ -110,8 +109,8 @@ def _true(column) -> int:
 
 def _fastest(row: Any) -> Fastest:
     one, unit = time_unit(row.time_s)
-    percent = lambda value: "" if value is None else f"{value:.0f} %"
-    roof = percent(row.percent_of_roof)
+    percent = lambda value, other: other if value is None else f"{value:.0f} %"
+    roof = percent(row.percent_of_roof, "")
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
     return Fastest(
         shape_name(row.shape),
@@ -119,8 +118,12 @@ def _fastest(row: Any) -> Fastest:
         ": ".join(filter(None, (row.variant, configuration(row)))),
         f"{number(row.time_s / one)} {unit}",
         f"{number(rate)} GFLOP/s",
-        "" if row.oversubscribed else roof and roof + by_balance(row),
-        percent(row.percent_of_peak),
+        "more ranks than cores"
+        if row.oversubscribed
+        else roof + by_balance(row)
+        if roof
+        else "not measured",
+        percent(row.percent_of_peak, "not known"),
         limit(row),
         command(row),
         row.Index,
@@ -128,21 +131,17 @@ def _fastest(row: Any) -> Fastest:
 
 
 def limit(row: Any) -> str:
-    """What takes the time beside the local products: the phase that is waited for most, as a share
-    of the time."""
-    if row.percent_of_roof is not None and row.percent_of_roof >= _BOUND:
-        return "local products"
-    waits = {
-        look.name: getattr(row, name) or 0.0
-        for name, look in PHASES.items()
-        if name != "phase_gemm_s"
+    """What takes the time: the phases with most of it, as means over the ranks, and the share that
+    no phase accounts for; empty without phases."""
+    shares = {
+        look.name: 100 * (getattr(row, name) or 0) / row.time_s for name, look in PHASES.items()
     }
-    name = max(waits, key=waits.get)
-    if waits[name] <= 0:
-        return "" if row.phase_gemm_s is None else "local products, slower than the roof's"
-    share = 100 * waits[name] / row.time_s
-    products = 100 * (row.phase_gemm_s or 0.0) / row.time_s
-    return f"{name}: {share:.0f} % of the time; products: {products:.0f} %"
+    known = sum(shares.values())
+    most = sorted(shares, key=shares.get, reverse=True)[:3]
+    parts = [f"{name} {shares[name]:.0f} %" for name in most if shares[name] >= _LEAST]
+    if known and known <= 100 - _LEAST:
+        parts.append(f"unattributed {100 - known:.0f} %")
+    return ", ".join(parts)
 
 
 def command(row: Any) -> str:
@@ -165,6 +164,7 @@ def _words(row: Any) -> Iterator[str]:
         given["mesh"] = None
     given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
     given |= {"dtype": row.dtype if row.dtype != "float32" else None}
+    given |= {"schedule": row.schedule if row.schedule != "direct" else None}
     given |= {"transport": row.transport if "throttled" in (row.transport or "") else None}
     given |= {"machine": row.machine if row.mode == "simulated" else None}
     for name, value in given.items():

@@ -4,17 +4,16 @@ from fractions import Fraction
 
 import pytest
 
-from plots.draw.page import PAGE_IN
-from plots.figures.bandwidth import charts
-from plots.registry import draw, find
-from plots.select.bandwidth_rows import (
+from plots.draw.page import page_in
+from plots.figures.bandwidth import (
     COPY,
     OPERATIONS,
+    ROWS,
     bus_bandwidth,
-    read_rows,
+    charts,
     row_of,
-    write_rows,
 )
+from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
 
 ABOUT = {
@@ -69,14 +68,14 @@ def test_bus_bandwidth_is_what_crosses_the_busiest_link_of_a_ring(operation, ran
 def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
     row = {"operation": "put", "nbytes": 64, "times": 1, "reason": "no such thing, here"}
     rows = [*everything(), row_of(row, **ABOUT)]
-    write_rows(tmp_path / "b.csv", rows)
-    assert read_rows([tmp_path]) == [
+    ROWS.write(tmp_path / "b.csv", rows)
+    assert ROWS.read([tmp_path]) == [
         row._replace(**{name: value and float(f"{value:.6g}") for name, value in floats(row)})
         for row in rows
     ]
     (tmp_path / "b.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match="b.csv holds no bandwidths: its columns are a, b. Use"):
-        read_rows([tmp_path])
+        ROWS.read([tmp_path])
 
 
 def floats(row):
@@ -96,7 +95,7 @@ def test_every_kind_has_a_line_in_the_panel_of_its_transport(tmp_path):
         sizes = sorted({row.nbytes for row in rows if row.transport == "rma"} if count == 2 else ())
         assert not sizes or list(get.get_xdata()) == sizes
         assert list(get.get_ydata()) == pytest.approx([x / 3e-6 / 1e9 for x in get.get_xdata()])
-    assert made.picture.get_size_inches()[0] == PAGE_IN
+    assert made.picture.get_size_inches()[0] == page_in()
     (path,) = draw("bandwidth", rows, tmp_path / "b.png").paths
     assert path.stat().st_size > 10_000
 
@@ -118,11 +117,11 @@ def test_a_noisy_bandwidth_is_hollow_and_counted_and_a_file_of_before_is_still_r
     assert [list(marks.hollow) for marks in chart.marks] == [[True, False]]
     assert "hollow: 1 noisy case, no best of anything" in notes
     path = tmp_path / "b.csv"
-    write_rows(path, rows)
-    assert [row.noisy for row in read_rows([path])] == [True, False]
+    ROWS.write(path, rows)
+    assert [row.noisy for row in ROWS.read([path])] == [True, False]
     lines = path.read_text().splitlines()
     path.write_text("".join(line.rsplit(",", 2)[0] + "\n" for line in lines))
-    assert [(row.noisy, row.core_share) for row in read_rows([path])] == [(None, None)] * 2
+    assert [(row.noisy, row.core_share) for row in ROWS.read([path])] == [(None, None)] * 2
     path.write_text(path.read_text().replace(",mpi", ",api"))
     with pytest.raises(ValueError, match=r"b\.csv holds no bandwidths"):
-        read_rows([path])
+        ROWS.read([path])

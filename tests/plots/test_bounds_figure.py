@@ -5,8 +5,8 @@ from math import isnan
 import pytest
 
 from plots.draw.telling import tell
+from plots.figures.bounds import ROWS, BoundsRow
 from plots.registry import draw, find
-from plots.select.bounds_rows import BoundsRow, read_rows, write_rows
 from plots.select.cases import Options, SelectionError
 
 CUBE = (64, 64, 64)
@@ -63,9 +63,9 @@ def test_a_line_is_the_best_of_its_family_at_each_number_of_ranks():
 
 def test_of_several_rows_of_one_kind_the_latest_is_drawn(tmp_path):
     rows = [*of_each(["block"]), row("block", 4, 1.5)]
-    write_rows(tmp_path / "needs.csv", rows)
-    assert read_rows([tmp_path]) == rows
-    made = find("bounds").make(read_rows([tmp_path / "needs.csv"]), Options())
+    ROWS.write(tmp_path / "needs.csv", rows)
+    assert ROWS.read([tmp_path]) == rows
+    made = find("bounds").make(ROWS.read([tmp_path / "needs.csv"]), Options())
     (line,) = [line for line in made.picture.axes[0].lines if len(line.get_ydata()) == 3]
     assert list(line.get_ydata()) == [1.0, 1.5, 1.0]
     (path,) = draw("bounds", rows, tmp_path / "needs.png").paths
@@ -77,4 +77,4 @@ def test_nothing_to_draw_is_said(tmp_path):
         find("bounds").make([refused("cannon", 8)], Options())
     (tmp_path / "x.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match="x.csv holds no needs: its columns are a, b. Use"):
-        read_rows([tmp_path / "x.csv"])
+        ROWS.read([tmp_path / "x.csv"])

@@ -4,10 +4,9 @@ as it is laid out."""
 import pytest
 
 from plots.draw.telling import tell
-from plots.figures.choice import parts
+from plots.figures.choice import ROWS, ChoiceRow, finding, parts
 from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
-from plots.select.choice_rows import ChoiceRow, read_rows, write_rows
 
 CHAIN = [
     ChoiceRow("mlp on 4 ranks", 4, "time", "chosen", 2e-3, 1.5e-3, 2.75e-3, 1.9e-3),
@@ -20,15 +19,28 @@ CHAIN = [
 ]  # fmt: skip
 
 
-def test_bars_are_the_times_and_lines_their_intervals():
+def test_dots_are_the_times_and_lines_their_intervals():
     made = find("choice").make(CHAIN, Options())
     bars, _ = made.picture.axes
-    assert sorted(bar.get_width() for bar in bars.patches) == [2.0, 3.0]  # in ms
+    dots = [list(line.get_xdata()) for line in bars.lines if line.get_marker() == "o"]
+    assert sorted(dots) == [[2.0], [3.0]]  # in ms
     (ends,) = [each.get_paths() for each in bars.collections]
     assert [(path.vertices[0][0], path.vertices[1][0]) for path in ends] == [(1.5, 2.75)]
     measured = [list(line.get_xdata()) for line in bars.lines if line.get_marker() == "D"]
     assert measured == [[1.9]]
     assert [label.told for label in bars.get_yticklabels()] == ["chosen", "megatron"]
+
+
+@pytest.mark.parametrize(
+    "low, told",
+    [
+        (2.5e-3, "The model does not tell chosen from 1 of 1 others"),
+        (2.9e-3, "chosen is the fastest: the next takes 1.5 × its time"),
+    ],
+)
+def test_the_finding_is_whether_the_first_is_told_apart(low, told):
+    rows = [CHAIN[0], CHAIN[1]._replace(low_s=low, high_s=3.5e-3)]
+    assert finding(rows) == told
 
 
 def test_a_line_says_what_an_operation_takes_and_makes_how_and_what_moves():
@@ -73,8 +85,8 @@ def test_long_names_keep_their_whole_text_and_the_rest_is_counted():
 
 
 def test_rows_are_read_back_and_nothing_to_draw_is_refused(tmp_path):
-    write_rows(tmp_path / "rows.csv", CHAIN)
-    assert read_rows([tmp_path / "rows.csv"]) == CHAIN
+    ROWS.write(tmp_path / "rows.csv", CHAIN)
+    assert ROWS.read([tmp_path / "rows.csv"]) == CHAIN
     (path,) = draw("choice", [tmp_path / "rows.csv"], tmp_path / "out.txt").paths
     assert "mlp on 4 ranks" in path.read_text()
     with pytest.raises(SelectionError, match="drbench chain"):

@@ -3,15 +3,12 @@
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import combinations
 
 import matplotlib
 import pytest
-from boxes import Box, overlap
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
-from matplotlib.text import Text
 
 from drbench.measure.record_file import append_csv
 from plots.draw.style import STYLES
@@ -49,15 +46,6 @@ def four(synthetic):
 @pytest.fixture(scope="module")
 def picture(twelve):
     return figure({layer: select(twelve, layer) for layer in ("mlp1", "mlp2")})
-
-
-def texts_with_boxes(picture):
-    picture.draw_without_rendering()  # axis labels find their place on drawing
-    renderer = picture.canvas.get_renderer()
-    for text in picture.findobj(Text):
-        if text.get_visible() and text.get_text().strip():
-            extent = text.get_window_extent(renderer)
-            yield text.get_text(), Box(extent.x0, extent.y0, extent.x1, extent.y1)
 
 
 def rows_of(picture):
@@ -105,48 +93,20 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture
         assert shown == expected and len(expected) == 36
 
 
-def test_no_point_covers_another(twelve):
-    """All lines at one height: each marker stands beside its neighbours, and a note says so."""
-    level = [replace(r, percent_of_peak=r.percent_of_peak and 60.0) for r in twelve]
-    picture = figure({layer: select(level, layer) for layer in ("mlp1", "mlp2")})
-    for axes in picture.axes[:2]:
-        places = [
-            line.get_transform().transform((x, y)) * 72 / picture.dpi
-            for line in axes.lines
-            if line.get_marker() not in (None, "None")
-            for x, y in zip(*line.get_data(), strict=True)
-        ]
-        assert len(places) >= 30
-        for one, other in combinations(places, 2):
-            assert max(abs(one - other)) > 3.5  # of markers 5.2 points wide
-    assert any("side by side at a batch size" in text for text in map(str.lower, rows_of(picture)))
+def test_factors_are_said_where_one_is_not_1(twelve, picture):
+    (told,) = [text.told for text in picture.texts if "eplication factors" in text.told]
+    for layer in ("mlp1", "mlp2"):
+        for line in select(twelve, layer):
+            factors = [point.factor for point in line.points]
+            said = f"{line.legend.removeprefix('UA - ')} {', '.join(factors)}"
+            assert (said in told) == any(each not in ("", "1") for each in factors)
 
 
-def test_points_apart_stand_at_their_batch_size(twelve):
-    layer = [line for line in select(twelve, "mlp1") if line.name == "UA - Column"]
-    picture = figure({"mlp1": layer})
-    (line,) = [each for each in picture.axes[0].lines if each.get_marker() not in (None, "None")]
-    assert line.get_transform() == picture.axes[0].transData
-    assert not any("side by side" in text for text in rows_of(picture))
-
-
-def test_the_table_has_the_factor_of_every_point_under_its_batch_size(twelve, picture):
-    for table, layer in zip(picture.axes[2:], ("mlp1", "mlp2"), strict=True):
-        shown, names, heads = {}, {}, {}
-        for text in table.texts:
-            x, row = text.get_position()
-            if row == 0:
-                heads[round(x, 3)] = text.get_text()
-            elif round(x, 3) in heads and row in names:
-                shown[names[row], heads[round(x, 3)]] = text.get_text()
-            else:
-                names[row] = text.get_text()
-        assert shown == {
-            (line.legend, str(point.m)): point.factor or "–"
-            for line in select(twelve, layer)
-            for point in line.points
-        }
-    assert any("-" in factor for factor in shown.values())
+def test_panels_share_an_axis_and_lines_have_their_names_at_their_ends(twelve, picture):
+    first, second = picture.axes
+    assert first.get_ylim() == second.get_ylim()
+    names = {line.legend.removeprefix("UA - ") for line in select(twelve, "mlp1") if line.points}
+    assert {text.told for text in first.texts} == names
 
 
 def test_the_ticks_are_the_batch_sizes_on_a_log2_axis(picture):
@@ -208,7 +168,7 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
     points = [point for line in select(records, "mlp1") for point in line.points]
     hollow = [line for line in told if " hollow): " in line]
     assert len(hollow) == 6 and all(" hollow): (2048, " in line for line in hollow)
-    spans = [line for line in told if line.startswith("  spans, UA - ")]
+    spans = [line for line in told if line.startswith("  spans, ")]
     assert len(spans) == 6 and sum(line.count("[") for line in spans) == len(points)
     assert "  Hollow: 6 noisy cases, no best of anything." in told
     # not "not with a roof": the axis is percent of the roof
@@ -231,27 +191,6 @@ def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
 
 def test_lines_from_elsewhere_are_named_as_such(picture):
     assert "DT - Row, DT - Column, COSMA-NCCL: published, h100x8." in rows_of(picture)
-
-
-def test_texts_neither_overlap_nor_leave_the_page(picture, four):
-    long_name = [
-        replace(r, machine="Intel Xeon Platinum 8480C CPU @ 2.00GHz, two sockets") for r in four
-    ]
-    pages = [
-        {"mlp2": select(four, "mlp2")},
-        {layer: select(long_name, layer) for layer in ("mlp1", "mlp2")},
-    ]
-    for page in (picture, *map(figure, pages)):
-        width, height = page.canvas.get_width_height()
-        placed = list(texts_with_boxes(page))
-        assert len(placed) > 40
-        for (one, box), (other, other_box) in combinations(placed, 2):
-            # the extents of text include the room of descenders: a square pixel may be shared
-            assert overlap(box, other_box) <= 8, (one, other)
-        for text, box in placed:
-            assert box.left >= 0 and box.right <= width and box.bottom >= 0 and box.top <= height, (
-                text
-            )
 
 
 def test_markers_are_filled_and_every_line_has_its_own_look(picture):

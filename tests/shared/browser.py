@@ -15,6 +15,7 @@ import pytest
 
 #: What keyboards have and texts do not.
 KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "home": "\ue011"}
+KEYS["enter"] = "\ue007"
 
 
 class Browser:
@@ -91,6 +92,14 @@ class Browser:
         kinds = ("keyDown", "keyUp") * len(keys)
         presses = [{"type": kind, "value": value} for kind, value in zip(kinds, values)]
         self._post("/actions", {"actions": [{"type": "key", "id": "keys", "actions": presses}]})
+
+    def point(self, by, x, y, press=False):
+        """Move the mouse to a place in the window, and press there, or tap it."""
+        move = {"type": "pointerMove", "duration": 0, "x": x, "y": y}
+        down, up = ({"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp"))
+        actions = [move, down, up] if press or by == "touch" else [move]
+        about = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
+        self._post("/actions", {"actions": [{**about, "actions": actions}]})
 
     def complaints(self):
         """What the console said since it was asked last."""

@@ -73,7 +73,7 @@ def bounds_command(
     """
     from launch.cases.case import Case
     from launch.models.needs import bounds_rows
-    from plots.select.bounds_rows import read_rows, write_rows
+    from plots.figures.bounds import ROWS
 
     if not ranks and not counts:
         raise UsageError("-p is missing. Say how many ranks, or several with --ranks-list.")
@@ -81,7 +81,7 @@ def bounds_command(
         raise UsageError("-p and --ranks-list both say how many ranks. Leave one out.")
     for flag, path in (("--csv", csv_path), ("--figure", figure)):
         check_output(flag, path)
-    before = rows_before(csv_path, read_rows) if csv_path else []
+    before = rows_before(csv_path, ROWS.read) if csv_path else []
     if figure:
         from plots.registry import suffixes
 
@@ -90,7 +90,7 @@ def bounds_command(
     case, model = Case(**values), modelled(machine, arbitration)
     found = [bounds_rows(case, each, memory, model) for each in counts or (ranks,)]
     if csv_path:
-        write_rows(csv_path, before + [row for rows in found for row in rows])
+        ROWS.write(csv_path, before + [row for rows in found for row in rows])
     if as_json:
         told = [_told(rows) for rows in found]
         print(json.dumps(told if counts else told[0]))

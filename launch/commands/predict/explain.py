@@ -1,6 +1,7 @@
 """``drbench explain``: a page that shows a run, simulated or traced, moment by moment."""
 
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -91,7 +92,7 @@ def explain(context, save, beside, **values):
     cases = [_told(dict(values))]
     if beside is not None:
         cases.append(_told(_beside(context, values, beside)))
-    page = explained_page(cases, __version__)
+    page = explained_page(cases, __version__, shlex.join(["drbench", *sys.argv[1:]]))
     write_output("--save", save, page)
     names = " beside ".join(case["name"] for case in cases)
     click.echo(f"{names}: {save}, {len(page.encode()) / 1e6:.2g} MB; open it in a browser")

@@ -277,9 +277,9 @@ def tune_command(
 
 
 def choice_rows(found, measured, machine, request) -> list:
-    """:class:`plots.select.choice_rows.ChoiceRow` of the figure ``choice``: the times of the places
+    """:class:`plots.figures.choice.ChoiceRow` of the figure ``choice``: the times of the places
     with their intervals, what is brought here included, and their layouts."""
-    from plots.select.choice_rows import ChoiceRow
+    from plots.figures.choice import ChoiceRow
 
     case, ranks = request.case, request.ranks
     title = f"{product_text(case)}, {case.dtype}, on {ranks} ranks of {machine.name}"

@@ -7,7 +7,7 @@ import pytest
 from drbench.errors import UsageError
 from launch.ranks.transfers import PROGRAMS, Rows, trace_of
 from launch.studies.bandwidth import operations_of, sizes_of
-from plots.select.bandwidth_rows import COPY, DIVIDED, OPERATIONS, read_rows
+from plots.figures.bandwidth import COPY, DIVIDED, OPERATIONS, ROWS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -127,7 +127,7 @@ def test_rows_are_added_to_a_file_and_drawn_and_printed(drbench, fault, tmp_path
     assert (tmp_path / "b.png").stat().st_size > 10_000
     rma = drbench(*words, "--csv", "b.csv", "--transport", "rma", env=few, timeout=60)
     assert rma.returncode == 0
-    rows = read_rows([tmp_path / "b.csv"])
+    rows = ROWS.read([tmp_path / "b.csv"])
     assert [(row.transport, row.operation) for row in rows] == [
         (transport, name)
         for transport in ("direct", "rma")

@@ -12,7 +12,7 @@ from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.models.needs import ALL_RANKS, bound_bytes, fastest_grid, needs, preset_need
 from partitions import PRESETS, Grid, frontier, moved, needed, optimal_grid, preset
-from plots.select.bounds_rows import read_rows
+from plots.figures.bounds import ROWS
 
 CASE = Case(768, 8, 16)  # B is small: all by rows, little moves
 
@@ -88,7 +88,7 @@ def test_rows_of_several_numbers_of_ranks_are_added_to_a_file_and_drawn(say, tmp
     assert figure.stat().st_size > 10_000
     told = say(*sizes, "--ranks-list", "2,8", "--json").json()
     assert [each["ranks"] for each in told] == [2, 8]
-    rows = read_rows([csv])
+    rows = ROWS.read([csv])
     assert {row.ranks for row in rows} == {2, 4, 8}
     best = [row for row in rows if (row.ranks, row.name) == (8, "optimal")]
     assert [(row.how, row.ratio) for row in best] == [("grid 2x2x2", 1.0)]

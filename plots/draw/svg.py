@@ -1,0 +1,68 @@
+"""A figure as SVG inside a page, and where on it the marks of cases are."""
+
+import io
+import re
+from collections.abc import Iterator
+from itertools import product
+
+import matplotlib
+from matplotlib.collections import QuadMesh
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+from numpy import isfinite
+
+from .style import RC
+
+#: Light and dark: the hues stay, black and white change places.
+DARK = "<style>@media (prefers-color-scheme: dark) {svg {filter: invert(.9) hue-rotate(180deg)}}"
+DARK += "</style>"
+_HEAD = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*|<style.*?</style>\s*", re.S)
+_QUOTED, _DECIMALS = re.compile(r'"[^"<>]*"'), re.compile(r"(\d\.\d\d)\d+")
+_NUMBERED = re.compile(r' id="[a-z0-9]+_[0-9]+"')
+
+
+def svg_text(picture: Figure) -> str:
+    """The figure as an ``svg`` element, as small as may be: without metadata, style sheet and
+    numbered ids, numbers with two decimals."""
+    text = io.StringIO()
+    with matplotlib.rc_context(RC):
+        picture.savefig(text, format="svg", metadata={"Date": None})
+    found = _NUMBERED.sub("", _HEAD.sub("", text.getvalue()))
+    return _QUOTED.sub(lambda value: _DECIMALS.sub(r"\1", value[0]), found)
+
+
+def spots(picture: Figure) -> list[list[float]]:
+    """Where the marks of cases are: ``[left, top, width, height, case]``, in thousandths of the
+    figure's width and height.
+
+    A mark without width and height is a point. Marks are those of artists that
+    :func:`plots.draw.telling.named` was given the cases of.
+    """
+    wide, high = picture.bbox.size
+    found = []
+    for box, case in _boxes(picture):
+        if isfinite(box.extents).all():
+            place = box.xmin / wide, 1 - box.ymax / high, box.width / wide, box.height / high
+            found.append([*(round(1000 * abs(part), 1) for part in place), case])
+    return found
+
+
+def _boxes(picture: Figure) -> Iterator[tuple[Bbox, int]]:
+    for axes in picture.axes:
+        for artist in (*axes.lines, *axes.containers, *axes.collections):
+            cases = getattr(artist, "cases", ())
+            if not len(cases):
+                continue
+            at = None if isinstance(artist, BarContainer) else artist.get_transform().transform
+            if at is None:
+                found = [bar.get_window_extent() for bar in artist]
+            elif isinstance(artist, QuadMesh):
+                grid = artist.get_coordinates()
+                down, across = (range(size - 1) for size in grid.shape[:2])
+                found = [
+                    Bbox(at([grid[y, x], grid[y + 1, x + 1]])) for y, x in product(down, across)
+                ]
+            else:
+                found = [Bbox([point, point]) for point in at(artist.get_xydata())]
+            yield from ((box, case) for box, case in zip(found, cases) if case is not None)

@@ -1,0 +1,198 @@
+"""The report and the explain page in a real browser: light, dark and as wide as a phone, without a
+script error or sideways scrolling, and every control answers."""
+
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from made_up import of_universal
+
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.explained import explained
+from plots.report.explained import explained_page
+from plots.report.page import build, page
+
+ROOT = Path(__file__).parents[2]
+EVIL = ["</script><img src=x onerror=window.struck=1>", "<svg onload='window.struck=1'>", "$x^{"]
+SCREENS = {"light": (1280, False), "dark": (1280, True), "phone": (390, False)}
+SLOW = "return Number(document.documentElement.dataset.drawn)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser"), 1280, 900) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The pages by name: a report of a committed sweep, one of records with evil texts, and explain
+    pages of one case and of two."""
+    folder = tmp_path_factory.mktemp("pages")
+    evil = [
+        of_universal(m=m, algorithm=text, machine=text, a=text, best_s=1e-3, percent_of_roof=50.0)
+        for m in (64, 128)
+        for text in EVIL
+    ]
+    machine = find_machine("pvc12")
+    told = [
+        explained(Case(1024, 4096, 1024, *[each] * 3, options={"stationary": "C"}), machine, 12)
+        for each in ("column", "row")
+    ]
+    made = {
+        "report": build([ROOT / "results/measured/epyc-2core/full/peers-p4"]),
+        "many": build([ROOT / "results/measured/epyc-2core/exhaustive-p4"]),
+        "evil": page(evil, [{"name": t, "rows": [(t, t)], "trouble": t} for t in EVIL], EVIL[0]),
+        "explain": explained_page(told[:1], "test"),
+        "two": explained_page(told, "test"),
+    }
+    for name, text in made.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_pages_open_without_an_error_and_without_sideways_scrolling(browser, pages, screen):
+    width, dark = SCREENS[screen]
+    browser.size(width, 900)
+    browser.dark(dark)
+    for name, path in pages.items():
+        browser.open(path)
+        assert browser.complaints() == [], name
+        assert browser.run("return document.documentElement.scrollWidth") <= width, name
+        theme = browser.run("return document.documentElement.dataset.theme")
+        assert theme == ("dark" if dark else "light"), name
+        assert browser.run("return window.struck") is None, name
+        browser.run("document.getElementById('theme').click()")
+        assert browser.run("return document.documentElement.dataset.theme") != theme
+        narrow = (
+            "return [...document.querySelectorAll('td, p')].filter((each) => each.offsetWidth > 1 "
+            "&& each.textContent.length > 30 && each.getBoundingClientRect().width < 60).length"
+        )
+        assert browser.run(narrow) == 0, name
+    browser.dark(False)
+
+
+def test_the_script_of_a_report_of_many_cases_takes_less_than_a_second(browser, pages):
+    browser.size(1280, 900)
+    taken_ms = []
+    for _ in range(3):  # others may have the cores
+        browser.open(pages["many"])
+        taken_ms.append(browser.run(SLOW))
+    assert min(taken_ms) <= 1000
+
+
+#: Where a mark of a figure is in the window, of what is scrolled into it.
+MARK = """
+const drawing = document.querySelector("figure .drawing");
+drawing.scrollIntoView({ block: "center" });
+const { spots } = JSON.parse(document.getElementById("data").textContent);
+const [x, y, wide, high] = spots[0][arguments[0]];
+const box = drawing.getBoundingClientRect();
+return [box.left + (x + wide / 2) / 1000 * box.width,
+  box.top + (y + high / 2) / 1000 * box.height].map(Math.round);
+"""
+TIP = """const tip = document.getElementById("tip");
+return tip.style.display === "block" ? [...tip.children].map((each) => each.textContent) : [];"""
+OPEN = "return document.getElementById('case').open"
+
+
+@pytest.mark.parametrize("by, width", [("mouse", 1280), ("touch", 390), ("keyboard", 1280)])
+def test_a_mark_tells_its_case_in_eight_lines(browser, pages, by, width):
+    browser.size(width, 900)
+    browser.open(pages["report"])
+    assert browser.run(TIP) == []
+    if by == "keyboard":
+        browser.run("document.querySelector('figure').focus()")
+        browser.press("right")
+    else:
+        browser.point(by, *browser.run(MARK, 0))
+    said = browser.run(TIP)
+    assert 3 <= len(said) <= 8 and any("GFLOP/s" in line for line in said)
+    inside = "const box = document.getElementById('tip').getBoundingClientRect();"
+    assert browser.run(inside + "return box.left >= 0 && box.right <= innerWidth")
+    if by == "mouse":
+        browser.point(by, *browser.run(MARK, 0), press=True)
+    elif by == "keyboard":
+        browser.press("right")
+        assert browser.run(TIP) != said
+        browser.press("enter")
+    else:
+        browser.run("document.getElementById('tip').click()")
+    assert browser.run(OPEN) and browser.run(TIP) == []
+    fields = "return document.querySelectorAll('#case tbody tr').length"
+    assert browser.run(fields) > 20
+    browser.run("document.querySelector('#case button').click()")
+    assert not browser.run(OPEN) and browser.complaints() == []
+
+
+def test_the_table_filters_sorts_and_turns_pages(browser, pages):
+    browser.size(1280, 900)
+    browser.open(pages["many"])
+    shown = "return document.getElementById('shown').textContent"
+    assert browser.run(shown) == "1 to 100 of 2187 of 2187 cases"
+    browser.run("document.getElementById('after').click()")
+    assert browser.run(shown).startswith("101 to 200")
+    browser.run("document.getElementById('before').click()")
+    ask = (
+        "const box = document.getElementById('filter'); box.value = arguments[0];"
+        "box.dispatchEvent(new Event('input'));"
+    )
+    browser.run(ask, "stationary=C median_s<0.0001")
+    found = browser.run(shown)
+    assert found.endswith("of 2187 cases") and not found.startswith("none")
+    browser.run(ask, "foo>3")
+    assert browser.run(shown).startswith("no column is called foo")
+    browser.run(ask, "")
+    column = (
+        "const head = [...document.querySelectorAll('#cases th')].map((each) => "
+        "each.textContent.split(' ')[0]).indexOf('median_s');"
+    )
+    click = column + "document.querySelectorAll('#cases th button')[head].click();"
+    cells = column + "return [...document.querySelectorAll('#cases tbody tr')].map((row) => "
+    cells += "row.children[head].textContent)"
+    browser.run(click)
+    rising = browser.run(cells)
+    assert rising == sorted(rising, key=float) and len({len(each) for each in rising}) == 1
+    browser.run(click)
+    falling = browser.run(cells)
+    assert falling == sorted(falling, key=float, reverse=True) and falling[0] > rising[0]
+    wide = "return document.querySelectorAll('#cases th').length"
+    few = browser.run(wide)
+    browser.run("document.getElementById('all').click()")
+    assert browser.run(wide) > few and browser.complaints() == []
+
+
+def test_a_command_is_copied(browser, pages):
+    browser.size(1280, 900)
+    browser.open(pages["report"])
+    browser.run("document.querySelector('.copy').click()")
+    said = browser.run("return document.querySelector('.copy').textContent")
+    assert said in ("copied", "selected")
+    command = browser.run("return String(getSelection())")
+    assert command.strip().startswith("drbench run ")
+
+
+def test_every_control_of_the_explain_page_answers(browser, pages):
+    browser.size(1280, 900)
+    browser.open(pages["two"])
+    state = (
+        "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+        "[document.getElementById('time').value, document.getElementById('rank').value, "
+        "document.getElementById('play').textContent]))))"
+    )
+    for control in ("after", "before", "play"):
+        before = browser.run(state)
+        browser.run(f"document.getElementById('{control}').click()")
+        assert browser.run(state) != before, control
+    browser.run("document.getElementById('play').click()")
+    browser.run(
+        "const rank = document.getElementById('rank'); rank.value = 5;"
+        "rank.dispatchEvent(new Event('change'))"
+    )
+    assert browser.run(state)[1] == "5"
+    browser.run("document.querySelector('.in').click(); document.querySelector('.out').click()")
+    for details in ("everyone", "numbers"):
+        browser.run(f"const one = document.querySelector('.{details}'); one.open = !one.open;")
+    assert browser.complaints() == []
