@@ -1,10 +1,12 @@
 """What the command line prints: tables, the drawing of partitions, bytes and seconds in readable
 units."""
 
+import os
 from collections.abc import Iterable
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +24,45 @@ from .units import between, format_bytes, plural, seconds
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.
 _TOLD = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
+#: Characters to which a column of words may be narrowed, where its words are no longer.
+_WRAPPED = 18
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def console() -> Console:
-    """Standard output; wide enough for tables when it is not a terminal."""
+    """Standard output; 160 columns wide when it is no terminal, unless COLUMNS says how wide."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=160)
+    wide = out.is_terminal or "COLUMNS" in os.environ
+    return out if wide else Console(highlight=False, width=160)
+
+
+class _Fitted(Table):
+    """A table that leaves out its last columns where not all fit the width, and says so."""
+
+    def __rich_console__(self, console, options):
+        every = self.columns
+        widths = [self._least_width(column) for column in every]
+        while len(widths) > 1 and sum(widths) + 3 * len(widths) > options.max_width + 1:
+            widths.pop()
+        self.columns = every[: len(widths)]
+        yield from super().__rich_console__(console, options)
+        if left := every[len(widths) :]:
+            names = ", ".join(str(column.header) for column in left)
+            yield Text(f"Not shown in {options.max_width} columns: {names}.")
+        self.columns = every
+
+    @staticmethod
+    def _least_width(column) -> int:
+        """Characters that a column needs: of one that may wrap its longest word, at least
+        ``_WRAPPED``; else its longest line."""
+        texts = [Text(str(column.header)), *column.cells]
+        whole = max(
+            (cell_len(line) for text in texts for line in str(text).splitlines()), default=0
+        )
+        if column.no_wrap:
+            return whole
+        words = (cell_len(word) for text in texts for word in str(text).split())
+        return min(whole, max(_WRAPPED, *words, 0))
 
 
 def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
@@ -37,7 +71,9 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     Parameters
     ----------
     columns : str
-        Names between ``|``; ``>`` before that of a column of numbers; no names for no header.
+        Names between ``|``, the most important first: a terminal too narrow for all of them shows
+        the first. ``>`` before that of a column of numbers, ``~`` before that of one of words,
+        which may take several lines; no names for no header.
     rows : iterable
         Of str and :class:`rich.text.Text`.
 
@@ -45,20 +81,31 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     --------
     >>> [column.justify for column in table("who|> time", [("a", "1 s")]).columns]
     ['left', 'right']
+    >>> from io import StringIO
+    >>> narrow = Console(width=28, file=StringIO())
+    >>> narrow.print(table(">time|~how|memory", [("1.5 s", "rows of A and B once", "12 MiB")]))
+    >>> print("\\n".join(map(str.rstrip, narrow.file.getvalue().splitlines()[1:])))
+      time   how
+     ──────────────────────────
+     1.5 s   rows of A and B
+             once
+    <BLANKLINE>
+    Not shown in 28 columns:
+    memory.
     """
-    named = bool(columns.strip("|"))
-    made = Table(
+    made = _Fitted(
         box=SIMPLE_HEAD,
-        show_header=named,
+        show_header=bool(columns.strip("|~")),
         title=title,
         title_justify="left",
         title_style="bold",
         pad_edge=False,
     )
-    for at, name in enumerate(columns.split("|")):
+    for name in columns.split("|"):
         justify = "right" if name.startswith(">") else "left"
-        whole = at == 0 or name == "algorithm"
-        made.add_column(name.lstrip("> "), justify=justify, no_wrap=whole, overflow="fold")
+        made.add_column(
+            name.lstrip(">~ "), justify=justify, no_wrap="~" not in name, overflow="fold"
+        )
     for cells in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return made

@@ -367,7 +367,7 @@ def _sweep(
 @yes_option("Start -p ranks although they are far above the cores.")
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
-    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:
+    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune:
     products (on cores of float32 and float64, and what stands between those of chains), gets,
     accumulates, barriers, collectives, with --nodes the links between nodes too; then whole
     programs, whose distance from their predictions makes the intervals. About a minute; with
