@@ -26,6 +26,8 @@ _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", 
 _TOLD = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
 #: Characters to which a column of words may be narrowed, where its words are no longer.
 _WRAPPED = 18
+#: What is said of bytes that a rank reads in the memory of another.
+_MOVED = {"direct_bytes": "read in place"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -136,10 +138,74 @@ def lowered_words(record: Record) -> str:
     )
 
 
+def answer_text(record: Record) -> str:
+    """Whether a case is right, its time, rate and ratio to the no-communication bound, or what
+    became of it.
+
+    Examples
+    --------
+    >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_roof=94.06)
+    >>> answer_text(Record(**run, mode="measured", error=0.0))
+    'ok, exact: 250 ms, 1234 GFLOP/s, 94.1 % of the no-communication bound'
+    >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
+    'predicted: 250 ms (200-500), 1234 GFLOP/s, 94.1 % of the no-communication bound'
+    >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
+    'timeout: after 60 s'
+    """
+    if record.reason or record.best_s is None:
+        return f"{record.status}: {record.reason}"
+    simulated = record.mode == "simulated"
+    error = "not verified" if record.error is None else f"error {record.error:.3g}"
+    verdict = "predicted" if simulated else f"ok, {error if record.error != 0 else 'exact'}"
+    time = predicted_text(record) if simulated else seconds(record.time_s)
+    roof = record.percent_of_roof
+    bound = "" if roof is None else f", {roof:.1f} % of the no-communication bound"
+    return f"{verdict}: {time}, {float(f'{record.gflops:.4g}'):g} GFLOP/s{bound}"
+
+
+#: Of a record what ``--brief`` prints, and in which order; then what else tells its case.
+_BRIEF = "mode status time_s gflops percent_of_roof moved_bytes error noisy m n k dtype ranks a b c"
+
+
+def brief_record(record: Record) -> str:
+    """The line that ``--brief`` prints of a record.
+
+    Examples
+    --------
+    >>> brief_record(Record(mode="measured", status="ok", best_s=0.25, m=8, n=8, k=8))[:51]
+    'drbench mode=measured status=ok time_s=0.25 gflops='
+    """
+    values = {name: getattr(record, name) for name in [*_BRIEF.split(), "algorithm"]}
+    return brief(values | options_of(record))
+
+
+def brief(values: dict) -> str:
+    """One line of ``NAME=VALUE``, in the units that the names say; ``-`` for what is not known and
+    ``_`` for a space.
+
+    Examples
+    --------
+    >>> brief({"time_s": 1.5e-05, "noisy": None, "a": "S(0), R@2x2", "exact": True})
+    'drbench time_s=1.5e-05 noisy=- a=S(0),_R@2x2 exact=true'
+    """
+    text = lambda value: (
+        "-"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:.6g}"
+        if isinstance(value, float)
+        else str(value).replace(" ", "_")
+    )
+    return " ".join(["drbench", *(f"{name}={text(value)}" for name, value in values.items())])
+
+
 def show_record(record: Record) -> None:
-    """The short table that ``drbench run`` and ``drbench simulate`` end with."""
+    """Print what ``drbench run`` and ``drbench simulate`` found, and a table of what it is of."""
     out, simulated = console(), record.mode == "simulated"
-    made = table("|", ())
+    colour = "red" if record.reason else "" if simulated else "green"
+    out.print(Text(answer_text(record), colour), soft_wrap=True)
+    made = table("|~", ())
     made.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None) -> None:
@@ -149,7 +215,8 @@ def show_record(record: Record) -> None:
             made.add_row(name, Text(", ").join(map(Text.assemble, told)))
 
     named = lambda values: ", ".join(
-        f"{name.removesuffix('_bytes').replace('_', ' ')} {text}" for name, text in values
+        f"{_MOVED.get(name) or name.removesuffix('_bytes').replace('_', ' ')} {text}"
+        for name, text in values
     )
     add(
         "problem",
@@ -200,18 +267,18 @@ def show_record(record: Record) -> None:
                 why = cores_text(record) if name == "noisy" else ""
                 told = "; ".join(filter(None, (why, way_out)))
                 add("", Text(f"{name if value else f'not {name}'}: {told}", "yellow"))
-        add("rate", f"{record.gflops:.4g} GFLOP/s", _of_peak(record))
+        add("peak", _of_peak(record))
         add(
             "roof",
             record.percent_of_roof_min
             and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
             f"communication ({low_high(record)} %){_even(record)}",
         )
-        if record.effective_communication_s is not None and not simulated:
+        if not simulated and _resolved(record):
             add(
                 "overlap",
                 f"effective communication {seconds(record.effective_communication_s)} beyond one "
-                "local product",
+                "local GEMM",
                 ""
                 if record.overlap_efficiency is None
                 else f"overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)",
@@ -246,17 +313,13 @@ def show_record(record: Record) -> None:
                 f"{record.blas} ({record.blas_kernel or 'unknown'} kernels)",
                 record.mpi or "MPI unknown",
             )
-    if record.reason:
-        verdict = Text(f"{record.status}: {record.reason}", "red")
-    elif simulated:
-        verdict = Text("predicted; nothing was multiplied")
-    else:
-        found = {None: "not checked", 0.0: "exact"}.get(
-            record.error, f"error {record.error:.3g}" if record.error else ""
-        )
-        verdict = Text(f"ok, {found}", "green")
-    made.add_row("result", verdict)
     out.print(made)
+
+
+def _resolved(record: Record) -> bool:
+    """Whether the time beyond one local GEMM is more than the interval of the median."""
+    found = record.effective_communication_s
+    return found is not None and found > record.time_s - (record.median_low_s or record.time_s)
 
 
 def _of_peak(record: Record) -> str:

@@ -26,6 +26,7 @@ from ..options import (
     Value,
     arbitration_option,
     arithmetic_option,
+    brief_option,
     check_figure,
     command,
     csv_option,
@@ -148,7 +149,8 @@ def _letters(text: str) -> str:
     help="Draw the places with their intervals, and their layouts; .pdf, .png or .svg say the "
     "format, without a suffix .pdf and .png are written. Takes a --machine."
 )
-@json_option("Print the answer and the ranking as one JSON object.")
+@json_option("Print the answer and the ranking as one JSON object.", flag_value="json")
+@brief_option()
 def tune_command(
     memory,
     replication,
@@ -242,8 +244,10 @@ def tune_command(
     add_records(csv_path, *predicted, *(each.record for each in measured))
     rows = choice_rows(found, measured, model, request) if figure else []
     drawn = draw_figure("choice", rows, figure) if figure else []
-    if as_json:
+    if as_json == "json":
         print(json.dumps(_as_json(found, measured, model, request)))
+    elif as_json:
+        print(_brief(found, request))
     else:
         _show(found, measured, model, request)
         for line in drawn:
@@ -471,6 +475,26 @@ def _as_json(found, measured, machine, request) -> dict:
         "within_interval": within(found.ranking, request.products),
         "ranking": places,
     }
+
+
+def _brief(found, request) -> str:
+    """The line that ``--brief`` prints: the first place next to the layouts of today."""
+    from launch.host.show import brief
+
+    first, mine = found.ranking[0], found.mine
+    counts = [(place and place.loads and place.loads.busiest_bytes) for place in (first, mine)]
+    times = [(place and place.record and place.record.best_s) for place in (first, mine)]
+    values = {
+        **dict(zip(("time_s", "your_time_s"), times)),
+        **dict(zip(("busiest_bytes", "your_busiest_bytes"), counts)),
+        "moved_bytes": first.moved_bytes,
+        "memory_bytes": first.memory,
+        "redistribution_bytes": first.moving.moved_bytes,
+        "redistribution_s": first.moving.seconds,
+        "pays_after_products": found.pays_after,
+    }
+    values |= dict(zip("abc", layouts(first, request.ranks)))
+    return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
 
 
 def _outcome(ran) -> list[str]:
