@@ -27,11 +27,8 @@ from ..options import (
     arbitration_option,
     arithmetic_option,
     brief_option,
-    check_figure,
     command,
     csv_option,
-    draw_figure,
-    figure_option,
     json_option,
     modelled,
     of_case,
@@ -145,10 +142,6 @@ def _letters(text: str) -> str:
 @of_case("backend", default=None, help="With --measure: where GEMMs run.", says="numpy")
 @yes_option("With --measure: start -p ranks although they are far above the cores.")
 @csv_option("Append the records of the ranking to this file, measured ones too.")
-@figure_option(
-    help="Draw the places with their intervals, and their layouts; .pdf, .png or .svg say the "
-    "format, without a suffix .pdf and .png are written. Takes a --machine."
-)
 @json_option("Print the answer and the ranking as one JSON object.", flag_value="json")
 @brief_option()
 def tune_command(
@@ -162,7 +155,6 @@ def tune_command(
     iters,
     budget,
     csv_path,
-    figure,
     as_json,
     yes,
     machine,
@@ -190,17 +182,12 @@ def tune_command(
     from launch.models.tune import tune
 
     check_csv(csv_path)
-    check_figure(figure)
     model = modelled(machine, arbitration)
     if model is not None:
         ranks = ranks_on(model, ranks)
     elif ranks is None:
         raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
     values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
-    if figure and model is None:
-        raise UsageError(
-            "--figure draws times, and without a machine model there are none. Name a --machine."
-        )
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
     for name in ("threads", "backend"):
         if measure is None and values[name] is not None:
@@ -242,77 +229,13 @@ def tune_command(
     measured = _measure(contenders, ranks, how, as_json) if contenders else []
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
-    rows = choice_rows(found, measured, model, request) if figure else []
-    drawn = draw_figure("choice", rows, figure) if figure else []
     if as_json == "json":
         print(json.dumps(_as_json(found, measured, model, request)))
     elif as_json:
         print(_brief(found, request))
     else:
         _show(found, measured, model, request)
-        for line in drawn:
-            console().print(line, markup=False, soft_wrap=True)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
-
-
-def choice_rows(found, measured, machine, request) -> list:
-    """:class:`plots.select.choice_rows.ChoiceRow` of the figure ``choice``: the times of the places
-    with their intervals, what is brought here included, and their layouts."""
-    from plots.select.choice_rows import ChoiceRow
-
-    case, ranks = request.case, request.ranks
-    title = f"{product_text(case)}, {case.dtype}, on {ranks} ranks of {machine.name}"
-    times, drawn = [], []
-    for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1):
-        record, moving_s = place.record, place.moving.seconds / request.products
-        plus = lambda seconds, moving_s=moving_s: None if seconds is None else seconds + moving_s
-        name = f"{at} {told(place)}"
-        run_s = ran.record.time_s if ran is not None and ran.record.status == "ok" else None
-        ends = plus(record.median_low_s), plus(record.median_high_s)
-        times.append(ChoiceRow(title, ranks, "time", name, plus(record.best_s), *ends, run_s))
-        texts = "; ".join(f"{x} {text}" for x, text in zip("ABC", layouts(place, ranks)))
-        memory = f"{format_bytes(place.memory)} a rank"
-        drawn.append(
-            ChoiceRow(
-                title,
-                ranks,
-                "layout",
-                " ".join(name.split()[:3]),
-                layouts=texts,
-                how=memory,
-                moved_bytes=place.moved_bytes,
-            )
-        )
-    return times + drawn
-
-
-def searched_text(found, request, machine) -> str:
-    """What was searched, and what is not known of it."""
-    fixed = [name for name in "abc" if getattr(request.case, name)]
-    copies = {"none": "one copy of each matrix", "equal": "as many copies of A, B and C",
-              "paired": "as many copies of A and B"}  # fmt: skip
-    what = "all process grids, row- and column-major, of " + copies.get(
-        request.replication, "all numbers of copies"
-    )
-    if fixed:
-        what += f" ({', '.join(name.upper() for name in fixed)} as given)"
-    what += ", Stationary A, B and C, aligned tiles"
-    what += " without replicas, preset optimal" if request.ranks > 16 else ", preset optimal"
-    if machine is not None:
-        what += ", chunks auto and none, pushed sums"
-    if request.algorithms:
-        what = f"{', '.join(request.algorithms)}; universal on {what}"
-    else:
-        what += ", and the other algorithms"
-    text = f"searched: {what}"
-    if found.refined:
-        text += (
-            f"; the first {request.refine} places with other look-aheads, chunks and lowerings: "
-            f"{found.refined} simulated"
-        )
-    if found.left:
-        text += f"; {found.left} candidates were left when the effort was spent"
-    return text
 
 
 def told(place) -> str:
@@ -341,75 +264,6 @@ def told(place) -> str:
     return describe(Record(**keys, mode="simulated", status="failed", reason="-")) + known
 
 
-def efficiency(record) -> float:
-    """Percent: time of the best local product over the mean time of a rank's own products."""
-    return 100 * record.local_gemm_s / record.phase_gemm_s if record.phase_gemm_s else 100.0
-
-
-def exposed(record) -> float:
-    """Seconds in which the mean rank does not multiply; what is left of rounding is none.
-
-    Examples
-    --------
-    >>> run = dict(mode="simulated", status="ok", best_s=0.3)
-    >>> (
-    ...     exposed(Record(**run, phase_gemm_s=0.1 * 3 - 1e-17)),
-    ...     exposed(Record(**run, phase_gemm_s=0.25)),
-    ... )
-    (0.0, 0.04999999999999999)
-    """
-    found = record.best_s - record.phase_gemm_s
-    return found if found > 1e-9 * record.best_s else 0.0
-
-
-def reasons(record, other) -> str:
-    """Why one case is faster than another: the shares of products and of what is exposed in the
-    difference.
-
-    Examples
-    --------
-    >>> from drbench.measure.record import Record
-    >>> make = lambda seconds, gemm, gets: Record(
-    ...     mode="simulated",
-    ...     algorithm="universal",
-    ...     status="ok",
-    ...     best_s=seconds,
-    ...     phase_gemm_s=gemm,
-    ...     local_gemm_s=1.0,
-    ...     get_bytes=gets,
-    ... )
-    >>> for line in reasons(make(1.5, 1.0, 2**20), make(2.0, 1.25, 2**21)).split(", "):
-    ...     print(line)
-    33.3 % faster: exposed time 500 ms instead of 750 ms
-    products 1 s instead of 1.25 s (100.0 % against 80.0 % of the best local product)
-    1 MiB moved instead of 2 MiB
-    """
-    gains = [
-        (
-            exposed(other) - exposed(record),
-            f"exposed time {seconds(exposed(record))} instead of {seconds(exposed(other))}",
-        ),
-        (
-            other.phase_gemm_s - record.phase_gemm_s,
-            f"products {seconds(record.phase_gemm_s)} instead of {seconds(other.phase_gemm_s)} "
-            f"({efficiency(record):.1f} % against {efficiency(other):.1f} % of the best local "
-            "product)",
-        ),
-    ]
-    least = 1e-3 * record.best_s
-    words = [text for gain, text in sorted(gains, key=lambda each: -each[0]) if abs(gain) >= least]
-    moved, others = record.moved_bytes or 0, other.moved_bytes or 0
-    words.append(
-        f"{format_bytes(moved)} moved instead of {format_bytes(others)}"
-        if moved != others
-        else f"{format_bytes(moved)} moved by both"
-    )
-    gain = 100 * (other.best_s / record.best_s - 1)
-    return (
-        f"{f'{gain:.1f} % faster' if gain >= 0.05 else 'as fast within 0.05 %'}: {', '.join(words)}"
-    )
-
-
 def place_json(place, ranks: int) -> dict:
     """What there is to say of one place."""
     from launch.cases.command_line import run_command
@@ -429,9 +283,7 @@ def place_json(place, ranks: int) -> dict:
         }
         return told | loads | {"layouts": layouts(place, ranks)}
     return told | {
-        "gemm_efficiency_percent": efficiency(place.record),
         "bound": place.bound._asdict(),
-        "exposed_s": exposed(place.record),
         "record": place.record.to_json_dict(),
     }
 
@@ -632,8 +484,6 @@ def _cells(at: int, place, ran, measured, request) -> dict[str, str]:
         ">memory": format_bytes(place.memory),
         ">equal": f"+{place.equals}" * bool(place.equals),
     }
-    if record is not None:
-        rest |= {">GEMM eff.": f"{efficiency(record):.1f} %", ">exposed": seconds(exposed(record))}
     return {"": str(at)} | costs | outcome | what | charged | more | rest
 
 
@@ -643,7 +493,7 @@ def _notes(found, measured, machine, request) -> list[str]:
     from launch.cases.machine_models import CALIBRATE
     from launch.models.tune import EVEN
 
-    case, ranks, best, lines = request.case, request.ranks, found.ranking[0], []
+    case, ranks, lines = request.case, request.ranks, []
     if machine is None:
         least = _least(request)
         if least:
@@ -663,8 +513,6 @@ def _notes(found, measured, machine, request) -> list[str]:
         lines.append(
             "bound: no run of the program is faster than its products, or its busiest link"
         )
-        for at, place in enumerate(found.ranking[1:3], 2):
-            lines.append(f"1 against {at}: {reasons(best.record, place.record)}")
     if measured and measured[0].ratio is not None:
         lines.append(_compared(found, measured))
     if any(place.case.options.get("replicate_result") for place in found.ranking):
@@ -677,16 +525,15 @@ def _notes(found, measured, machine, request) -> list[str]:
     lines.append(f"How sure: {_sure(found, machine, request).text}.")
     if machine is None:
         lines.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
-    judged = f"{found.judged} simulated" if machine else f"{found.judged} counted on all ranks"
-    worse = "slower" if machine else "behind"
+    judged = "simulated" if machine else "counted on all ranks"
+    rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
+    where = f" of {machine.name}" if machine else ""
     lines.append(
-        f"{product_text(case)}, {case.dtype}, {ranks} "
-        f"ranks{f' of {machine.name}' if machine else ''}: {found.tried} candidates, "
-        f"{found.merged} of them the same as others, {found.refused} refused, {found.too_large} "
-        f"too large, {judged}"
-        f"{'' if found.left else f', the others {worse} by their lower bound'}"
+        f"{product_text(case)}, {case.dtype}, {ranks} ranks{where}: {found.tried} candidates, "
+        f"{found.merged} the same as others, {found.refused} refused, {found.too_large} too large, "
+        f"{found.judged} {judged}, {found.refined} more with other settings, {rest}"
     )
-    return [*lines, searched_text(found, request, machine)]
+    return lines
 
 
 def off(found) -> str:

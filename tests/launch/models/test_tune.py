@@ -359,7 +359,6 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
         known = RATIO[:1] if slower > 1 else RATIO  # of five rounds there is no interval
         assert [to_fastest[name] for name in known] == pytest.approx([ratio] * len(known))
         assert to_fastest["fastest"] is (place is places[0])
-    assert all(place["moved_bytes"] >= 0 and place["exposed_s"] >= 0 for place in places)
     asked = []
 
     def in_rounds(groups, *more, **how):
@@ -372,7 +371,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
     said = capsys.readouterr().out
     assert "Run the first: drbench run -p 2" in said and "--budget" not in said
     assert "the pick is the fastest of 2; median error of the predictions 66.7 %" in said
-    assert "1 (the" in said and "fastest)" in said and "1 against 2:" in said
+    assert "1 (the" in said and "fastest)" in said
 
 
 @pytest.mark.parametrize(
@@ -554,17 +553,6 @@ def test_no_calibration_of_another_machine_is_shipped():
     from launch.cases.machine_models import machine_names
 
     assert "here" not in machine_names()
-
-
-def test_a_figure_has_the_places_of_the_ranking_with_their_layouts(say, tmp_path):
-    out = tmp_path / "out.txt"
-    asked = ["tune", "-m", 64, "-n", 64, "-k", 64, "-p", 2, "--replication", "none", "--top", 3]
-    told = say(*asked, "--machine", "h100x8", "--figure", out)
-    drawn = out.read_text()
-    assert told.returncode == 0 and f"figure: {out}" in told.stdout
-    assert "their layouts" in drawn and all(f": {at} " in drawn for at in (1, 2, 3))
-    without = say(*asked, "--figure", out)
-    assert without.returncode == 2 and "Name a --machine" in without.stderr
 
 
 def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(say):
