@@ -192,7 +192,8 @@ def _show_memory(out, memory, rank) -> None:
     out.print(
         f"memory of {whose}: tiles {tiles} = {format_bytes(_tile_bytes(most))}; pool at most "
         f"{format_bytes(most['pool'])} "
-        f"({format_bytes(most['pool_direct'])} if every tile is read in place)"
+        f"({format_bytes(most['pool_direct'])} if every tile is read in place)",
+        soft_wrap=True,
     )
 
 
