@@ -31,9 +31,7 @@ _SECTIONS = {
         "compare": "results",
     },
     "Choose and predict": {
-        "advise": "predict.advise",
         "tune": "predict.tune",
-        "bounds": "predict.bounds",
         "chain": "predict.chain",
         "simulate": "predict.model",
         "machines": "predict.machines",

@@ -90,7 +90,7 @@ def show_findings(ranks: int, as_json: bool, save: str | None = None) -> int:
             )
             for each in found
         ]
-        console().print(table("||", rows))
+        console().print(table("||~", rows))
     return EXIT_CODES["unsupported"] if any(each.level == "missing" for each in found) else 0
 
 

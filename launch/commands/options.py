@@ -5,6 +5,7 @@ import importlib.util
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import click
@@ -230,6 +231,10 @@ def _shared(*names, **words):
 
 
 json_option = _shared("--json", "as_json", is_flag=True, group="Output")
+brief_option = partial(
+    _shared("--brief", "as_json", flag_value="brief", group="Output"),
+    help="Print one line of NAME=VALUE for grep: seconds, GFLOP/s, bytes.",
+)
 ranks_list_option = _shared(
     "--ranks-list",
     "counts",

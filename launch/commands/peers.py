@@ -181,7 +181,7 @@ def peers(
         if markdown:
             print(f"{title}\n\n{markdown_table(header, rows)}\n")
         else:
-            console().print(table("|".join(header), rows, title))
+            console().print(table("~" + "|~".join(header), rows, title))
     if which == "peers":
         draw_bars(path, folder)
     return code

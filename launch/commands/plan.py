@@ -17,13 +17,14 @@ from drbench.program.steps import COUNTERS
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine, machine_names, of_schedule
 from launch.cases.sweep_values import shipped
-from launch.host.show import console, drawing, product_text, table
+from launch.host.show import brief, console, drawing, product_text, table
 from launch.host.units import format_bytes, seconds
 from launch.peers import PEERS, peers
 from partitions import PRESETS
 
 from .options import (
     RANK,
+    brief_option,
     case_of,
     command,
     json_option,
@@ -56,7 +57,8 @@ from .options import (
     help="Steps of the program to list.",
 )
 @machine_option()
-@json_option("Print counts as one JSON object.")
+@json_option("Print counts as one JSON object.", flag_value="json")
+@brief_option()
 def plan(ranks, rank, limit, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
     memory, a drawing. With --machine ranks are on its nodes, else on one.
@@ -111,7 +113,8 @@ def plan(ranks, rank, limit, as_json, **values):
         told = {} if signals is None else {"signals": signals}
         if rank == "all":
             told["balance_limit"] = balance(flops)
-        print(json.dumps({"algorithm": algorithm.name} | keys | counts | told | tiles | largest))
+        values = {"algorithm": algorithm.name} | keys | counts | told | tiles | largest
+        print(json.dumps(values) if as_json == "json" else brief(values))
         return
     out = console()
     out.print(drawing(described))
@@ -189,7 +192,8 @@ def _show_memory(out, memory, rank) -> None:
     out.print(
         f"memory of {whose}: tiles {tiles} = {format_bytes(_tile_bytes(most))}; pool at most "
         f"{format_bytes(most['pool'])} "
-        f"({format_bytes(most['pool_direct'])} if every tile is read in place)"
+        f"({format_bytes(most['pool_direct'])} if every tile is read in place)",
+        soft_wrap=True,
     )
 
 
@@ -253,7 +257,7 @@ def _show_listing() -> None:
         ("transports", _TRANSPORTS),
         ("machines", machines()),
     ):
-        out.print(table("|", rows, title))
+        out.print(table("|~", rows, title))
 
 
 def _list_peers() -> None:
@@ -264,4 +268,4 @@ def _list_peers() -> None:
         told = found.what if found.ok else f"{found.what}. {found.get}"
         rows.append((peer.name, "yes" if found.ok else "no", f"{peer.about}\n{told}"))
     title = "peers, for drbench run --algorithm NAME and drbench peers"
-    console().print(table("name|here|what", rows, title))
+    console().print(table("name|here|~what", rows, title))

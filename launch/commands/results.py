@@ -4,15 +4,16 @@ import csv
 import io
 import json
 import re
-import sys
+from math import inf
 from pathlib import Path
 
 import click
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
+from drbench.measure.noise import DOUBTS
 from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
 from launch.host.files import check_output, write_output
-from launch.host.units import plural
+from launch.host.units import format_bytes, plural, seconds
 
 from .options import command, csv_option, json_option, option, reading, save_option
 
@@ -23,7 +24,7 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 
 @command()
 @click.argument("old", type=click.Path(exists=True))
-@click.argument("new", type=click.Path(exists=True))
+@click.argument("new", required=False, type=click.Path(exists=True))
 @option(
     "--tolerance",
     type=click.FloatRange(0, 10),
@@ -39,7 +40,8 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 @csv_option("Write every case to this file.")
 @json_option("Print every case and the summary as one JSON object.")
 def compare(old, new, tolerance, limit, csv_path, as_json):
-    """Compare NEW with OLD, case by case: result files, or folders of sweeps.
+    """Compare NEW with OLD, case by case: result files, or folders of sweeps. Of OLD alone list the
+    cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
     estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
@@ -47,7 +49,13 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
 
     \b
       drbench compare results/measured/before results/measured/here --tolerance 0.1
+      drbench compare results/measured/here --limit 5
     """
+    if new is None:
+        if csv_path or as_json:
+            raise UsageError("--csv and --json are of two sides. Name NEW too, or read OLD's CSV.")
+        _list(old, limit)
+        return EXIT_CODES["ok"]
     check_output("--csv", csv_path)
     from launch.studies.compare import KEYS, REGRESSIONS, summary
     from launch.studies.compare import compare as judge
@@ -70,6 +78,56 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
         _show(pairs, found, tolerance, limit)
     return (
         EXIT_CODES["wrong"] if any(found[outcome] for outcome in REGRESSIONS) else EXIT_CODES["ok"]
+    )
+
+
+def _list(path: str, limit: int) -> None:
+    """Print the cases of each problem, the fastest first, noisy ones and those that are not ok
+    last."""
+    from launch.host.show import console, table
+    from launch.sweeps.progress import fastest_cases
+    from plots.select.records import read_records, rows
+
+    with reading():
+        records = rows(read_records([path]))
+    if not records:
+        raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
+    out, problems = console(), {}
+    for record in records:
+        problem = f"{record.m}x{record.n}x{record.k} {record.dtype}, {record.ranks} ranks"
+        problems.setdefault(problem, []).append(record)
+    time = lambda record: record.median_s or record.best_s or inf
+    for problem, found in problems.items():
+        for line in fastest_cases(found):
+            out.print(line, markup=False, soft_wrap=True)
+        found.sort(key=lambda record: (record.status != "ok", bool(record.noisy), time(record)))
+        more = {*_varying(found)} & {"transport"}
+        cells = [_listed(record, time(record), more) for record in found]
+        columns = ">time|>% of bound|~A, B, C|~algorithm|~in doubt|>GFLOP/s|>moved"
+        out.print(table(columns, cells[:limit], problem))
+        if len(cells) > limit:
+            out.print(f"... and {len(cells) - limit} more; --limit shows them", markup=False)
+
+
+def _listed(record, time_s: float, more: set[str]) -> tuple[str, ...]:
+    """Cells of one case of a list; ``more`` are fields that tell it from others too."""
+    from launch.cases.command_line import describe
+
+    texts = [str(getattr(record, name)) for name in "abc"]
+    alike = f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
+    how = " ".join([describe(record), *(getattr(record, name) for name in more)])
+    if record.status != "ok":
+        return record.status, "", alike, how, record.reason or ""
+    roof = record.percent_of_roof
+    doubted = [name for name, value, _ in DOUBTS if getattr(record, name) is value]
+    return (
+        seconds(time_s),
+        "" if roof is None else f"{roof:.1f}",
+        alike,
+        how,
+        ", ".join(name if getattr(record, name) else f"not {name}" for name in doubted),
+        f"{record.gflops:.4g}",
+        "" if record.moved_bytes is None else format_bytes(record.moved_bytes),
     )
 
 
@@ -102,55 +160,38 @@ def _cell(value):
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from launch.host.show import console, table
     from launch.studies.compare import OUTCOMES
 
     listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
-    say = Console(
-        file=sys.stdout, highlight=False, soft_wrap=True, width=400
-    )  # a terminal wraps a long line better than a table its cells
+    out = console()
+    say = lambda text: out.print(text, markup=False, soft_wrap=True)
     if listed:
-        varying = [
-            name
-            for name in _TOLD
-            if len({getattr(pair.new or pair.old, name) for pair in pairs}) > 1
-        ] or ["algorithm"]
-        table = Table(box=None, padding=(0, 1), pad_edge=False)
-        for name in ("outcome", "best", "median", "99 % of median", *varying, "why"):
-            table.add_column(
-                name,
-                justify="right" if name in ("best", "median", "m", "n", "k") else "left",
-                no_wrap=True,
-            )
-        for pair in listed[:limit]:
-            told = pair.new or pair.old
-            span = "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}"
-            why = _why(pair)
-            cells = (
+        varying = _varying([pair.new or pair.old for pair in pairs])
+        rows = [
+            (
                 pair.outcome,
                 _ratio(pair.best),
                 _ratio(pair.median),
-                span,
-                *(_plain(getattr(told, name)) for name in varying),
-                why,
+                _case_text(pair.new or pair.old, varying),
+                _why(pair),
+                "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}",
             )
-            table.add_row(*(Text(cell) for cell in cells))
-        say.print(table)
+            for pair in listed[:limit]
+        ]
+        out.print(table("outcome|>best|>median|~case|~why|99 % of median", rows))
         if len(listed) > limit:
-            say.print(f"... and {len(listed) - limit} more; --limit or --csv shows them")
+            say(f"... and {len(listed) - limit} more; --limit or --csv shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
-    say.print(
+    say(
         f"{plural(found['compared'], 'case')} compared at tolerance {100 * tolerance:g} %: {counts}"
     )
     if found["compared"]:
         middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
         roof = f"; roof {found['roof']:.3f}" if found["roof"] is not None else ""
-        say.print(f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}")
+        say(f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}")
     if found["unknown_noise"]:
-        say.print(
+        say(
             f"noise unknown: {plural(found['unknown_noise'], 'case')}, with fewer than 3 samples "
             "on a side"
         )
@@ -169,8 +210,16 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _plain(value) -> str:
-    return "" if value is None else str(value)[:40]
+def _varying(records: list) -> list[str]:
+    """Which fields tell these cases apart."""
+    found = [name for name in _TOLD if len({getattr(each, name) for each in records}) > 1]
+    return found or ["algorithm"]
+
+
+def _case_text(record, names: list[str]) -> str:
+    """A case by some of its fields, as far as it has them."""
+    values = ((name, getattr(record, name)) for name in names)
+    return ", ".join(f"{name} {str(value)[:40]}" for name, value in values if value is not None)
 
 
 class Shape(click.ParamType):

@@ -19,6 +19,7 @@ from launch.peers import PEERS, get_peer, present
 from .guards import default_ranks, refuse_too_many
 from .options import (
     FILE,
+    brief_option,
     case_of,
     command,
     csv_option,
@@ -57,7 +58,8 @@ from .options import (
 @of_case("copy_streams", "collectives")
 @of_case("timeline", kind=FILE)
 @csv_option("Append the record to this file.")
-@json_option("Print the record as one JSON object instead of a table.")
+@json_option("Print the record as one JSON object instead of a table.", flag_value="json")
+@brief_option()
 @label_option(help="Name of the machine in the record.")
 @yes_option(
     "Start -p ranks although they are far above the cores.", group="Ranks and data movement"

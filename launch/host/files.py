@@ -173,14 +173,14 @@ def add_records(path: str | None, *records: Record) -> None:
         ) from None
 
 
-def hand_over(record: Record, csv_path: str | None, as_json: bool) -> int:
-    """Print the record of the one case that a command was asked for, and append it; its exit
-    code."""
-    if as_json:
+def hand_over(record: Record, csv_path: str | None, as_json: str | None) -> int:
+    """Print the record of the one case that a command was asked for, as JSON, as a line (``brief``)
+    or in words, and append it; its exit code."""
+    if as_json == "json":
         print(json.dumps(record.to_json_dict()), flush=True)
     else:
-        from .show import show_record
+        from .show import brief_record, show_record
 
-        show_record(record)
+        print(brief_record(record), flush=True) if as_json else show_record(record)
     add_records(csv_path, record)  # if that fails, it has been said at least
     return EXIT_CODES[record.status]

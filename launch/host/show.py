@@ -1,10 +1,12 @@
 """What the command line prints: tables, the drawing of partitions, bytes and seconds in readable
 units."""
 
+import os
 from collections.abc import Iterable
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +24,47 @@ from .units import between, format_bytes, plural, seconds
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.
 _TOLD = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
+#: Characters to which a column of words may be narrowed, where its words are no longer.
+_WRAPPED = 18
+#: What is said of bytes that a rank reads in the memory of another.
+_MOVED = {"direct_bytes": "read in place"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def console() -> Console:
-    """Standard output; wide enough for tables when it is not a terminal."""
+    """Standard output; 160 columns wide when it is no terminal, unless COLUMNS says how wide."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=160)
+    wide = out.is_terminal or "COLUMNS" in os.environ
+    return out if wide else Console(highlight=False, width=160)
+
+
+class _Fitted(Table):
+    """A table that leaves out its last columns where not all fit the width, and says so."""
+
+    def __rich_console__(self, console, options):
+        every = self.columns
+        widths = [self._least_width(column) for column in every]
+        while len(widths) > 1 and sum(widths) + 3 * len(widths) > options.max_width + 1:
+            widths.pop()
+        self.columns = every[: len(widths)]
+        yield from super().__rich_console__(console, options)
+        if left := every[len(widths) :]:
+            names = ", ".join(str(column.header) for column in left)
+            yield Text(f"Not shown in {options.max_width} columns: {names}.")
+        self.columns = every
+
+    @staticmethod
+    def _least_width(column) -> int:
+        """Characters that a column needs: of one that may wrap its longest word, at least
+        ``_WRAPPED``; else its longest line."""
+        texts = [Text(str(column.header)), *column.cells]
+        whole = max(
+            (cell_len(line) for text in texts for line in str(text).splitlines()), default=0
+        )
+        if column.no_wrap:
+            return whole
+        words = (cell_len(word) for text in texts for word in str(text).split())
+        return min(whole, max(_WRAPPED, *words, 0))
 
 
 def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
@@ -37,7 +73,9 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     Parameters
     ----------
     columns : str
-        Names between ``|``; ``>`` before that of a column of numbers; no names for no header.
+        Names between ``|``, the most important first: a terminal too narrow for all of them shows
+        the first. ``>`` before that of a column of numbers, ``~`` before that of one of words,
+        which may take several lines; no names for no header.
     rows : iterable
         Of str and :class:`rich.text.Text`.
 
@@ -45,20 +83,31 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     --------
     >>> [column.justify for column in table("who|> time", [("a", "1 s")]).columns]
     ['left', 'right']
+    >>> from io import StringIO
+    >>> narrow = Console(width=28, file=StringIO())
+    >>> narrow.print(table(">time|~how|memory", [("1.5 s", "rows of A and B once", "12 MiB")]))
+    >>> print("\\n".join(map(str.rstrip, narrow.file.getvalue().splitlines()[1:])))
+      time   how
+     ──────────────────────────
+     1.5 s   rows of A and B
+             once
+    <BLANKLINE>
+    Not shown in 28 columns:
+    memory.
     """
-    named = bool(columns.strip("|"))
-    made = Table(
+    made = _Fitted(
         box=SIMPLE_HEAD,
-        show_header=named,
+        show_header=bool(columns.strip("|~")),
         title=title,
         title_justify="left",
         title_style="bold",
         pad_edge=False,
     )
-    for at, name in enumerate(columns.split("|")):
+    for name in columns.split("|"):
         justify = "right" if name.startswith(">") else "left"
-        whole = at == 0 or name == "algorithm"
-        made.add_column(name.lstrip("> "), justify=justify, no_wrap=whole, overflow="fold")
+        made.add_column(
+            name.lstrip(">~ "), justify=justify, no_wrap="~" not in name, overflow="fold"
+        )
     for cells in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return made
@@ -89,10 +138,74 @@ def lowered_words(record: Record) -> str:
     )
 
 
+def answer_text(record: Record) -> str:
+    """Whether a case is right, its time, rate and ratio to the no-communication bound, or what
+    became of it.
+
+    Examples
+    --------
+    >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_roof=94.06)
+    >>> answer_text(Record(**run, mode="measured", error=0.0))
+    'ok, exact: 250 ms, 1234 GFLOP/s, 94.1 % of the no-communication bound'
+    >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
+    'predicted: 250 ms (200-500), 1234 GFLOP/s, 94.1 % of the no-communication bound'
+    >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
+    'timeout: after 60 s'
+    """
+    if record.reason or record.best_s is None:
+        return f"{record.status}: {record.reason}"
+    simulated = record.mode == "simulated"
+    error = "not verified" if record.error is None else f"error {record.error:.3g}"
+    verdict = "predicted" if simulated else f"ok, {error if record.error != 0 else 'exact'}"
+    time = predicted_text(record) if simulated else seconds(record.time_s)
+    roof = record.percent_of_roof
+    bound = "" if roof is None else f", {roof:.1f} % of the no-communication bound"
+    return f"{verdict}: {time}, {float(f'{record.gflops:.4g}'):g} GFLOP/s{bound}"
+
+
+#: Of a record what ``--brief`` prints, and in which order; then what else tells its case.
+_BRIEF = "mode status time_s gflops percent_of_roof moved_bytes error noisy m n k dtype ranks a b c"
+
+
+def brief_record(record: Record) -> str:
+    """The line that ``--brief`` prints of a record.
+
+    Examples
+    --------
+    >>> brief_record(Record(mode="measured", status="ok", best_s=0.25, m=8, n=8, k=8))[:51]
+    'drbench mode=measured status=ok time_s=0.25 gflops='
+    """
+    values = {name: getattr(record, name) for name in [*_BRIEF.split(), "algorithm"]}
+    return brief(values | options_of(record))
+
+
+def brief(values: dict) -> str:
+    """One line of ``NAME=VALUE``, in the units that the names say; ``-`` for what is not known and
+    ``_`` for a space.
+
+    Examples
+    --------
+    >>> brief({"time_s": 1.5e-05, "noisy": None, "a": "S(0), R@2x2", "exact": True})
+    'drbench time_s=1.5e-05 noisy=- a=S(0),_R@2x2 exact=true'
+    """
+    text = lambda value: (
+        "-"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:.6g}"
+        if isinstance(value, float)
+        else str(value).replace(" ", "_")
+    )
+    return " ".join(["drbench", *(f"{name}={text(value)}" for name, value in values.items())])
+
+
 def show_record(record: Record) -> None:
-    """The short table that ``drbench run`` and ``drbench simulate`` end with."""
+    """Print what ``drbench run`` and ``drbench simulate`` found, and a table of what it is of."""
     out, simulated = console(), record.mode == "simulated"
-    made = table("|", ())
+    colour = "red" if record.reason else "" if simulated else "green"
+    out.print(Text(answer_text(record), colour), soft_wrap=True)
+    made = table("|~", ())
     made.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None) -> None:
@@ -102,7 +215,8 @@ def show_record(record: Record) -> None:
             made.add_row(name, Text(", ").join(map(Text.assemble, told)))
 
     named = lambda values: ", ".join(
-        f"{name.removesuffix('_bytes').replace('_', ' ')} {text}" for name, text in values
+        f"{_MOVED.get(name) or name.removesuffix('_bytes').replace('_', ' ')} {text}"
+        for name, text in values
     )
     add(
         "problem",
@@ -153,18 +267,18 @@ def show_record(record: Record) -> None:
                 why = cores_text(record) if name == "noisy" else ""
                 told = "; ".join(filter(None, (why, way_out)))
                 add("", Text(f"{name if value else f'not {name}'}: {told}", "yellow"))
-        add("rate", f"{record.gflops:.4g} GFLOP/s", _of_peak(record))
+        add("peak", _of_peak(record))
         add(
             "roof",
             record.percent_of_roof_min
             and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
             f"communication ({low_high(record)} %){_even(record)}",
         )
-        if record.effective_communication_s is not None and not simulated:
+        if not simulated and _resolved(record):
             add(
                 "overlap",
                 f"effective communication {seconds(record.effective_communication_s)} beyond one "
-                "local product",
+                "local GEMM",
                 ""
                 if record.overlap_efficiency is None
                 else f"overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)",
@@ -199,17 +313,13 @@ def show_record(record: Record) -> None:
                 f"{record.blas} ({record.blas_kernel or 'unknown'} kernels)",
                 record.mpi or "MPI unknown",
             )
-    if record.reason:
-        verdict = Text(f"{record.status}: {record.reason}", "red")
-    elif simulated:
-        verdict = Text("predicted; nothing was multiplied")
-    else:
-        found = {None: "not checked", 0.0: "exact"}.get(
-            record.error, f"error {record.error:.3g}" if record.error else ""
-        )
-        verdict = Text(f"ok, {found}", "green")
-    made.add_row("result", verdict)
     out.print(made)
+
+
+def _resolved(record: Record) -> bool:
+    """Whether the time beyond one local GEMM is more than the interval of the median."""
+    found = record.effective_communication_s
+    return found is not None and found > record.time_s - (record.median_low_s or record.time_s)
 
 
 def _of_peak(record: Record) -> str:

@@ -1,5 +1,5 @@
-"""What ``drbench tune`` and ``drbench advise`` choose among: partitions, replication, data
-movement, or a 2-D algorithm with its mesh and slices."""
+"""What ``drbench tune`` chooses among: partitions, replication, data movement, or a 2-D algorithm
+with its mesh and slices."""
 
 from collections.abc import Iterator
 from contextlib import suppress

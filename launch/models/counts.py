@@ -1,13 +1,16 @@
-"""What can be said of a case without a machine: bytes, balance and memory, counted on all ranks."""
+"""What can be said of a case without a machine: bytes, balance and memory, counted on all ranks;
+and how many bytes some rank needs whatever the schedule."""
 
 from typing import NamedTuple
 
 from algorithms import get_algorithm
+from drbench.errors import UsageError
 from drbench.plan.explain import Loads, loads
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.trace import no_collection
 from launch.cases.case import Case, bound
+from partitions import LayoutError, io_bound
 
 
 class Counted(NamedTuple):
@@ -20,11 +23,14 @@ class Counted(NamedTuple):
         Bytes of the largest rank's tiles and buffers, every remote Get being copied.
     share : float
         FLOPs of the busiest rank over its even share: 1 is balanced.
+    needed : int
+        Bytes of A, B and C that a rank stores and those that its steps move, of the rank with most.
     """
 
     loads: Loads
     memory: int
     share: float
+    needed: int
 
 
 def share_of(found: Loads, problem: Problem) -> float:
@@ -51,9 +57,33 @@ def counted(case: Case, ranks: int) -> Counted:
     algorithm, problem, options = bound(case, ranks)
     resolved = algorithm.resolve(problem, False, **options)
     traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
-    memory = max(
-        sum(problem.tile_bytes(trace.rank).values()) + pool_bytes(trace, case.ahead(resolved))
-        for trace in traces
-    )
+    memory = needed = 0
+    for trace in traces:
+        stored = sum(problem.tile_bytes(trace.rank).values())
+        elements = sum(count for step in trace.steps for _, count in step.moved(trace.rank))
+        memory = max(memory, stored + pool_bytes(trace, case.ahead(resolved)))
+        needed = max(needed, stored + elements * problem.itemsize)
     found = loads(traces)
-    return Counted(found, memory, share_of(found, problem))
+    return Counted(found, memory, share_of(found, problem), needed)
+
+
+def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:
+    """Bytes of A, B and C that some rank stores or moves whatever the schedule, which starts from
+    one stored copy of A and B and ends with one of C (:func:`partitions.io_bound`).
+
+    Raises
+    ------
+    UsageError
+        If the matrices do not fit into the memory.
+
+    Examples
+    --------
+    >>> least_bytes(Case(512, 512, 512), 8) == 4 * 3 * 256**2
+    True
+    """
+    itemsize = Problem(1, 1, 1, 1, dtype=case.dtype).itemsize
+    elements = None if memory is None else memory // itemsize
+    try:
+        return round(io_bound(case.m, case.n, case.k, ranks, elements) * itemsize, 6)
+    except LayoutError as error:
+        raise UsageError(f"--memory: {error}.") from None

@@ -223,7 +223,7 @@ def show(found: list[Point], say: Console) -> None:
     rows = [_row(point, measured, peak, predicted) for point in found]
     columns = ">ranks|>m x n x k|>time|>speed-up|>efficiency|>% of roof"
     columns += ("|>% of peak" if peak else "") + ("|>predicted" if predicted else "")
-    say.print(table(columns + ("|in doubt" if measured else ""), rows))
+    say.print(table(columns + ("|~in doubt" if measured else ""), rows))
     first = next((point.record.ranks for point in found if point.speedup), None)
     if first is not None:
         rounds = "; in brackets: over the rounds" if measured else ""

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
-from math import inf
+from math import ceil, inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -140,6 +140,8 @@ class Place:
         How many other candidates come to the same numbers and memory: they cannot be told apart.
     bound : Bound or None
         By a machine model: what no run of it can be faster than, its products and its busiest link.
+    needed : int or None
+        Without a machine model: bytes that a rank stores and moves, of the rank with most.
     """
 
     case: Case
@@ -149,11 +151,22 @@ class Place:
     loads: Loads | None
     equals: int
     bound: Bound | None = None
+    needed: int | None = None
 
     @property
     def moved_bytes(self) -> int:
         """Of all ranks together, in the product."""
         return self.loads.moved_bytes if self.record is None else self.record.moved_bytes or 0
+
+    @property
+    def cost(self) -> float:
+        """Seconds, or without a model bytes that the busiest rank sends or receives."""
+        return self.loads.busiest_bytes if self.record is None else self.record.best_s
+
+    @property
+    def price(self) -> float:
+        """What bringing the matrices here and back costs, as ``cost``."""
+        return self.moving.busiest_bytes if self.record is None else self.moving.seconds
 
 
 def within(ranking: list[Place], products: int = 1) -> list[int]:
@@ -204,6 +217,12 @@ class Found:
     gap : float
         How much faster than the first place one of them could be, at most: its time over their
         least bound, less 1; 0 if there are none. Without a model by bytes.
+    mine : Place or None
+        The best on the layouts of today; None if none are named, or nothing fits the memory there.
+    why_not : str
+        Why there is no ``mine`` though layouts are named.
+    better : bool
+        Whether the first place, on other layouts than ``mine``, costs less than it.
     """
 
     ranking: list[Place] = field(default_factory=list)
@@ -215,6 +234,25 @@ class Found:
     refined: int = 0
     left: int = 0
     gap: float = 0.0
+    mine: Place | None = None
+    why_not: str = ""
+    better: bool = False
+
+    @property
+    def times_better(self) -> float | None:
+        """How many times as fast as ``mine`` the first place is, or how many times fewer bytes its
+        busiest rank moves; None if it moves none, or is not better."""
+        first = self.ranking[0].cost if self.better else 0
+        return self.mine.cost / first if first else None
+
+    @property
+    def pays_after(self) -> int | None:
+        """Products after which bringing the matrices to the first place has paid, in time or in
+        bytes of the busiest rank; None if it is not better."""
+        if not self.better:
+            return None
+        first = self.ranking[0]
+        return max(1, ceil(first.price / (self.mine.cost - first.cost)))
 
 
 class _ByModel:
@@ -378,7 +416,8 @@ class _ByBytes:
         if found.memory > self.memory_bytes:
             return None, found.memory, None, (), found.loads.transfers
         key = self._key(found.loads, found.share, moving)
-        return key, found.memory, None, found.loads, found.loads.transfers
+        steps = found.loads.transfers
+        return key, found.memory, None, found.loads, steps, found.needed
 
 
 class _Today:
@@ -427,7 +466,8 @@ def _held(case: Case, name: str, text: str, ranks: int) -> Partition:
 
 def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
     """Rank the candidates by the model, or without one by bytes and balance. A C with replicas is
-    finished on all of them.
+    finished on all of them. Of layouts of today (``request.today``) the best is found too, within a
+    third of the effort more.
 
     Raises
     ------
@@ -439,7 +479,30 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         If no candidate fits the fixed partitions, or the machine has no peak for the element type.
     """
     with no_collection():  # the search is freed before Python's collector looks again
-        return _ranked(request, machine)
+        found = _ranked(request, machine)
+        if any(request.today):
+            _compare_with_today(found, request, machine)
+    return found
+
+
+def _compare_with_today(found: Found, request: TuneRequest, machine: Machine | None) -> None:
+    """Find the best on the layouts of today, and whether the first place is better."""
+    a, b, c = (
+        own or given
+        for own, given in zip(request.today, (request.case.a, request.case.b, request.case.c))
+    )
+    effort = request.effort and request.effort / 3
+    case = replace(request.case, a=a, b=b, c=c)
+    stay = replace(request, case=case, today=(None,) * 3, top=1, effort=effort)
+    try:
+        found.mine = _ranked(stay, machine).ranking[0]
+    except (OutOfMemory, UnsupportedError) as error:
+        found.why_not = str(error)
+        return
+    first, ranks = found.ranking[0], request.ranks
+    layouts = lambda place: [each.stored for each in with_copies(place.case, ranks)[2].operands]
+    same = layouts(first) == layouts(found.mine)
+    found.better = first.cost < found.mine.cost and not same
 
 
 def _ranked(request: TuneRequest, machine: Machine | None) -> Found:
@@ -1008,6 +1071,7 @@ class _Judged(NamedTuple):
     record: Record | None
     more: object
     steps: int
+    needed: int | None = None
 
     @property
     def too_large(self) -> bool:
@@ -1115,5 +1179,5 @@ class _Ranking:
             loads_ = None if judged.record else judged.more
             bound = self.ruler.bound(program.ran)
             about = program.ran, judged.memory, program.moving, record, loads_
-            places.append(Place(*about, each.equals, bound))
+            places.append(Place(*about, each.equals, bound, judged.needed))
         return places

@@ -99,7 +99,7 @@ _UNKNOWN = (
 def run_here(
     case_of: Callable[[int], Case],
     csv_path: str | None,
-    as_json: bool,
+    as_json: str | None,
     peaks_of: Callable[[Case], Peaks | None] = lambda case: {},
 ) -> int:
     """Run one case, ``case_of(ranks)``, on the ranks this process belongs to; the exit code, the

@@ -81,25 +81,25 @@ def bandwidth_table(rows: Sequence) -> Table:
     lines = []
     for row in sorted(rows, key=lambda row: [*OPERATIONS, COPY].index(row.operation)):
         if row.median_s is None:
-            lines.append((row.operation, format_bytes(row.nbytes), row.reason))
+            lines.append((row.operation, format_bytes(row.nbytes), "", "", "", row.reason))
             continue
         # of what is divided a few bytes may be missing
         copy = copies[min(copies, key=lambda nbytes: abs(nbytes - row.nbytes))]
         spread = f"{seconds(row.median_low_s)} - {seconds(row.median_high_s)}"
-        rates = [f"{rate:.2f}" for rate in (row.algorithm_gbps, row.bus_gbps)]
         share = "" if row.operation == COPY else f"{100 * row.bus_gbps / copy:.0f} %"
         lines.append(
             (
                 row.operation,
                 format_bytes(row.nbytes),
+                f"{row.bus_gbps:.2f}",
                 seconds(row.median_s),
-                spread,
-                *rates,
                 share,
                 _doubt(row),
+                spread,
+                f"{row.algorithm_gbps:.2f}",
             )
         )
-    columns = "operation|>size|>time|95 % of the median|>algorithm GB/s|>bus GB/s|>of a copy|note"
+    columns = "operation|>size|>bus GB/s|>time|>of a copy|~note|95 % of the median|>algorithm GB/s"
     return table(
         columns,
         lines,

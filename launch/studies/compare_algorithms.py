@@ -157,7 +157,7 @@ def _table(layout: str, found: list[Standing]) -> Table:
     for standing in sorted(found, key=_order):
         r = standing.record
         if r.status != "ok":
-            rows.append((_name(r), f"{r.status}: {r.reason}"))
+            rows.append((f"{_name(r)}: {r.status}: {r.reason}",))
             continue
         phases = [
             "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
@@ -182,7 +182,7 @@ def _table(layout: str, found: list[Standing]) -> Table:
     last = found[-1].record
     title = f"{layout}: A {last.a}, B {last.b}, C {last.c}"
     columns = (
-        "algorithm|>median|>to the fastest|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|"
+        "~algorithm|>median|>to the fastest|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|"
         ">gemm|>accumulate|>fence|>pack|>moved MiB"
     )
     return table(columns, rows, title)

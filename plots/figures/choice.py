@@ -100,8 +100,7 @@ def charts(rows: Iterable[ChoiceRow], options: Options) -> Charts:
         made.append(_bars(title, bars[:_MOST_BARS]))
     if not made:
         raise SelectionError(
-            "there is nothing to draw. Choose something with drbench chain --machine FILE, or "
-            "drbench tune --machine FILE."
+            "there is nothing to draw. Choose something with drbench chain --machine FILE."
         )
     return made, notes
 

@@ -102,7 +102,7 @@ def say(capsys, monkeypatch):
     for name in list(os.environ):
         if name.startswith(STRANGE):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "160")
 
     def call(*arguments) -> Ended:
         capsys.readouterr()

@@ -210,8 +210,10 @@ def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
     high = places[0]["record"]["median_high_s"]
     assert within == [p["place"] for p in places[1:] if p["record"]["best_s"] <= high] != []
     assert main(["tune", *case, *few, "--top", "2"]) == 0
-    assert "2 is within its interval" in capsys.readouterr().out.replace("\n", " ")
-    assert main(["advise", *case, *few, "--preset", "row", "--json"]) == 0
+    assert "Place 2 is within the interval of the first" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
+    assert main(["tune", *case, *few, "--preset", "row", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["mine"]["record"]["median_low_s"] < told["mine"]["record"]["median_high_s"]
     page = tmp_path / "page.html"

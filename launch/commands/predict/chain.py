@@ -213,7 +213,7 @@ def chain_command(
         f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "
         f"{dtype or 'float32'}, {ranks} ranks of {model.name}"
     )
-    out.print(table("operation|layouts|how", operation_rows(found.best)))
+    out.print(table("operation|~layouts|~how", operation_rows(found.best)))
     columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
     out.print(table(columns, [_cells(*row, found.best) for row in told.rows]))
     for who, why in found.refused.items():

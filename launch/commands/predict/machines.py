@@ -41,7 +41,7 @@ def machines(name, as_json):
             (each, _size(machine), _tiers(machine), _peaks(machine), str(len(machine.assumed)))
             for each, machine in found.items()
         ]
-        heads = "machine|ranks|links, GB/s|peaks of a device, TFLOP/s|>assumed"
+        heads = "machine|ranks|~links, GB/s|~peaks of a device, TFLOP/s|>assumed"
         console().print(table(heads, rows, "machine models, for --machine"))
 
 
@@ -141,14 +141,14 @@ def _show(name: str, machine: Machine) -> None:
         (
             link.name,
             _joins(link),
-            link.shared,
             _speed(link),
             seconds(link.latency_s),
+            link.shared,
             ", ".join(link.through) or "-",
         )
         for link in machine.links
     ]
-    heads = "link|joins|shared by|>GB/s|>latency|goes through"
+    heads = "link|~joins|>GB/s|>latency|~shared by|~goes through"
     out.print(table(heads, rows, "tiers of network, the nearest ranks first"))
     if machine.assumed:
         count = plural(len(machine.assumed), "constant")

@@ -20,6 +20,7 @@ from ..options import (
     MODELLED,
     arbitration_option,
     arithmetic_option,
+    brief_option,
     case_of,
     command,
     csv_option,
@@ -106,7 +107,8 @@ _LOOK_S = 20.0
     "or drbench plot timeline.",
 )
 @yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
-@json_option("One problem: print the record as one JSON object.")
+@json_option("One problem: print the record as one JSON object.", flag_value="json")
+@brief_option()
 def simulate(
     sweep,
     ranks,
@@ -185,7 +187,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
 
     from launch.cases.command_line import run_command
     from launch.cases.machine_models import CALIBRATE, machine_names
-    from launch.host.show import console
+    from launch.host.show import brief, console
     from launch.host.units import format_bytes
     from launch.models.counts import counted
 
@@ -204,8 +206,11 @@ def _count(needs, ranks, as_json, transport, values) -> int:
     case = case_of(values, ranks)
     found = counted(case, ranks)
     told = found.loads._asdict() | {"memory_bytes": found.memory, "busiest_share": found.share}
-    if as_json:
+    if as_json == "json":
         print(json.dumps(told | {"machine": None, "command": run_command(case, ranks)}))
+        return 0
+    if as_json:
+        print(brief(told))
         return 0
     say = partial(console().print, markup=False, soft_wrap=True)
     say(
@@ -367,7 +372,7 @@ def _sweep(
 @yes_option("Start -p ranks although they are far above the cores.")
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
-    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:
+    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune:
     products (on cores of float32 and float64, and what stands between those of chains), gets,
     accumulates, barriers, collectives, with --nodes the links between nodes too; then whole
     programs, whose distance from their predictions makes the intervals. About a minute; with

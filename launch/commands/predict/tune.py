@@ -1,5 +1,5 @@
-"""``drbench tune``: which partitioning, data movement or algorithm to use, by the model; and
-``--measure`` to see whether it is so."""
+"""``drbench tune``: what the layouts one has cost, which are the best, whether changing pays; then
+the ranking, by a machine model or by bytes; and ``--measure`` to see whether it is so."""
 
 import json
 from itertools import zip_longest
@@ -10,6 +10,7 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record
+from drbench.options import Option
 from drbench.program.problem import PLANNED
 from launch.cases.command_line import describe
 from launch.host.files import add_records, check_csv
@@ -22,13 +23,12 @@ from ..options import (
     BYTES,
     MODELLED,
     TEXT,
+    Value,
     arbitration_option,
     arithmetic_option,
-    check_figure,
+    brief_option,
     command,
     csv_option,
-    draw_figure,
-    figure_option,
     json_option,
     modelled,
     of_case,
@@ -40,139 +40,97 @@ from ..options import (
 #: Seconds of CPU that a search takes.
 EFFORT = 10.0
 
+#: First places that are tried with other look-aheads, chunks and lowerings too.
+_REFINED = 3
+
 #: Most programs that ``--measure`` runs where it is not said how many.
 _MOST_PROBED = 8
 
 
-def search_options():
-    """What a search is told: sizes, ranks, machine, memory, and what may vary."""
-    described = [
-        of_case("m", "n", "k"),
-        of_case("transpose", "alpha", "beta"),
-        of_case(
-            "dtype",
-            type=MODELLED,
-            default=None,
-            says="the machine's",
-        ),
-        arithmetic_option(),
-        ranks_option(help="Ranks. [default: the machine's devices]"),
-        option(
-            "--machine",
-            metavar="NAME|FILE",
-            group="Machine model",
-            help="Machine model to predict times with, as in drbench simulate; without one "
-            "candidates are compared by bytes and balance.",
-        ),
-        arbitration_option(ARBITRATION),
-        option(
-            "--memory",
-            type=BYTES,
-            metavar="BYTES",
-            group="Machine model",
-            help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the "
-            "device's memory]",
-        ),
-        option(
-            "--only",
-            "names",
-            type=TEXT,
-            metavar="A,B,...",
-            group="Algorithm",
-            help="Algorithms to try. [default: all]",
-        ),
-        option(
-            "--replication",
-            type=click.Choice(["none", "equal", "paired", "all"]),
-            default="none",
-            group="Layout",
-            help="Copies of the matrices to try: none but the one that is stored, as many of A, B "
-            "and C, as many of A and B, or every triple. How copies come to all ranks is not "
-            "counted without --from-a and --from-b.",
-        ),
-        option(
-            "--effort",
-            type=click.FloatRange(0),
-            metavar="SECONDS",
-            default=EFFORT,
-            group="Machine model",
-            help="Seconds of CPU to search, about; then it is said how much faster than the first "
-            "place what is left could be. 0: no end before all is known.",
-        ),
-        option(
-            "--products",
-            type=click.IntRange(1),
-            default=100,
-            group="Layout",
-            help="Products that share the price of bringing the matrices into another layout.",
-        ),
-        of_case("transport", "prefetch"),
-    ]
-
-    def add(command):
-        for each in reversed(described):
-            command = each(command)
-        return command
-
-    return add
-
-
-def searched(values: dict) -> tuple:
-    """(machine or None, ranks, algorithms or None) of the values of a command that searches; the
-    case's element type is set."""
-    from launch.models.predict import ranks_on
-
-    machine, ranks, names = (values.pop(name) for name in ("machine", "ranks", "names"))
-    model = modelled(machine, values.pop("arbitration"))
-    if model is not None:
-        ranks = ranks_on(model, ranks)
-    elif ranks is None:
-        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
-    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
-    return model, ranks, tuple(name.strip() for name in names.split(",")) if names else None
+def _letters(text: str) -> str:
+    """The matrices of ``--fix``, such as ``a,c`` or ``AC``, as small letters."""
+    found = text.lower().replace(",", "").replace(" ", "")
+    if not found or set(found) - set("abc"):
+        raise UsageError(f"--fix names matrices, got {text!r}. Use some of A,B,C.")
+    return found
 
 
 @command("tune")
-@search_options()
-@of_case("a", says="", help="A is partitioned so, and not otherwise.")
-@of_case("b", help="B, likewise.")
-@of_case("c", help="C, likewise.")
+@of_case("m", "n", "k")
+@of_case("transpose", "alpha", "beta")
+@of_case("dtype", type=MODELLED, default=None, says="the machine's")
+@arithmetic_option()
+@ranks_option(help="Ranks. [default: the machine's devices]")
+@of_case("a", says="open", help="Partition that A comes in.")
+@of_case("b", says="open", help="Partition that B comes in.")
+@of_case("c", says="open", help="Partition that C is wanted in.")
+@of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
 @option(
-    "--from-a",
-    type=TEXT,
-    metavar="PARTITION",
+    "--fix",
+    type=Value(Option(check=_letters)),
+    metavar="A,B,C",
     group="Layout",
-    help="A is partitioned so today: bringing it into another layout is charged.",
+    help="Matrices that stay in the partitions they have. [default: all may change]",
 )
-@option("--from-b", type=TEXT, metavar="PARTITION", group="Layout", help="B, likewise.")
 @option(
-    "--from-c",
-    type=TEXT,
-    metavar="PARTITION",
+    "--products",
+    type=click.IntRange(1),
+    default=100,
     group="Layout",
-    help="C is wanted so: bringing it there is charged.",
+    help="Products that share the price of bringing the matrices into another layout.",
 )
+@option(
+    "--replication",
+    type=click.Choice(["none", "equal", "paired", "all"]),
+    default="none",
+    group="Layout",
+    help="Copies of the matrices to try: none but the one that is stored, as many of A, B and C, "
+    "as many of A and B, or every triple.",
+)
+@option(
+    "--only",
+    "names",
+    type=TEXT,
+    metavar="A,B,...",
+    group="Algorithm",
+    help="Algorithms to try. [default: all]",
+)
+@option(
+    "--machine",
+    metavar="NAME|FILE",
+    group="Machine model",
+    help="Machine model to predict times with, as in drbench simulate; without one candidates are "
+    "compared by bytes and balance.",
+)
+@arbitration_option(ARBITRATION)
+@option(
+    "--memory",
+    type=BYTES,
+    metavar="BYTES",
+    group="Machine model",
+    help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
+)
+@option(
+    "--effort",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=EFFORT,
+    group="Machine model",
+    help="Seconds of CPU to search, about; then it is said how much faster than the first place "
+    "what is left could be. 0: no end before all is known.",
+)
+@of_case("transport", "prefetch")
 @option("--top", type=click.IntRange(1), default=10, group="Output", help="Places of the ranking.")
 @option(
-    "--refine",
-    type=click.IntRange(0),
-    metavar="N",
-    default=3,
-    group="Machine model",
-    help="Try the first N places with other look-aheads and chunks, and lowered (--schedule) if "
-    "they are small.",
-)
-@option(
     "--measure",
-    "--measure-top",
-    "measure",
     is_flag=False,
     flag_value=0,
     type=click.IntRange(0),
     metavar="[N]",
     group="Measurement",
-    help="Run those that may be fastest, or the first N, on MPI ranks of this machine: in turn, "
-    "the slower half given up again and again, until the fastest is known within 2 % or is tied.",
+    help="Run those that may be fastest, or the first N, on MPI ranks of this machine: "
+    "interleaved, the slower half given up again and again, until the fastest is known within 2 % "
+    "or is tied.",
 )
 @of_case("iters", default=5, help="With --measure: rounds, at least; see --budget.")
 @of_case(
@@ -181,56 +139,55 @@ def searched(values: dict) -> tuple:
     "for so long each; 0: --iters rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", says="cores // ranks")
-@of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
+@of_case("backend", default=None, help="With --measure: where GEMMs run.", says="numpy")
 @yes_option("With --measure: start -p ranks although they are far above the cores.")
 @csv_option("Append the records of the ranking to this file, measured ones too.")
-@figure_option(
-    help="Draw the places with their intervals, and their layouts; .pdf, .png or .svg say the "
-    "format, without a suffix .pdf and .png are written. Takes a --machine."
-)
-@json_option("Print the ranking as one JSON object.")
+@json_option("Print the answer and the ranking as one JSON object.", flag_value="json")
+@brief_option()
 def tune_command(
     memory,
     replication,
     effort,
     products,
-    from_a,
-    from_b,
-    from_c,
+    fix,
     top,
-    refine,
     measure,
     iters,
     budget,
     csv_path,
-    figure,
     as_json,
     yes,
+    machine,
+    arbitration,
+    ranks,
+    names,
     **values,
 ):
-    """Choose partitions, replication and data movement, or a 2-D algorithm, mesh and slices: by a
-    machine model's times, or without one by bytes and balance.
+    """Choose layouts, algorithm and data movement: what yours cost, which are best, and whether
+    changing pays.
 
     \b
-      drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --machine h100x8 --memory 60GiB --b column
-      drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --from-a row --from-b column --products 100
-      drbench tune -m 2048 -n 2048 -k 2048 -p 2 --replication none --measure
+      drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --a row --b column --c row --machine h100x8
+      drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --preset row --fix c --memory 60GiB
+      drbench tune -m 2Ki -n 2Ki -k 2Ki -p 2 --measure
 
-    Each matrix is stored once unless --replication says otherwise: within the memory, copies of A
-    and B mean less to move, and how they get there is charged only from where --from-a, --from-b
-    and --from-c say that they are. A C with copies is finished on all of them.
+    The first line answers for your layouts, the second is the best, the third says when bringing A
+    and B there, and C back, has paid; then comes the ranking. Without --machine it goes by balance
+    and bytes, next to the bytes that some rank needs whatever the schedule (Kwasniewski et al.,
+    SC'19; Al Daas et al., SPAA'22). A C with replicas is finished on all of them.
     """
-    from launch.cases.case import Case
+    from launch.cases.case import Case, partition_texts
     from launch.models.candidates import TuneRequest
+    from launch.models.predict import ranks_on
     from launch.models.tune import tune
 
     check_csv(csv_path)
-    check_figure(figure)
-    model, ranks, names = searched(values)
-    if figure and model is None:
-        raise UsageError(
-            "--figure draws times, and without a machine model there are none. Name a --machine."
-        )
+    model = modelled(machine, arbitration)
+    if model is not None:
+        ranks = ranks_on(model, ranks)
+    elif ranks is None:
+        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
+    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
     for name in ("threads", "backend"):
         if measure is None and values[name] is not None:
@@ -246,18 +203,25 @@ def tune_command(
             "--csv takes times, and without a machine model there are none. Name a --machine, or "
             "measure with --measure."
         )
-    today, top = (from_a, from_b, from_c), max(top, _MOST_PROBED if measure == 0 else measure or 0)
+    today = partition_texts(values, ranks)
+    for name in fix or "":
+        if today[name] is None:
+            raise UsageError(f"--fix {name.upper()}, and --{name} says no partition. Give it.")
+    values |= {
+        "preset": None,
+        **{name: today[name] if name in (fix or "") else None for name in "abc"},
+    }
     request = TuneRequest(
         Case(**values),
         ranks,
-        names,
+        tuple(name.strip() for name in names.split(",")) if names else None,
         memory,
         replication,
-        top,
-        today=today,
+        max(top, _MOST_PROBED if measure == 0 else measure or 0),
+        today=tuple(today[name] for name in "abc"),
         products=products,
         effort=effort or None,
-        refine=refine,
+        refine=_REFINED,
     )
     found = tune(request, model)
     how = {"iters": iters, "budget": budget}  # of the measurement, not of the command that is told
@@ -265,75 +229,13 @@ def tune_command(
     measured = _measure(contenders, ranks, how, as_json) if contenders else []
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
-    rows = choice_rows(found, measured, model, request) if figure else []
-    drawn = draw_figure("choice", rows, figure) if figure else []
-    if as_json:
+    if as_json == "json":
         print(json.dumps(_as_json(found, measured, model, request)))
+    elif as_json:
+        print(_brief(found, request))
     else:
         _show(found, measured, model, request)
-        for line in drawn:
-            console().print(line, markup=False, soft_wrap=True)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
-
-
-def choice_rows(found, measured, machine, request) -> list:
-    """:class:`plots.figures.choice.ChoiceRow` of the figure ``choice``: the times of the places
-    with their intervals, what is brought here included, and their layouts."""
-    from plots.figures.choice import ChoiceRow
-
-    case, ranks = request.case, request.ranks
-    title = f"{product_text(case)}, {case.dtype}, on {ranks} ranks of {machine.name}"
-    times, drawn = [], []
-    for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1):
-        record, moving_s = place.record, place.moving.seconds / request.products
-        plus = lambda seconds, moving_s=moving_s: None if seconds is None else seconds + moving_s
-        name = f"{at} {told(place)}"
-        run_s = ran.record.time_s if ran is not None and ran.record.status == "ok" else None
-        ends = plus(record.median_low_s), plus(record.median_high_s)
-        times.append(ChoiceRow(title, ranks, "time", name, plus(record.best_s), *ends, run_s))
-        texts = "; ".join(f"{x} {text}" for x, text in zip("ABC", layouts(place, ranks)))
-        memory = f"{format_bytes(place.memory)} a rank"
-        drawn.append(
-            ChoiceRow(
-                title,
-                ranks,
-                "layout",
-                " ".join(name.split()[:3]),
-                layouts=texts,
-                how=memory,
-                moved_bytes=place.moved_bytes,
-            )
-        )
-    return times + drawn
-
-
-def searched_text(found, request, machine) -> str:
-    """What was searched, and what is not known of it."""
-    fixed = [name for name in "abc" if getattr(request.case, name)]
-    copies = {"none": "one copy of each matrix", "equal": "as many copies of A, B and C",
-              "paired": "as many copies of A and B"}  # fmt: skip
-    what = "all process grids, row- and column-major, of " + copies.get(
-        request.replication, "all numbers of copies"
-    )
-    if fixed:
-        what += f" ({', '.join(name.upper() for name in fixed)} as given)"
-    what += ", Stationary A, B and C, aligned tiles"
-    what += " without replicas, preset optimal" if request.ranks > 16 else ", preset optimal"
-    if machine is not None:
-        what += ", chunks auto and none, pushed sums"
-    if request.algorithms:
-        what = f"{', '.join(request.algorithms)}; universal on {what}"
-    else:
-        what += ", and the other algorithms"
-    text = f"searched: {what}"
-    if found.refined:
-        text += (
-            f"; the first {request.refine} places with other look-aheads, chunks and lowerings: "
-            f"{found.refined} simulated"
-        )
-    if found.left:
-        text += f"; {found.left} candidates were left when the effort was spent"
-    return text
 
 
 def told(place) -> str:
@@ -362,75 +264,6 @@ def told(place) -> str:
     return describe(Record(**keys, mode="simulated", status="failed", reason="-")) + known
 
 
-def efficiency(record) -> float:
-    """Percent: time of the best local product over the mean time of a rank's own products."""
-    return 100 * record.local_gemm_s / record.phase_gemm_s if record.phase_gemm_s else 100.0
-
-
-def exposed(record) -> float:
-    """Seconds in which the mean rank does not multiply; what is left of rounding is none.
-
-    Examples
-    --------
-    >>> run = dict(mode="simulated", status="ok", best_s=0.3)
-    >>> (
-    ...     exposed(Record(**run, phase_gemm_s=0.1 * 3 - 1e-17)),
-    ...     exposed(Record(**run, phase_gemm_s=0.25)),
-    ... )
-    (0.0, 0.04999999999999999)
-    """
-    found = record.best_s - record.phase_gemm_s
-    return found if found > 1e-9 * record.best_s else 0.0
-
-
-def reasons(record, other) -> str:
-    """Why one case is faster than another: the shares of products and of what is exposed in the
-    difference.
-
-    Examples
-    --------
-    >>> from drbench.measure.record import Record
-    >>> make = lambda seconds, gemm, gets: Record(
-    ...     mode="simulated",
-    ...     algorithm="universal",
-    ...     status="ok",
-    ...     best_s=seconds,
-    ...     phase_gemm_s=gemm,
-    ...     local_gemm_s=1.0,
-    ...     get_bytes=gets,
-    ... )
-    >>> for line in reasons(make(1.5, 1.0, 2**20), make(2.0, 1.25, 2**21)).split(", "):
-    ...     print(line)
-    33.3 % faster: exposed time 500 ms instead of 750 ms
-    products 1 s instead of 1.25 s (100.0 % against 80.0 % of the best local product)
-    1 MiB moved instead of 2 MiB
-    """
-    gains = [
-        (
-            exposed(other) - exposed(record),
-            f"exposed time {seconds(exposed(record))} instead of {seconds(exposed(other))}",
-        ),
-        (
-            other.phase_gemm_s - record.phase_gemm_s,
-            f"products {seconds(record.phase_gemm_s)} instead of {seconds(other.phase_gemm_s)} "
-            f"({efficiency(record):.1f} % against {efficiency(other):.1f} % of the best local "
-            "product)",
-        ),
-    ]
-    least = 1e-3 * record.best_s
-    words = [text for gain, text in sorted(gains, key=lambda each: -each[0]) if abs(gain) >= least]
-    moved, others = record.moved_bytes or 0, other.moved_bytes or 0
-    words.append(
-        f"{format_bytes(moved)} moved instead of {format_bytes(others)}"
-        if moved != others
-        else f"{format_bytes(moved)} moved by both"
-    )
-    gain = 100 * (other.best_s / record.best_s - 1)
-    return (
-        f"{f'{gain:.1f} % faster' if gain >= 0.05 else 'as fast within 0.05 %'}: {', '.join(words)}"
-    )
-
-
 def place_json(place, ranks: int) -> dict:
     """What there is to say of one place."""
     from launch.cases.command_line import run_command
@@ -446,12 +279,11 @@ def place_json(place, ranks: int) -> dict:
         loads = {
             "busiest_bytes": place.loads.busiest_bytes,
             "busiest_flops": place.loads.busiest_flops,
+            "needed_bytes": place.needed,
         }
         return told | loads | {"layouts": layouts(place, ranks)}
     return told | {
-        "gemm_efficiency_percent": efficiency(place.record),
         "bound": place.bound._asdict(),
-        "exposed_s": exposed(place.record),
         "record": place.record.to_json_dict(),
     }
 
@@ -477,6 +309,12 @@ def _as_json(found, measured, machine, request) -> dict:
     return {
         "ranked_by": "bytes" if machine is None else "time",
         "machine": machine and machine.name,
+        "mine": found.mine and place_json(found.mine, request.ranks),
+        "why_not": found.why_not or None,
+        "times_better": found.times_better,
+        "pays_after_products": found.pays_after,
+        "sure": _sure(found, machine, request)._asdict(),
+        "least_bytes": _least(request),
         "tried": found.tried,
         "merged": found.merged,
         "refined": found.refined,
@@ -491,6 +329,26 @@ def _as_json(found, measured, machine, request) -> dict:
     }
 
 
+def _brief(found, request) -> str:
+    """The line that ``--brief`` prints: the first place next to the layouts of today."""
+    from launch.host.show import brief
+
+    first, mine = found.ranking[0], found.mine
+    counts = [(place and place.loads and place.loads.busiest_bytes) for place in (first, mine)]
+    times = [(place and place.record and place.record.best_s) for place in (first, mine)]
+    values = {
+        **dict(zip(("time_s", "your_time_s"), times)),
+        **dict(zip(("busiest_bytes", "your_busiest_bytes"), counts)),
+        "moved_bytes": first.moved_bytes,
+        "memory_bytes": first.memory,
+        "redistribution_bytes": first.moving.moved_bytes,
+        "redistribution_s": first.moving.seconds,
+        "pays_after_products": found.pays_after,
+    }
+    values |= dict(zip("abc", layouts(first, request.ranks)))
+    return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
+
+
 def _outcome(ran) -> list[str]:
     """Time of what was measured, or what became of it; and how it compares with the fastest."""
     if ran is None or ran.ratio is None:
@@ -498,94 +356,184 @@ def _outcome(ran) -> list[str]:
     return [f"{seconds(ran.record.time_s)}{' (noisy)' if ran.record.noisy else ''}", str(ran)]
 
 
+def _sure(found, machine, request):
+    """How far the answer can be trusted (:func:`launch.models.sure.how_sure`)."""
+    from launch.models.sure import how_sure
+
+    records = [place.record for place in (found.mine, *found.ranking) if place and place.record]
+    needed = next((each.beyond for each in records if each.beyond), None)
+    return how_sure(machine, request.ranks, needed)
+
+
+def _least(request) -> float | None:
+    """Bytes that some rank needs whatever the schedule, within the memory; None if all matrices
+    together do not fit it."""
+    from launch.models.counts import least_bytes
+
+    try:
+        return least_bytes(request.case, request.ranks, request.memory)
+    except UsageError:
+        return None
+
+
 def _show(found, measured, machine, request) -> None:
+    out = console()
+    say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    for line in answer(found, request):
+        say(line)
+    rows = [
+        _cells(at, place, ran, measured, request)
+        for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
+    ]
+    out.print(table("|".join(rows[0]), [row.values() for row in rows]))
+    for line in _notes(found, measured, machine, request):
+        say(line)
+
+
+def answer(found, request) -> list[str]:
+    """The three lines that answer: what the layouts of today cost, the best, and when bringing the
+    matrices there has paid."""
+    ranks, best, lines = request.ranks, found.ranking[0], []
+    if found.mine:
+        lines.append(f"Your layouts, {_named(found.mine, ranks)}: {_costs(found.mine, request)}.")
+    elif found.why_not:
+        lines.append(f"Your layouts: {found.why_not}")
+    unknown = off(found)
+    name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
+    times = found.times_better
+    gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
+    if found.mine and not found.better:
+        shared = f"{request.products} product{'s' if request.products > 1 else ''}"
+        name += f", nothing else is better within {shared}"
+    lines.append(f"{name}: {_named(best, ranks)}, {_costs(best, request)}{gain}.")
+    if found.why_not or found.better:
+        lines.append(_price(found, request))
+    elif not any(request.today):
+        lines.append(
+            "Say where your matrices are (--a, --b, --c or --preset), and it says whether changing "
+            "pays."
+        )
+    return lines
+
+
+def _named(place, ranks: int) -> str:
+    return ", ".join(f"{x} {text}" for x, text in zip("ABC", layouts(place, ranks)))
+
+
+def _costs(place, request) -> str:
+    """What to run, and what it costs."""
+    record, what = place.record, told(place)
+    if record is not None:
+        return f"{what}, {predicted_text(record)}, {record.percent_of_roof:.0f} % of the roof"
+    return (
+        f"{what}, its busiest rank moves {format_bytes(place.loads.busiest_bytes)} and does "
+        f"{_share(place, request.ranks)} times its share of the FLOPs"
+    )
+
+
+def _share(place, ranks: int) -> str:
+    case = place.case
+    return f"{place.loads.busiest_flops * ranks / (2 * case.m * case.n * case.k):.2f}"
+
+
+def _price(found, request) -> str:
+    """What it costs to bring the matrices to the first place, and when that has paid."""
+    moving, after = found.ranking[0].moving, found.pays_after
+    there = " and ".join(name for name, text in zip("AB", request.today) if text)
+    back = "C back" if request.today[2] else ""
+    bringing = f"bringing {' there, and '.join(filter(None, (there, back)))}"
+    bringing += "" if back else " there"
+    bringing += "," if there and back else ""
+    if not moving.moved_bytes:
+        return f"Changing is free: {bringing} moves nothing."
+    price = f"moves {format_bytes(moving.moved_bytes)}"
+    price += "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
+    if after is None:
+        return f"{bringing.capitalize()} {price}."
+    by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
+    return f"Changing pays after {after} product{'s' if after > 1 else ''}{by}: {bringing} {price}."
+
+
+def _cells(at: int, place, ran, measured, request) -> dict[str, str]:
+    """Cells of a place by the names of their columns, the answer first."""
+    record, ranks, moving = place.record, request.ranks, place.moving
+    outcome = dict(zip((">measured", ">to the fastest"), _outcome(ran))) if measured else {}
+    texts = layouts(place, ranks)
+    alike = f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
+    what = {"~A, B, C": alike, "~algorithm": told(place)}
+    charged = {}
+    if any(request.today):
+        charged = {">brought here": format_bytes(moving.moved_bytes)}
+        charged |= {">takes": seconds(moving.seconds)} if record is not None else {}
+    if record is None:
+        loads, least = place.loads, _least(request)
+        over = {">over bound": f"{place.needed / least:.3f}"} if least else {}
+        costs = {">busiest moves": format_bytes(loads.busiest_bytes)} | over
+        more = {
+            ">all move": format_bytes(loads.moved_bytes),
+            ">busiest FLOPs": _share(place, ranks),
+        }
+    else:
+        costs = {">time": predicted_text(record)}
+        more = {
+            ">bound": _bound(place),
+            ">% of roof": f"{record.percent_of_roof:.1f}",
+            ">moved": format_bytes(place.moved_bytes),
+        }
+    rest = {
+        ">memory": format_bytes(place.memory),
+        ">equal": f"+{place.equals}" * bool(place.equals),
+    }
+    return {"": str(at)} | costs | outcome | what | charged | more | rest
+
+
+def _notes(found, measured, machine, request) -> list[str]:
+    """What is said below the ranking."""
     from launch.cases.command_line import run_command
     from launch.cases.machine_models import CALIBRATE
     from launch.models.tune import EVEN
 
-    out, case, ranks = console(), request.case, request.ranks
-    say = lambda text: out.print(text, markup=False, soft_wrap=True)
-    worse = "slower" if machine else "behind"
-    judged = f"{found.judged} simulated" if machine else f"{found.judged} counted on all ranks"
-    if machine is not None:
-        say(_answer(found, request))
-    say(
-        f"{product_text(case)}, {case.dtype}, {ranks} "
-        f"ranks{f' of {machine.name}' if machine else ''}: {found.tried} candidates, "
-        f"{found.merged} of them the same as others, {found.refused} refused, {found.too_large} "
-        f"too large, {judged}"
-        f"{'' if found.left else f', the others {worse} by their lower bound'}"
-    )
-    say(searched_text(found, request, machine))
+    case, ranks, lines = request.case, request.ranks, []
     if machine is None:
-        say(
+        least = _least(request)
+        if least:
+            lines.append(
+                f"bound: some rank stores or moves at least {format_bytes(round(least))} of A, B "
+                "and C, whatever the schedule"
+            )
+        lines.append(
             "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
             f"receives; who gives a rank over {EVEN:g} times its share of the FLOPs comes last."
         )
-    charged = any(request.today)
-    brief = charged or measured
-    rows = []
-    for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1):
-        record, moving = place.record, place.moving
-        after = [f"+{place.equals}" if place.equals else ""]
-        if charged:
-            price = [format_bytes(moving.moved_bytes)]
-            after = price + ([] if machine is None else [seconds(moving.seconds)]) + after
-        numbers = (
-            _counted(place, ranks, _outcome(ran) if measured else [])
-            if record is None
-            else [
-                predicted_text(record),
-                _bound(place),
-                *(_outcome(ran) if measured else []),
-                f"{record.percent_of_roof:.1f}",
-                *([] if brief else [f"{efficiency(record):.1f} %", seconds(exposed(record))]),
-                format_bytes(place.moved_bytes),
-            ]
+    else:
+        lines.append(_within(found, request))
+        for at, place in enumerate(found.ranking, 1):
+            if place.record.beyond:
+                lines.append(f"Beyond the calibration, place {at}: {place.record.beyond}")
+        lines.append(
+            "bound: no run of the program is faster than its products, or its busiest link"
         )
-        rows.append(
-            (
-                str(at),
-                told(place),
-                *layouts(place, ranks),
-                *numbers,
-                format_bytes(place.memory),
-                *after,
-            )
-        )
-    ran = ">measured|>to the fastest|" if measured else ""
-    columns = (
-        f"|algorithm|A|B|C|>busiest moves|{ran}>all move|>FLOPs of busiest|>memory"
-        if machine is None
-        else f"|algorithm|A|B|C|>time|>bound|{ran}>% of roof|"
-        f"{'' if brief else '>GEMM eff.|>exposed|'}>moved|>memory"
-    )
-    columns += "|>brought here" + ("|>takes" if machine else "") if charged else ""
-    out.print(table(f"{columns}|>equal", rows))
-    best = found.ranking[0]
-    for at, place in enumerate(found.ranking, 1):
-        if place.record is not None and place.record.beyond:
-            say(f"Beyond the calibration, place {at}: {place.record.beyond}")
-    if machine is not None:
-        say("bound: no run of the program is faster than its products, or than its busiest link")
-        for at, place in enumerate(found.ranking[1:3], 2):
-            say(f"1 against {at}: {reasons(best.record, place.record)}")
     if measured and measured[0].ratio is not None:
-        _compare(found, measured, say)
+        lines.append(_compared(found, measured))
     if any(place.case.options.get("replicate_result") for place in found.ranking):
-        say("A C with replicas is finished on all of them, and that is counted.")
-    if not charged:
-        say(
-            "How the matrices come into these layouts is not counted: say where they are today "
-            "with --from-a, --from-b and --from-c, and over how many --products that is shared."
-        )
-    elif request.products > 1:
-        say(f"What is brought here is shared by {request.products} products.")
+        lines.append("A C with replicas is finished on all of them, and that is counted.")
     chosen = _chosen(measured)
     name = "the first" if chosen == 1 else f"place {chosen}"
-    say(f"Run {name}: {run_command(found.ranking[chosen - 1].case, ranks)}")
+    lines.append(f"Run {name}: {run_command(found.ranking[chosen - 1].case, ranks)}")
+    if found.better:
+        lines.append(f"Run your layouts: {run_command(found.mine.case, ranks)}")
+    lines.append(f"How sure: {_sure(found, machine, request).text}.")
     if machine is None:
-        say(f"For times, add --machine mine.toml after: {CALIBRATE}")
+        lines.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
+    judged = "simulated" if machine else "counted on all ranks"
+    rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
+    where = f" of {machine.name}" if machine else ""
+    lines.append(
+        f"{product_text(case)}, {case.dtype}, {ranks} ranks{where}: {found.tried} candidates, "
+        f"{found.merged} the same as others, {found.refused} refused, {found.too_large} too large, "
+        f"{found.judged} {judged}, {found.refined} more with other settings, {rest}"
+    )
+    return lines
 
 
 def off(found) -> str:
@@ -607,46 +555,25 @@ def off(found) -> str:
     return "how far off is not known" if found.gap == inf else f"may be {100 * found.gap:.0f} % off"
 
 
-def _answer(found, request) -> str:
-    """Which is fastest, or the best that was found and how far off it may be; how sure that is, and
-    which others it may be."""
+def _within(found, request) -> str:
+    """Which places may be as fast as the first for all that is known, and what decides."""
     from launch.models.tune import within
 
-    best, others, unknown = found.ranking[0], within(found.ranking, request.products), off(found)
-    what = f"Best found, {unknown}" if unknown else "Fastest by the model"
-    said = f"{what}: {told(best)}, {', '.join(_layouts(best, request.ranks))}, "
-    said += predicted_text(best.record)
-    if unknown:
-        said += f"; --effort {4 * request.effort:g} searches longer"
-    if best.record.median_high_s is None:
-        return f"{said}; how sure that is, the machine file does not say: calibrate again"
+    others = within(found.ranking, request.products)
+    longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
+    if found.ranking[0].record.median_high_s is None:
+        return f"How sure the first is, the machine file does not say: calibrate again{longer}"
     if not others:
-        return f"{said}; no other place is within its interval"
+        return f"No other place is within the interval of the first{longer}"
     *some, last = map(str, others)
     named = f"places {', '.join(some)} and {last} are" if some else f"place {last} is"
-    return f"{said}; {named} within its interval: --measure decides"
-
-
-def _layouts(place, ranks: int) -> list[str]:
-    return [f"{name} {text}" for name, text in zip("ABC", layouts(place, ranks))]
+    return f"{named.capitalize()} within the interval of the first: --measure decides{longer}"
 
 
 def _bound(place) -> str:
     """What no run of a place can be faster than, and why."""
     products = place.bound.products_s >= place.bound.links_s
     return f"{seconds(place.bound.seconds)}{'' if products else ' (link)'}"
-
-
-def _counted(place, ranks: int, measured: list[str]) -> list[str]:
-    """Cells of a place without times."""
-    loads, case = place.loads, place.case
-    flops = 2 * case.m * case.n * case.k
-    return [
-        format_bytes(loads.busiest_bytes),
-        *measured,
-        format_bytes(loads.moved_bytes),
-        f"{loads.busiest_flops * ranks / flops:.2f} x share",
-    ]
 
 
 def _chosen(measured) -> int:
@@ -659,8 +586,8 @@ def _chosen(measured) -> int:
     return next(fastest, 1)
 
 
-def _compare(found, measured, say) -> None:
-    """Say how the pick fared among those measured, and how far off predictions were."""
+def _compared(found, measured) -> str:
+    """How the pick fared among those measured, and how far off predictions were."""
     ok = [
         (place.record, standing)
         for place, standing in zip(found.ranking, measured)
@@ -675,7 +602,7 @@ def _compare(found, measured, say) -> None:
     if ok[0][0] is not None:
         error = median_high(abs(record.time_s / each.record.time_s - 1) for record, each in ok)
         text += f"; median error of the predictions {100 * error:.1f} %"
-    say(text)
+    return text
 
 
 def _measure(places, ranks: int, how: dict, quiet: bool) -> list:

@@ -26,10 +26,8 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say)
 
 def test_every_command_that_predicts_takes_it(say, tmp_path):
     search = ["-p", "4", *SIZES, "--only", "universal", "--replication", "none"]
-    best = say("tune", *search, "--arbitration", "fifo", "--json", "--top", "1")
-    assert best.json()["ranking"][0]["record"]["arbitration"] == "fifo"
-    advised = ["advise", "-p", "4", *SIZES, *CASE[:4], "--arbitration", "fifo"]
-    assert say(*advised, "--csv", str(tmp_path / "a.csv")).returncode == 0
+    best = say("tune", *search, "--arbitration", "fifo", "--csv", str(tmp_path / "a.csv"))
+    assert best.returncode == 0
     assert {row.arbitration for row in read_csv(tmp_path / "a.csv")} == {"fifo"}
     page = tmp_path / "page.html"
     shown = ["explain", "-p", "4", *SIZES, *CASE, "--save", str(page)]
@@ -37,7 +35,6 @@ def test_every_command_that_predicts_takes_it(say, tmp_path):
     scaled = ["scaling", *SIZES, "--preset", "row", "--simulate", "--ranks-list", "2,4"]
     assert say(*scaled, "--arbitration", "fifo", "--out", str(tmp_path / "s")).returncode == 0
     assert {row.arbitration for row in read_csv(tmp_path / "s" / POINTS)} == {"fifo"}
-    assert say("bounds", "-p", "4", *SIZES, "--arbitration", "fifo").returncode == 0
     chain = ["chain", "-m", "256", "--widths", "64,128,64", "-p", "2", "--machine", "h100x8"]
     table = str(tmp_path / "chain.csv")
     assert say(*chain, "--arbitration", "fifo", "--csv", table).returncode == 0
@@ -57,7 +54,6 @@ def test_rows_of_one_rule_are_not_taken_for_those_of_the_other(say, tmp_path):
     [
         ["simulate", *SIZES[:6], "-p", "2"],
         ["tune", *SIZES[:6], "-p", "2"],
-        ["bounds", *SIZES[:6], "-p", "2"],
     ],
 )
 def test_without_a_machine_there_are_no_links_to_share(say, arguments):

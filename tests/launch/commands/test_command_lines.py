@@ -54,7 +54,9 @@ def test_bfloat16_is_run_with_sums_in_float32_on_gpus():
 def test_the_first_choice_is_run_by_its_command(drbench):
     """As it is printed, but for the program, which is this checkout's."""
     sizes = ["-m", 96, "-n", 128, "-k", 64, "-p", 2]
-    tuned = drbench("tune", *sizes, "--c", "R", "--replication", "equal", "--json").json()
+    tuned = drbench(
+        "tune", *sizes, "--c", "R", "--fix", "c", "--replication", "equal", "--json"
+    ).json()
     first = tuned["ranking"][0]
     ran = drbench(*shlex.split(first["command"])[1:], "--iters", 1, "--no-roof", "--json").json()
     assert (ran["status"], ran["error"], ran["c"], ran["replicate_result"]) == ("ok", 0, "R", True)

@@ -2,11 +2,15 @@
 
 import csv
 import json
+import re
+from pathlib import Path
 
 import pytest
 from made_up import of_universal
 
 from drbench.measure.record_file import append_csv
+
+SWEEP = Path(__file__).parents[3] / "results/measured/epyc-2core/mlp1-h1536-p2"
 
 
 def case(m=64, factor=1.0, **values):
@@ -96,7 +100,7 @@ def test_compare_exits_1_on_a_regression_and_names_it(say, files):
     ended = say("compare", files / "old.csv", files / "new.csv", "--csv", files / "pairs.csv")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert (
-        "slower   1.500   1.500" in ended.stdout
+        re.search("slower +1.500 +1.500 +m 128", ended.stdout)
         and "2 cases compared at tolerance 5 %: 1 slower, 1 same" in ended.stdout
     )
     with open(files / "pairs.csv", newline="") as file:
@@ -115,6 +119,18 @@ def test_compare_exits_0_within_the_tolerance(say, files):
     assert say("compare", files / "new.csv", files / "old.csv").returncode == 0
 
 
+def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(say, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = say("compare", SWEEP, "--limit", 3).stdout
+    assert said.count("fastest of ") == said.count("2 ranks") == said.count("... and 9 more") == 4
+    problems = said.split("float32, 2 ranks")[1:]
+    for problem in problems:
+        header, *rows = (line for line in problem.splitlines() if re.search("time|[mu]s ", line))
+        assert re.match(r" +time +% of bound +A, B, C +algorithm", header)
+        times = [float(row.split()[0]) for row in rows if re.match(r" *[\d.]+ [mu]s ", row)]
+        assert len(times) == 3 and times == sorted(times)
+
+
 def test_compare_prints_one_json_object(say, files):
     ended = say("compare", files / "old.csv", files / "new.csv", "--json")
     found = json.loads(ended.stdout)
@@ -128,7 +144,8 @@ def test_compare_prints_one_json_object(say, files):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (("old.csv",), "Missing argument 'NEW'"),
+        (("old.csv", "--json"), "Name NEW too"),
+        (("empty",), "holds no CSV file"),
         (("old.csv", "absent.csv"), "does not exist"),
         (("old.csv", "text.csv"), "another header"),
         (("old.csv", "new.csv", "--tolerance", "-1"), "not in the range"),

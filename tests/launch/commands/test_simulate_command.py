@@ -8,7 +8,7 @@ import pytest
 from drbench.measure.record_file import read_csv
 from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
-from launch.models.advise import how_sure
+from launch.models.sure import how_sure
 
 ROOT = Path(__file__).parents[3]
 ONE = [
@@ -234,7 +234,7 @@ def test_the_first_places_of_the_ranking_are_run(drbench):
             "universal,summa",
             "--replication",
             "none",
-            "--measure-top",
+            "--measure",
             "2",
             "--iters",
             "2",

@@ -8,7 +8,6 @@ import pytest
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, near_by
 from launch.cases.machine_models import find_machine
-from launch.models import needs as bounding
 from launch.models import tune as tuning
 from launch.models.candidates import TuneRequest
 from launch.models.predict import predict, programs_of
@@ -98,17 +97,3 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     tiles = [sum(made.problem.tile_bytes(rank).values()) for rank in range(16)]
     assert needs(SUMS, 16, node_of).total_bytes == sum(pools) + sum(tiles)
     assert needs(SUMS, 16).total_bytes != sum(pools) + sum(tiles)
-
-
-def test_the_fastest_grid_is_judged_by_the_program_that_runs_on_its_nodes(monkeypatch):
-    judged, resolved_on = [], bounding.resolved_on
-
-    def spy(*asked):
-        judged.append(resolved_on(*asked))
-        return judged[-1]
-
-    monkeypatch.setattr(bounding, "resolved_on", spy)
-    for ranks, rows in ((8, set()), (16, {"rows"})):
-        judged.clear()
-        bounding.fastest_grid(SUMS, ranks, LUMIC)
-        assert {found["fetch"] for *_, found in judged if "fetch" in found} == rows

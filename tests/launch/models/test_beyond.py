@@ -8,8 +8,8 @@ import pytest
 
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, write_model
-from launch.models.advise import how_sure
 from launch.models.predict import predict
+from launch.models.sure import how_sure
 
 HERE = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
 #: As drbench calibrate writes it.
@@ -70,7 +70,7 @@ def test_products_in_pieces_are_those_of_the_pieces():
     assert "products with k of" in told
 
 
-def test_tables_json_and_advice_say_it(say, tmp_path):
+def test_tables_and_json_say_it(say, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
@@ -85,7 +85,7 @@ def test_tables_json_and_advice_say_it(say, tmp_path):
     assert (
         "(8 to 16)" in say("tune", *words, *few, "--json").json()["ranking"][0]["record"]["beyond"]
     )
-    advised = say("advise", *words, *few[:4], "--preset", "row", "--json").json()
+    advised = say("tune", *words, *few, "--preset", "row", "--json").json()
     assert advised["sure"]["level"] == "elsewhere" and "(8 to 16)" in advised["sure"]["text"]
 
 

@@ -1,0 +1,98 @@
+"""Every table is read in a terminal of 80 columns: nothing is wider, and the columns that answer
+are there; those that are not are named."""
+
+import re
+
+import pytest
+from rich.console import Console
+
+from launch.studies.bandwidth import bandwidth_table
+from plots.select.bandwidth_rows import COPY, row_of
+
+ANSWERS = {
+    "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 5": ["busiest moves", "algorithm"],
+    "tune -m 2Ki -n 8Ki -k 2Ki --machine h100x8 --preset row --effort 1": [
+        "time",
+        "A, B, C",
+        "algorithm",
+    ],
+    "tune -m 2Ki -n 8Ki -k 2Ki -p 32 --machine dgxh100 --effort 1": ["time", "algorithm"],
+    "chain --preset llama3-70b:mlp --machine h100x8 -p 2 -m 256": ["layouts", "time", "of chosen"],
+    "simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row": ["time", "moved"],
+    "plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all": ["rank", "get_bytes"],
+    "machines": ["machine", "ranks", "links, GB/s"],
+    "machines dgxh100": ["link", "GB/s", "latency"],
+    "list": ["universal", "partitions", "megatron"],
+    "list --peers": ["name", "here", "what"],
+    "compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3": ["time", "A, B, C"],
+    "compare results/measured/epyc-2core/mlp1-h1536-p2 results/measured/epyc-2core/mlp1-h1536-p2": [
+        "48 cases compared"
+    ],
+}
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+def test_answer_columns_are_there_at_80_columns(say, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = say(*words.split())
+    lines, inside = ended.stdout.splitlines(), False
+    told = "\n".join(lines)
+    for answer in ANSWERS[words]:
+        assert answer in told
+    for line in lines:  # a table begins with its rule, and ends with an empty line
+        inside = bool(re.match(" ?─", line)) or (inside and bool(line.strip()))
+        assert not inside or len(line) <= 80, line
+
+
+def test_bandwidths_and_why_there_is_none_are_read_at_80_columns(capsys):
+    about = dict(zip("label transport backend dtype mpi".split(), ["here"] * 5))
+    rows = [
+        row_of(
+            {"operation": name, "nbytes": 4096, "times": 2, "noisy": False, "core_share": 1.0}
+            | {"samples_s": [1e-6], "interval": (1e-6, 2e-6)},
+            **about,
+            ranks=2,
+            nodes=1,
+        )
+        for name in ("reducescatter", COPY)
+    ]
+    failed = rows[0]._replace(operation="put", median_s=None, reason="RMA " * 20)
+    Console(width=80).print(bandwidth_table([*rows, failed]))
+    told = capsys.readouterr().out
+    assert all(name in told for name in ("bus GB/s", "time", "note", "RMA RMA"))
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_what_is_left_out_is_named_and_what_fits_is_all_there(say, monkeypatch):
+    words = "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 2".split()
+    wide = say(*words).stdout
+    assert "Not shown" not in wide and "memory" in wide
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = say(*words).stdout
+    (left,) = re.findall(r"Not shown in 80 columns: (.*?)\. ", narrow.replace("\n", " "))[:1]
+    header = next(line for line in wide.splitlines() if "busiest moves" in line and "A, B" in line)
+    shown = next(line for line in narrow.splitlines() if "over bound" in line)
+    names = re.split(r"\s{3,}", header.strip())
+    assert [*re.split(r"\s{3,}", shown.strip()), *left.split(", ")] == names
+
+
+@pytest.mark.parametrize(
+    "words, names",
+    [
+        ("simulate --machine pvc12", "time_s gflops percent_of_roof moved_bytes"),
+        ("simulate -p 4", "moved_bytes busiest_bytes memory_bytes"),
+        ("plan -p 4", "steps flops get_bytes tile_bytes pool_bytes"),
+        ("tune -p 4", "busiest_bytes your_busiest_bytes pays_after_products a b c algorithm"),
+        ("tune --machine h100x8 --effort 1", "time_s your_time_s pays_after_products"),
+    ],
+)
+def test_brief_is_one_line_of_names_and_values(say, words, names):
+    (line,) = say(
+        *words.split(), *"-m 512 -n 512 -k 512 --preset row --brief".split()
+    ).stdout.splitlines()
+    first, *pairs = line.split(" ")
+    values = dict(pair.split("=", 1) for pair in pairs)
+    assert first == "drbench" and {*names.split()} <= {*values}
+    for name, value in values.items():
+        if name.endswith(("_s", "_bytes", "gflops")) and value != "-":
+            float(value)

@@ -1,0 +1,182 @@
+"""The answer of tune is what searching says: the best for the layouts of today, the best of all,
+and after how many products leaving has paid, counted product by product; what some rank needs
+whatever the schedule."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drbench.errors import OutOfMemory
+from drbench.model.machine import Machine
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.host.environment import processor_name
+from launch.models.candidates import TuneRequest
+from launch.models.counts import counted, least_bytes
+from launch.models.sure import how_sure
+from launch.models.tune import tune
+
+CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
+DEVICE = Machine.from_dict(
+    {
+        "name": "device",
+        "compute": {"peak_flops": 1e9, "launch_s": 1e-6},
+        "links": {"wire": {"bandwidth_bytes_per_s": 2e7, "latency_s": 1e-6}},
+    }
+)
+TODAY = ("row", "tiles:5x7@2x2", "block")
+REQUEST = TuneRequest(
+    Case(96, 128, 64), 4, ("universal", "summa"), replication="equal", today=TODAY, products=50
+)
+
+
+@pytest.fixture(scope="module", params=[None, DEVICE], ids=["bytes", "time"])
+def answered(request):
+    """A machine, or none, and what is found for it."""
+    return request.param, tune(REQUEST, request.param)
+
+
+def test_yours_are_those_of_searching_with_all_layouts_given(answered):
+    machine, found = answered
+    a, b, c = TODAY
+    fixed = replace(REQUEST, case=replace(REQUEST.case, a=a, b=b, c=c), today=(None,) * 3)
+    assert found.mine.cost == tune(fixed, machine).ranking[0].cost
+    assert found.better and (found.times_better is None or found.times_better > 1)
+
+
+def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
+    machine, found = answered
+    first = found.ranking[0]
+    price = first.moving.busiest_bytes if machine is None else first.moving.seconds
+    assert price > 0
+    stays, goes = 0.0, price
+    products = 0
+    while goes > stays * (1 + 1e-12):
+        products += 1
+        stays, goes = stays + found.mine.cost, goes + first.cost
+    assert found.pays_after == products
+
+
+def test_the_best_layout_is_left_alone():
+    """Whoever has it already, under another name too, is told so."""
+    request = replace(REQUEST, case=Case(64, 64, 64), today=("row/c4", "block:1x4", "column"))
+    found = tune(request)
+    assert (found.better, found.times_better, found.pays_after) == (False, None, None)
+    assert found.mine.cost == 0
+
+
+def test_without_layouts_there_is_only_the_best():
+    found = tune(replace(REQUEST, today=(None,) * 3))
+    assert found.mine is None and found.ranking[0].moving.moved_bytes == 0
+    assert not found.better and not found.why_not
+
+
+def test_layouts_that_do_not_fit_the_memory_are_said_to():
+    tight = replace(REQUEST, today=("R", "R", "R"), memory=60_000)
+    found = tune(tight)
+    assert found.mine is None and "candidates fits" in found.why_not
+    assert found.ranking[0].memory <= 60_000
+    with pytest.raises(OutOfMemory):
+        tune(replace(tight, memory=1000))
+
+
+def test_rows_need_what_their_ranks_store_and_lack_and_nobody_less_than_the_bound():
+    """All by rows, C staying: of 8 ranks one has 96 rows of A and C, and needs all of B."""
+    case = Case(768, 8, 16, a="row", b="row", c="row", options={"stationary": "C"})
+    assert counted(case, 8).needed == 4 * (96 * 16 + 16 * 8 + 96 * 8)
+    found = tune(TuneRequest(Case(512, 512, 512), 8, ("universal", "summa"), replication="none"))
+    assert min(place.needed for place in found.ranking) == least_bytes(Case(512, 512, 512), 8)
+    assert found.ranking[0].case.a == "grid:2x2x2"
+
+
+def test_how_sure_it_is():
+    calibrated = replace(find_machine(str(CALIBRATED)), calibrated={})  # of an earlier drbench
+    known = {"ranks": 2, "threads": 1, "date": "2026-01-01", "processor": processor_name()}
+    here = replace(calibrated, calibrated=known)
+    levels = [
+        how_sure(machine, ranks).level
+        for machine, ranks in (
+            (None, 2),
+            (find_machine("h100x8"), 8),
+            (calibrated, 2),
+            (here, 2),
+            (here, 3),
+            (replace(here, calibrated=known | {"processor": "an abacus"}), 2),
+        )
+    ]
+    assert levels == ["counted", "published", "beyond", "calibrated", "beyond", "elsewhere"]
+
+
+WORDS = ["tune", "-p", "4", "-m", "96", "-n", "128", "-k", "64", "--effort", "3"]
+WORDS += ["--replication", "equal", "--top", "4"]
+
+
+def test_the_first_three_lines_answer(say):
+    given = [*WORDS, "--preset", "row", "--b", "column"]
+    said = say(*given).stdout.splitlines()
+    assert said[0].startswith("Your layouts, A row, B column, C row: ")
+    assert said[1].startswith("Best: ") and "times fewer bytes" in said[1]
+    assert said[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
+    assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in said)
+    told = say(*given, "--json").json()
+    assert f"Run your layouts: {told['mine']['command']}" in said
+    assert told["mine"]["layouts"] == ["row", "column", "row"] and told["machine"] is None
+    assert told["pays_after_products"] >= 1 and told["sure"]["level"] == "counted"
+    timed = say(*given, "--machine", "pvc12").stdout
+    assert "% of the roof" in timed.splitlines()[0] and "published constants" in timed
+    kept = say(*given, "--fix", "a,b,c").stdout.splitlines()
+    assert kept[1].startswith("Best, nothing else is better within 100 products: A row, B column")
+    alone = say(*WORDS).stdout.splitlines()
+    assert alone[0].startswith("Best: ") and "--preset" in alone[1]
+
+
+def test_fixed_matrices_stay_where_they_are(say):
+    given = [*WORDS, "--preset", "row", "--b", "column", "--fix", "BC"]
+    places = say(*given, "--json").json()["ranking"]
+    assert {tuple(place["layouts"][1:]) for place in places} == {("column", "row")}
+    assert len({place["layouts"][0] for place in places}) > 1
+
+
+def test_without_a_machine_the_distance_to_the_bound_stands_beside_what_is_moved(say):
+    said = say("tune", "-m", 512, "-n", 512, "-k", 512, "-p", 8, "--top", 2).stdout
+    assert "over bound" in said and " 1.000 " in said and "grid:2x2x2" in said
+    assert "bound: some rank stores or moves at least 768 KiB" in said
+
+
+def test_the_json_of_an_empty_bound_is_json(say):
+    """Of a search that ends before anything is bounded the gap is not known: null, not Infinity."""
+    asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.1 --json".split()
+    refuse = lambda name: pytest.fail(f"{name} is not JSON")
+    json.loads(say(*asked).stdout, parse_constant=refuse)
+
+
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        (["--a", "colum"], "did you mean"),
+        (["--a", "block:3x3"], "block:3x3 needs 9 ranks"),
+        (["--fix", "a"], "--fix A, and --a says no partition"),
+        (["--preset", "row", "--fix", "d"], "some of A,B,C"),
+        (["--only", "canon"], "no algorithm 'canon'"),
+        (["--machine", "pvc21"], "no machine model"),
+        (["--memory", "lots"], "--memory"),
+        (["--products", "0"], "--products"),
+        (["-p", "0"], "-p"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(say, more, says):
+    assert says.lower() in say(*WORDS, *more).refusal().lower()
+
+
+@pytest.mark.mpi
+def test_the_commands_of_the_answer_run(drbench):
+    given = [*WORDS[1:], "-p", 2, "--a", "row", "--b", "row", "--c", "R"]
+    told = drbench("tune", *given, "--json").json()
+    for place in (told["mine"], told["ranking"][0]):
+        words = shlex.split(place["command"])[1:]
+        ran = drbench(*words, "--iters", 1, "--no-roof", "--json").json()
+        assert (ran["status"], ran["error"]) == ("ok", 0)
+        assert [ran[each] for each in "abc"] == place["layouts"]
