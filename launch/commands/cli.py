@@ -47,7 +47,7 @@ _SECTIONS = {
         "bandwidth": "bandwidth",
     },
     "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
-    "Also": {"list": "plan", "unlock": "sweep"},
+    "Also": {"list": "plan"},
 }
 _PAPER = {
     "check-claims": "paper.claims",

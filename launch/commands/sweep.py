@@ -1,4 +1,4 @@
-"""``drbench sweep``, ``unlock`` and ``mlp``: experiments of many cases."""
+"""``drbench sweep`` and ``mlp``: experiments of many cases."""
 
 import json
 import os
@@ -178,17 +178,6 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
-
-
-@click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False), metavar="DIR")
-@click.option("--force", is_flag=True, help="Also if its holder may be alive.")
-def unlock(folder, force):
-    """Remove the lock that a dead sweep left on a folder (one on this host is recognised by
-    itself)."""
-    from launch.sweeps.lock import unlock as remove
-
-    click.echo(remove(folder, force))
 
 
 _HIDDEN = 12288

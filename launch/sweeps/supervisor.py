@@ -243,17 +243,13 @@ class _Starter:
                 settings.ranks,
                 {**settings.environ, **settings.launcher.environment},
                 self._log,
-                self._tick,
+                self._watch.tick,
             )
         except OSError as error:
             raise MissingError(
                 f"cannot start {self._command[0]}: {error.strerror}. Use another --launcher, or "
                 "load your system's MPI."
             ) from None
-
-    def _tick(self) -> None:
-        self._store.beat()
-        self._watch.tick()
 
     def _judge(self, ended: RanksEnded, last: bool) -> None:
         if ended.code == STRANGERS:
