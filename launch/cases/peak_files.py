@@ -3,8 +3,8 @@
 They lie in the tables ``[peak.DTYPE]`` of a machine file, each with its ``source``: ``core_gflops``
 with ``node_gflops`` (all cores of a node at once, whose clock or whose pairs of hardware threads
 may allow less than so many times one), ``device_gflops``, or ``rank_gflops`` of whatever a rank
-has. ``drbench doctor --save FILE`` writes those of this machine's cores. A machine model whose peak
-is a vendor's gives it too.
+has. ``drbench doctor`` measures those of this machine's cores. A machine model whose peak is a
+vendor's gives it too.
 """
 
 import os
@@ -16,26 +16,23 @@ from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
 
-from .machine_models import machine_names, write_table
+from .machine_models import machine_names
 from .peaks import Peak, Peaks, arithmetic
 from .sweep_values import check_keys, check_text, read_toml, require, shipped
 
-#: Words for ``--peak``: measure before the first case, or leave the columns empty.
-MEASURE, NONE = "measure", "none"
 #: Element types that a peak may be of; bfloat16 also stands for products of it summed in float32.
 DTYPES = ARITHMETICS
 _UNITS = ("core", "device", "rank")
 
 
-def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks | None:
-    """The peaks that ``--peak`` asks for, for some cases; None if they are to be measured, or if
-    it is not given and the machine's file holds none.
+def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks:
+    """The peaks that ``--peak`` gives, for some cases; empty if it is not given and the machine's
+    file holds none.
 
     Parameters
     ----------
     text : str or None
-        GFLOP/s of one rank, a machine by name or file, ``measure`` or ``none``; None for what the
-        ``machine`` file holds.
+        GFLOP/s of one rank, or a machine by name or file; None for what the ``machine`` file holds.
     cases : iterable of Case
         What is to be run.
 
@@ -49,19 +46,11 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     >>> from launch.cases.case import Case
     >>> read_peaks("80.5", [Case(8, 8, 8)])
     {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank', ...)}
-    >>> (
-    ...     read_peaks("h100x8", [])["float32"].gflops,
-    ...     read_peaks("measure", []),
-    ...     read_peaks("none", []),
-    ... )
-    (67000.0, None, {})
+    >>> read_peaks("h100x8", [])["float32"].gflops, read_peaks(None, [])
+    (67000.0, {})
     """
     if text is None:
-        return (_of_file(machine) if machine else {}) or None
-    if text == MEASURE:
-        return None
-    if text == NONE:
-        return {}
+        return _of_file(machine) if machine else {}
     try:
         gflops = float(text)
     except ValueError:
@@ -89,24 +78,6 @@ def check_peak(text: str) -> str:
     return text
 
 
-def write_peaks(path: str | os.PathLike, peaks: Peaks, option: str) -> str:
-    """Replace the ``[peak]`` tables of a machine file; its other tables stay as they are. The text
-    of the new ones.
-
-    Raises
-    ------
-    UsageError
-        If the file is not TOML, or cannot be written.
-    """
-    tables = {}
-    for dtype, peak in peaks.items():
-        tables[dtype] = {f"{peak.per}_gflops": peak.gflops}
-        if peak.node_gflops < inf:
-            tables[dtype]["node_gflops"] = peak.node_gflops
-        tables[dtype]["source"] = peak.source
-    return write_table(path, "peak", tables, option)
-
-
 def _of_machine(name: str) -> Peaks:
     """The peaks of a machine by name, or of a file."""
     path = Path(name)
@@ -116,13 +87,13 @@ def _of_machine(name: str) -> Peaks:
         found = _of_file(shipped("machines")[name])
     else:
         raise UsageError(
-            f"--peak {name!r}: is no number of GFLOP/s of one rank, {MEASURE}, {NONE}, a file "
-            f"(.toml) nor one of {', '.join(machine_names())}."
+            f"--peak {name!r}: is no number of GFLOP/s of one rank, a file (.toml) nor one "
+            f"of {', '.join(machine_names())}."
         )
     if not found:
         raise UsageError(
             f"--peak {path.name}: holds no table [peak.DTYPE], nor a model with a vendor's peak. "
-            f"Write one of this machine: drbench doctor --save FILE."
+            f"drbench doctor measures this machine's."
         )
     return found
 

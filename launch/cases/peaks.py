@@ -1,12 +1,10 @@
-"""Peaks: what cores or devices multiply at most, as measured on them or given by the user, and
-percent of it in records."""
+"""Peaks: what cores or devices multiply at most, as the user gives it, and percent of it in
+records."""
 
 from dataclasses import dataclass, replace
 from math import inf
 
 from drbench.measure.record import Record
-
-_RAISED = "; raised to what a case reached"
 
 
 @dataclass(frozen=True)
@@ -56,23 +54,6 @@ class Peak:
         if record.backend != "numpy" or not record.threads:
             return None
         return nodes * min(ranks / nodes * record.threads * self.gflops, self.node_gflops)
-
-    def raised(self, record: Record) -> "Peak":
-        """A measured peak of ranks, raised to what a case or its roof reached: that is a GEMM too,
-        and the machine may have had other work before.
-
-        Examples
-        --------
-        >>> run = dict(mode="measured", status="ok", best_s=1.0, ranks=2, gflops=90.0)
-        >>> low, roof = Peak("rank", 50.0, "measured"), Record(**run, roof_gflops=120.0)
-        >>> low.raised(roof), low.raised(Record(**run)) == low
-        (Peak(per='rank', gflops=60.0, source='measured; raised to what a case reached', ...), True)
-        """
-        reached = max(record.gflops or 0.0, record.roof_gflops or 0.0) / record.ranks
-        if reached <= self.gflops:
-            return self
-        source = self.source.removesuffix(_RAISED) + _RAISED
-        return replace(self, gflops=reached, source=source)
 
 
 #: By element type.

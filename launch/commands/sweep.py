@@ -29,7 +29,6 @@ from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     BYTES,
     OWN_RANKS,
-    PEAK_OF_MANY,
     TEXT,
     YES,
     Value,
@@ -90,7 +89,7 @@ def _part(text: str) -> tuple[int, int]:
     "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file with its modules "
     "and environment (docs/sweeps.md). [default: this Python's mpiexec]"
 )
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @label_beside_launcher()
 @option(
     "--shuffle",
@@ -202,7 +201,7 @@ _HIDDEN = 12288
 @label_option(help="Name of the machine in the records and figures.")
 @yes_option(YES)
 @of_case("backend")
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @click.pass_obj
 def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, backend, peak, yes):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both

@@ -215,20 +215,6 @@ def write_environment(folder: Path, description: dict) -> str:
     return name
 
 
-def known_peak(folder: Path, name: str, key: str) -> dict | None:
-    """What :func:`keep_peak` has kept for an environment."""
-    return json.loads(_path_of(folder, name).read_text()).get("peaks", {}).get(key)
-
-
-def keep_peak(folder: Path, name: str, key: str, found: dict) -> None:
-    """Keep a measured peak in both files of an environment, whose id it does not change: a sweep
-    that goes on there does not measure it again."""
-    for path in (_path_of(folder, name), folder / "environment.json"):
-        description = json.loads(path.read_text())
-        description.setdefault("peaks", {})[key] = found
-        write_json(path, description)
-
-
 def _path_of(folder: Path, name: str) -> Path:
     return folder / "environments" / f"{name}.json"
 

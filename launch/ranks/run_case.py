@@ -79,7 +79,6 @@ from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
 from .backends import Need, call_together, check_memory, open_backend
-from .peak import peaks_here
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
@@ -100,10 +99,10 @@ def run_here(
     case_of: Callable[[int], Case],
     csv_path: str | None,
     as_json: bool,
-    peaks_of: Callable[[Case], Peaks | None] = lambda case: {},
+    peaks_of: Callable[[Case], Peaks] = lambda case: {},
 ) -> int:
     """Run one case, ``case_of(ranks)``, on the ranks this process belongs to; the exit code, the
-    same on every rank. Percent of peak is of what ``peaks_of(case)`` gives, None to measure it."""
+    same on every rank. Percent of peak is of what ``peaks_of(case)`` gives."""
     comm = world()
     case = case_of(comm.size)
     peaks = peaks_of(case)
@@ -113,11 +112,8 @@ def run_here(
         from drbench.device.gpu.cuda import require_gpu
 
         require_gpu()
-    found = peaks_here(comm, case) if peaks is None else {}
     timelines: list[str] = []
-    record = run_case(case, comm, timelines=timelines)
-    found = {dtype: peak.raised(record) for dtype, peak in found.items()}
-    record = with_peak(record, peaks or found)
+    record = with_peak(run_case(case, comm, timelines=timelines), peaks)
     call_together(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
     if case.timeline:  # if it cannot be written, the result has been said at least
         call_together(comm, lambda: write_timeline(case, timelines))

@@ -22,7 +22,6 @@ from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
-from .peak import measured
 from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
@@ -56,9 +55,6 @@ def serve() -> int:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
                 return 0
-            if "peak" in order:
-                say({"peak": measured(comm, **order["peak"])})
-                continue
             say({"start": order["index"]})
             case, timelines = Case(**order["case"]), []
             try:

@@ -441,7 +441,7 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
                 "failed" if error.status == "usage" else error.status,
                 str(error),
             )
-        store.add(replace(with_peak(record, settings.peaks or {}), case=name))
+        store.add(replace(with_peak(record, settings.peaks), case=name))
         watch.ended(case, store.done[name])
 
 
