@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from drbench.errors import CaseTimeout
 
-from .leftovers import TOKEN, clear_up, end_family, family, held_files, new_token
+from .leftovers import TOKEN, clear_up, end_family, family, held_files, new_token, remove_files
 
 #: What variables begin with by which launchers tell a process that it is one of many.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
@@ -44,16 +43,11 @@ class Started:
     environ : mapping
     **pipes
         As for :class:`subprocess.Popen`; standard input is empty otherwise.
-
-    Attributes
-    ----------
-    cleared : Removed
-        What dead runs had left.
     """
 
     def __init__(self, command, environ, **pipes):
-        self.cleared = clear_up()
-        self.token, self._since, parent = new_token(), time.time(), os.getpid()
+        clear_up()
+        self.token, parent = new_token(), os.getpid()
         self._guard = _guard(self.token)
         try:
             self.process = subprocess.Popen(
@@ -82,8 +76,7 @@ class Started:
                     os.killpg(self.process.pid, number)
                     self.process.wait(seconds)
         files |= end_family(self.token, patience_s=min(grace_s, 0.5))
-        if not orderly:
-            clear_up(files, self._since)
+        remove_files(files)
         _dismiss(self._guard)
 
 

@@ -1,6 +1,7 @@
 """One benchmark case under MPI: lay out, fill, warm up, repeat until the median is known, measure
 the roof between repeats, verify, record; and how ranks agree."""
 
+import os
 import resource
 import statistics
 import sys
@@ -149,7 +150,26 @@ def world() -> MPI.Comm:
         raise MissingError(mismatch_message(here, library))
     if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
         sys.exit(STRANGERS)  # nobody knows which of them is the first: who started them says it
+    _forget_names(MPI.COMM_WORLD)
     return MPI.COMM_WORLD
+
+
+def _forget_names(comm) -> None:
+    """Unlink MPICH's start-up segment: all ranks have mapped it, and a rank that is killed later
+    cannot leave it behind."""
+    comm.Barrier()
+    with open("/proc/self/maps") as file:
+        names = {
+            line.split(None, 5)[-1].strip()
+            for line in file
+            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
+        }
+    comm.Barrier()
+    for name in names:
+        try:
+            os.unlink(name)
+        except FileNotFoundError:
+            pass  # another rank of this node was first
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:

@@ -31,7 +31,6 @@ def serve() -> int:
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
     faulthandler.enable()
     comm = world()
-    _forget_names(comm)
 
     def say(answer: dict) -> None:
         """A line for the supervisor, from rank 0."""
@@ -96,21 +95,3 @@ def _fail(comm, error: Exception) -> None:
     os.write(2, f"{FAILED}{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
     until_heard()
     comm.Abort(exit_code_of(error))
-
-
-def _forget_names(comm) -> None:
-    """Unlink MPICH's start-up segment: all ranks have mapped it, and a rank that is killed later
-    cannot leave it behind."""
-    comm.Barrier()
-    with open("/proc/self/maps") as file:
-        names = {
-            line.split(None, 5)[-1].strip()
-            for line in file
-            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
-        }
-    comm.Barrier()
-    for name in names:
-        try:
-            os.unlink(name)
-        except FileNotFoundError:
-            pass  # another rank of this node was first
