@@ -1,18 +1,15 @@
 """What drbench costs as a library: a table of its bars, on a quiet machine.
 
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py            # all, about three minutes
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py calls  # products, moves, turned, churn
+python -m benchmarks library            # all, about three minutes
+python -m benchmarks library calls  # products, moves, turned, churn
 """
 
 import gc
 import statistics
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import drbench
 from drbench.common import Clock

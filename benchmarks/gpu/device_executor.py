@@ -1,5 +1,5 @@
 """What launching costs: the executor of devices on one that does nothing, for each product of a
-program on one rank. ``python benchmarks/gpu/device_executor.py``."""
+program on one rank. ``python -m benchmarks gpu.device_executor``."""
 
 import time
 

@@ -1,7 +1,7 @@
 """How many events a second the simulator works off, and where the rest of a prediction's time goes.
 Seconds of CPU; each is the best of ``--times``.
 
-    python benchmarks/model/simulator.py [--times 3] [--large]
+    python -m benchmarks model.simulator [--times 3] [--large]
 
 Machines are those of benchmarks/model/search.py. Products come first, then crowds of reads of any
 sizes, all asked for at once, where links are shared by many: all ranks of one owner, each of the
