@@ -1,8 +1,10 @@
 """``python -m benchmarks NAME [ARGUMENTS]``, from the root of a checkout: run a benchmark; without
 NAME they are listed."""
 
+import re
 import runpy
 import sys
+import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -11,23 +13,27 @@ ON_RANKS = {"signals": 2, "small": 2, "sockets": 2, "dtensor": 2, "library": 2}
 
 
 def list_benchmarks() -> dict[str, str]:
-    """What each is, its first line, by name."""
+    """The first sentence of each, by name."""
     found = {}
     for path in sorted(HERE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         parts = path.relative_to(HERE).with_suffix("").parts
         if "__name__ ==" in text and parts != ("__main__",):
-            name = ".".join(parts).removesuffix(".__main__")
-            found[name] = text.removeprefix('"""').partition("\n")[0].rstrip('."')
+            sentence = re.split(r"[.:](?=\s|\")", text.removeprefix('"""'), maxsplit=1)[0]
+            found[".".join(parts).removesuffix(".__main__")] = " ".join(sentence.split())
     return found
 
 
 def main(words: list[str]) -> int:
     """Run one; the exit code."""
     known = list_benchmarks()
-    if not words or words[0] not in known:
-        print(__doc__, *(f"{name:24} {what}" for name, what in known.items()), sep="\n")
-        return 2 if words else 0
+    if not words:
+        for name, sentence in known.items():
+            print(f"{name:20} {textwrap.shorten(sentence, 58, placeholder=' …')}")
+        return 0
+    if words[0] not in known:
+        print(f"no benchmark {words[0]!r}. There are {', '.join(known)}.", file=sys.stderr)
+        return 2
     if words[0] in ON_RANKS:
         from launch.host.mpi import launched
 

@@ -1,18 +1,12 @@
 """Contenders that run in alternating order in one process a rank, on the same matrices: what
 ``benchmarks/signals.py``, ``small.py`` and ``sockets.py`` share."""
 
-# ruff: noqa: E402
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from launch.ranks.run_case import MPI, world
-
-world()  # MPI begins as it does for a case
 
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
@@ -28,6 +22,7 @@ from drbench.measure.roof import HostWork, timed
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
+from launch.ranks.run_case import MPI
 
 #: Bytes a second of a network that takes no time.
 FREE = 1e15

@@ -22,7 +22,6 @@ import threadpoolctl
 
 from algorithms.collective import baseline_of
 from benchmarks.paired import (
-    MPI,
     Contender,
     Ground,
     ground,
@@ -40,6 +39,7 @@ from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Get
 from drbench.program.trace import trace
+from launch.ranks.run_case import MPI, world
 from launch.sweeps.rounds import turned
 
 RANKS = 2
@@ -298,6 +298,7 @@ def cost(count: int, topology: Topology, *transport) -> float:
 
 
 def main() -> None:
+    comm = world()  # MPI begins as it does for a case
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -321,9 +322,9 @@ def main() -> None:
     elif chosen.table == "roof":
         rows = against_roof(chosen.kind, tiles, chosen.size, *limits, chosen.transport)
     else:
-        with Topology(MPI.COMM_WORLD) as topology:
+        with Topology(comm) as topology:
             rows = [{"case": "Push and Await", "cost_s": cost(300, topology), "bar": 20e-6}]
-    if MPI.COMM_WORLD.rank == 0:
+    if comm.rank == 0:
         json.dump(rows, sys.stdout)
 
 

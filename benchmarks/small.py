@@ -28,7 +28,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.core import PRESETS
-from benchmarks.paired import MPI, Contender, Ground, ratio, rounds, undisturbed_times
+from benchmarks.paired import Contender, Ground, ratio, rounds, undisturbed_times
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.topology import Topology
@@ -36,6 +36,7 @@ from drbench.measure.roof import HostWork, Roof, timed
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm
 from drbench.program.trace import no_collection
+from launch.ranks.run_case import world
 
 LAYOUTS = ("row", "column", "inner", "outer", "block")
 
@@ -106,13 +107,14 @@ def measured(
 
 
 def main() -> None:
+    comm = world()  # MPI begins as it does for a case
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--iters", type=int, default=5)
     parser.add_argument("--budget", type=float, default=1)
     chosen = parser.parse_args()
     h, rows = chosen.size // 2, []
-    with Topology(MPI.COMM_WORLD) as topology, no_collection():
+    with Topology(comm) as topology, no_collection():
         for layer, sizes in (("MLP-1", (h // 8, 4 * h, h)), ("MLP-2", (h // 8, h, 4 * h))):
             shapes: list = []
             for layout in LAYOUTS:
@@ -129,7 +131,7 @@ def main() -> None:
                     ]
                     name = f"{layer} {layout}"
                     rows += measured(*found, name, chosen.iters, chosen.budget, shapes)
-    if MPI.COMM_WORLD.rank == 0:
+    if comm.rank == 0:
         print(json.dumps(rows))
 
 

@@ -27,10 +27,11 @@ import numpy as np
 
 from algorithms import get_algorithm
 from benchmarks.core import PRESETS, REMOTE_CASES
-from benchmarks.paired import MPI, Contender, Ground, ground, ratio, rounds, undisturbed_times
+from benchmarks.paired import Contender, Ground, ground, ratio, rounds, undisturbed_times
 from drbench.host.executor import Executor
 from drbench.measure.noise import Timed
 from drbench.measure.roof import HostWork, Roof
+from launch.ranks.run_case import MPI, world
 
 #: Bytes of a call of the system: the socket takes or gives as many of them as it can.
 _PIECE = 1 << 20
@@ -159,6 +160,7 @@ def measured(
 
 
 def main() -> None:
+    comm = world()  # MPI begins as it does for a case
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--iters", type=int, default=5)
@@ -170,7 +172,7 @@ def main() -> None:
         for layout, stationaries in REMOTE_CASES
         for stationary in stationaries
     ]
-    if MPI.COMM_WORLD.rank == 0:
+    if comm.rank == 0:
         print(json.dumps(rows))
 
 
