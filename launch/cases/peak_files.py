@@ -1,14 +1,12 @@
-"""Where peaks are kept, and what ``--peak`` may be.
+"""Where peaks are given: by ``--peak``, or in a machine file.
 
-They lie in the tables ``[peak.DTYPE]`` of a machine file, each with its ``source``: ``core_gflops``
-with ``node_gflops`` (all cores of a node at once, whose clock or whose pairs of hardware threads
-may allow less than so many times one), ``device_gflops``, or ``rank_gflops`` of whatever a rank
-has. ``drbench doctor`` measures those of this machine's cores. A machine model whose peak is a
-vendor's gives it too.
+It has them in the tables ``[peak.DTYPE]``, each with its ``source``: ``core_gflops``,
+``device_gflops``, or ``rank_gflops`` of whatever a rank has. ``drbench doctor`` measures those of
+this machine's cores. A machine model whose peak is a vendor's gives it too.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 
@@ -45,7 +43,7 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     --------
     >>> from launch.cases.case import Case
     >>> read_peaks("80.5", [Case(8, 8, 8)])
-    {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank', ...)}
+    {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank')}
     >>> read_peaks("h100x8", [])["float32"].gflops, read_peaks(None, [])
     (67000.0, {})
     """
@@ -130,25 +128,13 @@ def _of_model(section, name: str) -> Peaks:
 
 def _peak(table, where: str) -> Peak:
     require(isinstance(table, dict), where, "a table", table)
-    check_keys(
-        table, (*(f"{unit}_gflops" for unit in _UNITS), "node_gflops", "source"), f"{where}."
-    )
+    check_keys(table, (*(f"{unit}_gflops" for unit in _UNITS), "source"), f"{where}.")
     given = [unit for unit in _UNITS if f"{unit}_gflops" in table]
     what = f"one of {', '.join(f'{unit}_gflops' for unit in _UNITS)}"
     require(len(given) == 1, where, f"a table with {what}", table)
-    if "node_gflops" in table:
-        require(given == ["core"], f"{where}.node_gflops", "beside core_gflops", table)
-    number: Callable[[str], float] = lambda key: _positive(table[key], f"{where}.{key}")
     require("source" in table, where, "a table with its source, a text", table)
-    return Peak(
-        given[0],
-        number(f"{given[0]}_gflops"),
-        check_text(table["source"], f"{where}.source"),
-        number("node_gflops") if "node_gflops" in table else inf,
-    )
-
-
-def _positive(value, where: str) -> float:
-    fits = type(value) in (int, float) and 0 < value < inf
-    require(fits, where, "a number above 0", value)
-    return float(value)
+    key = f"{given[0]}_gflops"
+    gflops = table[key]
+    fits = type(gflops) in (int, float) and 0 < gflops < inf
+    require(fits, f"{where}.{key}", "a number above 0", gflops)
+    return Peak(given[0], float(gflops), check_text(table["source"], f"{where}.source"))

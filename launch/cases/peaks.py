@@ -2,7 +2,6 @@
 records."""
 
 from dataclasses import dataclass, replace
-from math import inf
 
 from drbench.measure.record import Record
 
@@ -19,14 +18,11 @@ class Peak:
         1e9 FLOP/s of one.
     source : str
         Where it comes from, in one line.
-    node_gflops : float
-        Of all cores of a node at once, however many are asked for.
     """
 
     per: str
     gflops: float
     source: str
-    node_gflops: float = inf
 
     def of_ranks(self, record: Record) -> float | None:
         """1e9 FLOP/s of all ranks of a record together; None if the peak is of other hardware, or
@@ -34,26 +30,25 @@ class Peak:
 
         Examples
         --------
-        Four ranks of two threads on nodes of 4 cores, which together do less than four times one;
-        and two GPUs that four ranks share:
+        Four ranks of two threads, and two GPUs that four ranks share:
 
         >>> run = dict(mode="measured", status="ok", best_s=1.0, ranks=4)
         >>> cores = Record(**run, backend="numpy", threads=2, nodes=2)
         >>> gpus = Record(**run, backend="cupy", ranks_per_device=2)
-        >>> Peak("core", 50.0, "-", 180.0).of_ranks(cores), Peak("device", 60e3, "-").of_ranks(gpus)
-        (360.0, 120000.0)
+        >>> Peak("core", 50.0, "-").of_ranks(cores), Peak("device", 60e3, "-").of_ranks(gpus)
+        (400.0, 120000.0)
         >>> Peak("core", 50.0, "-").of_ranks(gpus), Peak("rank", 7.0, "-").of_ranks(gpus)
         (None, 28.0)
         """
-        ranks, nodes = record.ranks, record.nodes or 1
+        ranks = record.ranks
         if self.per == "rank":
             return ranks * self.gflops
         if self.per == "device":
             on_devices = record.device or record.ranks_per_device
             return ranks * self.gflops / (record.ranks_per_device or 1) if on_devices else None
-        if record.backend != "numpy" or not record.threads:
+        if record.backend != "numpy" or not record.threads or record.oversubscribed:
             return None
-        return nodes * min(ranks / nodes * record.threads * self.gflops, self.node_gflops)
+        return ranks * record.threads * self.gflops
 
 
 #: By element type.

@@ -1,4 +1,4 @@
-"""What the cores multiply at most: the best of many GEMM shapes, all ranks at once, each on one
+"""What the cores multiply at most: the best of some GEMM shapes, all ranks at once, each on one
 thread.
 
 No compiler may be at hand for a loop of dependent FMAs, and what no GEMM of this library reaches is
@@ -9,65 +9,45 @@ hardware can. ``python -m launch.ranks.peak DTYPES SECONDS`` prints it as one li
 import json
 import statistics
 import sys
-from itertools import cycle
+from math import prod
 
 import numpy as np
 import threadpoolctl
 
+from drbench.common import Clock
 from drbench.host.blas import Blas, load_blas
 from drbench.measure.roof import timed
 
 #: Local GEMMs, (m, n, k): square and flat ones, where libraries come nearest their peak.
 SHAPES = (
     (512, 512, 512),
-    (768, 768, 768),
     (1024, 1024, 512),
     (1024, 1024, 1024),
     (2048, 512, 512),
-    (512, 2048, 512),
     (512, 512, 2048),
-    (2048, 1024, 1024),
-    (2048, 2048, 1024),
 )
-#: A shape this far below the best one is not tried again.
-_CLOSE = 0.93
-#: Samples that the best shape has at least, whatever they take: one agrees with itself.
+#: Samples of each at least, whatever they take: one agrees with itself.
 LEAST_SAMPLES = 3
 
 
 def best_gemm(comm, blas: Blas, dtype: str, budget_s: float) -> dict:
     """The best sample of the best shape, in GFLOP/s of all ranks together, the median of that
     shape, and the share of its core that the rank with the least of it had (collective)."""
-    rng, largest = np.random.default_rng(comm.rank), [max(axes) for axes in zip(*SHAPES)]
-    most = largest[0] * max(largest[1:])
-    a, b, c = (rng.random(most).astype(dtype) for _ in "ABC")
-    samples: dict = {shape: [] for shape in SHAPES}
-    lost: dict = {shape: [] for shape in SHAPES}
-    spent, best, fastest = 0.0, 0.0, SHAPES[0]
-    for turn, shape in enumerate(cycle((SHAPES[0], *SHAPES))):
-        m, n, k = shape
-        all_tried = turn > len(SHAPES)
-        if all_tried and spent >= budget_s:
-            if len(samples[fastest]) >= LEAST_SAMPLES:
-                break
-            if shape != fastest:
-                continue
-        if all_tried and max(samples[shape]) < _CLOSE * best:
-            continue
-        operands = a[: m * k].reshape(m, k), b[: k * n].reshape(k, n), c[: m * n].reshape(m, n)
-        took = timed(comm, lambda operands=operands: blas.gemm(*operands, 0.0))
-        spent += took.seconds
-        if turn:  # the first touches memory and wakes threads
-            rate = comm.size * 2e-9 * m * n * k / took.seconds
-            samples[shape].append(rate)
-            lost[shape].append(took.lost)
-            if rate > best:
-                best, fastest = rate, shape
+    rng, found, start = np.random.default_rng(comm.rank), [], Clock.now()
+    operands = {
+        (m, n, k): [rng.random(size).astype(dtype) for size in ((m, k), (k, n), (m, n))]
+        for m, n, k in SHAPES
+    }
+    multiply = lambda shape: timed(comm, lambda: blas.gemm(*operands[shape], 0.0))
+    while comm.bcast(len(found) <= LEAST_SAMPLES or Clock.now() - start < budget_s):
+        found.append({shape: multiply(shape) for shape in SHAPES})
+    samples = found[1:]  # the first touch memory and wake threads
+    best = min(SHAPES, key=lambda shape: min(each[shape].seconds for each in samples) / prod(shape))
+    rates = [comm.size * 2e-9 * prod(best) / each[best].seconds for each in samples]
     return {
-        "gflops": best,
-        "median_gflops": statistics.median(samples[fastest]),
-        "core_share": 1 - statistics.median(lost[fastest]),
-        "shape": fastest,
+        "gflops": max(rates),
+        "median_gflops": statistics.median(rates),
+        "core_share": 1 - statistics.median(each[best].lost for each in samples),
     }
 
 
