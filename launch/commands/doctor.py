@@ -150,42 +150,11 @@ def _tcp(settings: dict[str, tuple[str, str]]) -> Iterator[Finding]:
     """What UCX is told of TCP: by variable its value, and drbench's own."""
     if not settings:
         return
-    told = " ".join(f"{name}={value}" for name, (value, _) in settings.items())
-    changed = {name: ours for name, (value, ours) in settings.items() if value != ours}
-    if not changed:
-        text = f"between nodes UCX is told {told}, by drbench"
-        yield Finding("TCP", "ok", f"{text}: bytes that one call of the system may move")
-        return
-    ours = " ".join(f"{name}={value}" for name, value in changed.items())
-    text = f"UCX is told {told}; the environment says so, drbench would say {ours}"
-    fewer = [name for name in changed if _below(*settings[name])]
-    yield _ok_if(
-        not fewer,
-        "TCP",
-        text,
-        "advice",
-        f"{text}: smaller messages cost the cores that multiply more calls",
-        f"unset {' '.join(fewer)}",
-    )
-
-
-def _below(value: str, ours: str) -> bool:
-    """Whether a size in UCX's words is below another; of what is no number that is not said.
-
-    Examples
-    --------
-    >>> _below("32k", "256K"), _below("1M", "256K"), _below("8192", "256K"), _below("auto", "256K")
-    (True, False, True, False)
-    """
-    sizes = []
-    for text in (value, ours):
-        number = text.upper().removesuffix("B")
-        unit = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
-        number = number[:-1] if unit else number
-        if not number.isdigit():
-            return False
-        sizes.append(int(number) << unit)
-    return sizes[0] < sizes[1]
+    said = " ".join(f"{name}={value}" for name, (value, _) in settings.items())
+    ours = " ".join(f"{name}={own}" for name, (value, own) in settings.items() if value != own)
+    whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
+    text = f"between nodes UCX is told {said}, {whose}: bytes that one call of the system may move"
+    yield Finding("TCP", "ok", text)
 
 
 def _cores(ranks: int) -> Iterator[Finding]:

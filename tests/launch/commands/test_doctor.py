@@ -74,19 +74,17 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench):
 
 
 @pytest.mark.parametrize(
-    "said, level, told",
+    "said, told",
     [
-        ({}, "ok", "by drbench"),
-        ({"UCX_TCP_RX_SEG_SIZE": "2M"}, "ok", "would say UCX_TCP_RX_SEG_SIZE=1M"),
-        ({"UCX_TCP_TX_SEG_SIZE": "8K"}, "advice", "would say UCX_TCP_TX_SEG_SIZE=1M"),
+        ({}, "by drbench"),
+        ({"UCX_TCP_RX_SEG_SIZE": "8K"}, "would say UCX_TCP_RX_SEG_SIZE=1M"),
     ],
 )
-def test_what_ucx_is_told_of_tcp_is_said_and_who_says_it(said, level, told):
+def test_what_ucx_is_told_of_tcp_is_said_and_who_says_it(said, told):
     (found,) = launch.commands.doctor._tcp(
         {name: (said.get(name, ours), ours) for name, ours in OURS.items()}
     )
-    assert (found.level, *found.way_out.split()[1:]) == (level, *(said if level != "ok" else ()))
-    assert told in found.text
+    assert found.level == "ok" and told in found.text
     assert all(f"{name}={said.get(name, ours)}" in found.text for name, ours in OURS.items())
 
 
