@@ -30,7 +30,8 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     Parameters
     ----------
     text : str or None
-        GFLOP/s of one rank, or a machine by name or file; None for what the ``machine`` file holds.
+        GFLOP/s of one rank, a machine by name or file, or ``none``; None for what the ``machine``
+        file holds.
     cases : iterable of Case
         What is to be run.
 
@@ -49,6 +50,8 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     """
     if text is None:
         return _of_file(machine) if machine else {}
+    if text == "none":
+        return {}
     try:
         gflops = float(text)
     except ValueError:
@@ -85,8 +88,8 @@ def _of_machine(name: str) -> Peaks:
         found = _of_file(shipped("machines")[name])
     else:
         raise UsageError(
-            f"--peak {name!r}: is no number of GFLOP/s of one rank, a file (.toml) nor one "
-            f"of {', '.join(machine_names())}."
+            f"--peak {name!r}: is no number of GFLOP/s of one rank, none, a file (.toml) "
+            f"nor one of {', '.join(machine_names())}."
         )
     if not found:
         raise UsageError(

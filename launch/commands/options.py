@@ -268,7 +268,7 @@ out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
 peak_option = option(
     "--peak",
     type=Value(Option(check=check_peak)),
-    metavar="GFLOPS|NAME|FILE",
+    metavar="GFLOPS|NAME|FILE|none",
     group="Measurement",
     help="For percent of peak: GFLOP/s of one rank (its threads, or its device), or a machine by "
     "name or file with a table [peak.DTYPE]; drbench doctor measures one. [default: what the file "

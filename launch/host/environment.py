@@ -42,11 +42,12 @@ _PACKAGES = (
 #: Variables that change how a run goes. Anything else (tokens, user names, paths of home folders)
 #: stays out.
 _VARIABLES = re.compile(
+    r"(?!.*(TOKEN|SECRET|PASS|KEY|CRED|AUTH))("
     r"(OMP|OPENBLAS|MKL|BLIS|GOTO|VECLIB)_[A-Z_]+|MPIR_CVAR_[A-Z0-9_]+|MPICH_[A-Z0-9_]+|"
     r"UCX_[A-Z0-9_]+|FI_[A-Z0-9_]+|OMPI_MCA_[a-z0-9_]+|I_MPI_[A-Z0-9_]+|NVSHMEM_[A-Z0-9_]+|"
     r"ISHMEM_[A-Z0-9_]+|NCCL_[A-Z0-9_]+|CCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|ZE_[A-Z_]+|"
     r"SYCL_DEVICE_FILTER|ONEAPI_DEVICE_SELECTOR|EnableImplicitScaling|NEOReadDebugKeys|"
-    r"PMI_MAX_KVS_ENTRIES|SLURM_(JOB_NUM_NODES|CPUS_PER_TASK|NTASKS_PER_NODE)|PYTHON[A-Z]*SEED"
+    r"PMI_MAX_KVS_ENTRIES|SLURM_(JOB_NUM_NODES|CPUS_PER_TASK|NTASKS_PER_NODE)|PYTHON[A-Z]*SEED)"
 )
 
 

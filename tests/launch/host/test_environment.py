@@ -24,6 +24,7 @@ def test_only_variables_of_the_list_are_kept_and_of_the_launcher_its_name():
         "HOME": "/home/hidden",
         "USER": "hidden",
         "MY_UCX_TLS": "hidden",
+        "NCCL_API_KEY": "hidden",
     }
     launcher = ["/opt/hidden/mpirun", "-x", "HF_TOKEN=hidden", "--password", "hidden", "-n", "4"]
     found = describe([FACTS | {"mpi": {}, "blas": {}}], launcher, environ)

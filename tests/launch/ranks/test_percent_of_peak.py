@@ -73,6 +73,7 @@ PEAKS = {
     "25": (50.0, "given: --peak 25 of one rank"),
     "FILE": (30.0, "of my own"),
     None: (None, None),
+    "none": (None, None),
 }
 
 
