@@ -3,7 +3,7 @@
 from pandas import DataFrame
 
 from .records import HERE, core, only, records
-from .tables import block, describe_time, table
+from .tables import block, describe_time, list_rows, say_yes, table
 
 
 def describe_share(row) -> str:
@@ -30,23 +30,27 @@ def describe_share(row) -> str:
     return f"[{text}]" if str(row.noisy) == "True" else text
 
 
-def _interval(row, name: str = "") -> str:
-    """A median of ratios, and its interval.
+def _interval(name: str = "") -> str:
+    """The format of a median of ratios and its interval.
 
     Examples
     --------
-    >>> _interval(next(DataFrame({"ratio": [0.98], "low": [0.97], "high": [0.99]}).itertuples()))
+    >>> _interval().format(ratio=0.98, low=0.97, high=0.99)
     '0.98 (0.97–0.99)'
     """
-    return _between(*(getattr(row, f"{name}{each}") for each in ("ratio", "low", "high")))
+    return f"{{{name}ratio:.2f}} ({{{name}low:.2f}}–{{{name}high:.2f}})"
 
 
-def _between(middle: float, low: float, high: float) -> str:
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+def _describe(row, name: str = "") -> str:
+    return _interval(name).format(**row._asdict())
+
+
+#: The format of a bar, and whether it is met.
+_MET = "{bar:.2f}|{met}"
 
 
 def _met(row, limit: float = 1.0) -> str:
-    return "yes" if row.percent_of_roof >= 100 * row.bar * limit else "no"
+    return say_yes(row.percent_of_roof >= 100 * row.bar * limit)
 
 
 @block
@@ -79,7 +83,7 @@ def old_new() -> str:
     lines = []
     for group, found in core("old_new").groupby("group", sort=False):
         least = found.sort_values("ratio").head(2)
-        worst = "; ".join(f"{row.case} {_interval(row)}" for row in least.itertuples())
+        worst = "; ".join(f"{row.case} {_describe(row)}" for row in least.itertuples())
         lines.append((_GROUPS[group], len(found), f"{found.ratio.mean():.3f}", worst))
     return table(["cases", "number", "mean", "the two lowest medians (range)"], lines)
 
@@ -101,68 +105,40 @@ _GROUPS = {
 @block
 def core_small() -> str:
     """Layers of few rows against the roof, their own products, and tiles without gaps."""
-    return table(
-        ["case", "ratio to the roof", "to its own products", "time without gaps", "bar", "met"],
-        [
-            (
-                row.case,
-                _interval(row),
-                _interval(row, "products_"),
-                _interval(row, "without_gaps_"),
-                f"{row.bar:.2f}",
-                "yes" if row.ratio >= row.bar else "no",
-            )
-            for row in core("small").itertuples()
-        ],
+    return list_rows(
+        "case|ratio to the roof|to its own products|time without gaps|bar|met",
+        f"{{case}}|{_interval()}|{_interval('products_')}|{_interval('without_gaps_')}|{_MET}",
+        core("small"),
+        met=lambda row: say_yes(row.ratio >= row.bar),
     )
 
 
 @block
 def core_sockets() -> str:
     """Every rank remote: the ratio to the roof, the bound, and the share of it that is reached."""
-    return table(
-        ["case", "MiB each way", "ratio to the roof", "bound", "of the bound", "bar", "met"],
-        [
-            (
-                row.case,
-                f"{row.bytes_out / 2**20:.0f}",
-                _interval(row),
-                f"{row.bound:.2f}",
-                _interval(row, "of_bound_"),
-                f"{row.bar:.2f}",
-                "yes" if row.of_bound_ratio >= row.bar else "no",
-            )
-            for row in core("sockets").itertuples()
-        ],
+    return list_rows(
+        "case|MiB each way|ratio to the roof|bound|of the bound|bar|met",
+        f"{{case}}|{{mib:.0f}}|{_interval()}|{{bound:.2f}}|{_interval('of_bound_')}|{_MET}",
+        core("sockets"),
+        mib=lambda row: row.bytes_out / 2**20,
+        met=lambda row: say_yes(row.of_bound_ratio >= row.bar),
     )
 
 
 @block
 def core_mixed() -> str:
     """Two virtual nodes against one: the ratio, and MiB that all ranks move, by what."""
-    far = "read in place", "MPI_Rget", "pushed"
-    return table(
-        ["case", "m x n x k", "ratio (range)", *far, "one node: Rget", "accumulated", "bar", "met"],
-        [
-            (
-                row.case,
-                f"{row.m} x {row.n} x {row.k}",
-                _interval(row),
-                *(
-                    f"{number / 2**20:.0f}"
-                    for number in (
-                        row.direct_bytes,
-                        row.get_bytes,
-                        row.put_bytes,
-                        row.one_get_bytes,
-                        row.one_accumulate_bytes,
-                    )
-                ),
-                f"{row.bar:.2f}",
-                "yes" if row.ratio >= row.bar else "no",
-            )
-            for row in core("mixed").itertuples()
-        ],
+    found = core("mixed").copy()
+    moved = ["direct_bytes", "get_bytes", "put_bytes", "one_get_bytes", "one_accumulate_bytes"]
+    found[moved] /= 2**20
+    return list_rows(
+        "case|m x n x k|ratio (range)|read in place|MPI_Rget|pushed|one node: Rget|accumulated|bar"
+        "|met",
+        f"{{case}}|{{m}} x {{n}} x {{k}}|{_interval()}|"
+        + "".join(f"{{{name}:.0f}}|" for name in moved)
+        + _MET,
+        found,
+        met=lambda row: say_yes(row.ratio >= row.bar),
     )
 
 
@@ -239,8 +215,8 @@ def core_throttled(*kinds: str) -> str:
             bar = f"{low:.2f}–{high:.2f}" if low else f"{high:.2f}" if high > 0 else ""
             met = all(low <= round(cell.ratio, 2) <= high for cell in cells)
             name = f"{case}, {kind}" if case == "collective" else case
-            verdict = ("yes" if met else "no") if bar else ""
-            lines.append((name, against, *map(_interval, cells), bar, verdict))
+            verdict = say_yes(met) if bar else ""
+            lines.append((name, against, *map(_describe, cells), bar, verdict))
     return table(["program", "over", *(f"{share:g}" for share in shares), "bar", "met"], lines)
 
 
@@ -250,62 +226,40 @@ def core_signals(section: str) -> str:
     fastest of the tiles that were tried: ``signals`` on a node, ``signals_remote`` over TCP."""
     lines = []
     for kind in _KINDS:
-        found = core(section, kind=kind)
+        found = core(section, kind=kind).rename(columns={"of_universal": "of_universal_ratio"})
         for case, each in found.groupby("case", sort=False):
-            row = max(each.itertuples(), key=lambda row: row.of_universal)
-            beside = _between(row.of_universal, row.of_universal_low, row.of_universal_high)
-            near = round(row.of_universal, 2) >= 0.97
-            lines.append(
-                (
-                    case,
-                    f"{row.tile:.0f}" if row.tile > 0 else "",
-                    _interval(row),
-                    beside if row.tile > 0 else "1",
-                    "" if not row.tile > 0 else "yes" if near or row.ratio >= row.bar else "no",
-                )
-            )
+            row = max(each.itertuples(), key=lambda row: row.of_universal_ratio)
+            if not row.tile > 0:
+                lines.append((case, "", _describe(row), "1", ""))
+                continue
+            met = round(row.of_universal_ratio, 2) >= 0.97 or row.ratio >= row.bar
+            shares = _describe(row), _describe(row, "of_universal_")
+            lines.append((case, f"{row.tile:.0f}", *shares, say_yes(met)))
     return table(["program", "tile", "ratio to the roof", "to universal", "met"], lines)
-
-
-def _middle_or_range(row) -> str:
-    if row.median_s > 0:
-        return describe_time(row.median_s)
-    if row.least_s == row.most_s:
-        return describe_time(row.least_s)
-    return f"{describe_time(row.least_s)} to {describe_time(row.most_s)}"
 
 
 @block
 def core_executor() -> str:
     """What a step of next to no work takes of a core."""
-    return table(
-        ["products of 8 x 8 x 8, and their steps", "a step", "bar", "met"],
-        [
-            (
-                row.case,
-                describe_time(row.median_s),
-                describe_time(row.bar_s),
-                "yes" if row.median_s <= row.bar_s else "no",
-            )
-            for row in core("executor").itertuples()
-        ],
+    return list_rows(
+        "products of 8 x 8 x 8, and their steps|a step|bar|met",
+        "{case}|{step}|{bar}|{met}",
+        core("executor"),
+        step=lambda row: describe_time(row.median_s),
+        bar=lambda row: describe_time(row.bar_s),
+        met=lambda row: say_yes(row.median_s <= row.bar_s),
     )
 
 
 @block
 def core_planning() -> str:
     """Time to plan one rank of 4096."""
-    return table(
-        ["tiles of one rank of p = 4096", "steps", "time to plan", "bar"],
-        [
-            (
-                row.case,
-                f"{row.steps:.0f}" if row.steps > 0 else "",
-                _middle_or_range(row),
-                describe_time(row.bar_s),
-            )
-            for row in core("planning").itertuples()
-        ],
+    return list_rows(
+        "tiles of one rank of p = 4096|steps|time to plan|bar",
+        "{case}|{steps:.0f}|{time}|{bar}",
+        core("planning"),
+        time=lambda row: describe_time(row.median_s),
+        bar=lambda row: describe_time(row.bar_s),
     )
 
 

@@ -16,7 +16,7 @@ from launch.studies.peers.tables import lines as lines_of
 
 from ..dtensor_rows import CALLS, call_us, steps
 from .records import CORE, HERE, RESULTS, records, rows
-from .tables import block, describe_time, table
+from .tables import block, describe_time, list_rows, table
 
 
 @cache
@@ -177,37 +177,22 @@ _TRIPLES = f"{HERE}/dtensor-triples-p4"
 @block
 def triples() -> str:
     """What DTensor does with each triple without replication, and the bytes of both."""
-    return table(
-        ["A", "B", "C", "DTensor", "its steps", "its bytes", "drbench's bytes"],
-        [
-            (row.a, row.b, row.c, row.dtensor, row.steps, row.dtensor_bytes, row.drbench_bytes)
-            for row in rows(f"{_TRIPLES}/bytes.csv").itertuples()
-        ],
+    return list_rows(
+        "A|B|C|DTensor|its steps|its bytes|drbench's bytes",
+        "{a}|{b}|{c}|{dtensor}|{steps}|{dtensor_bytes}|{drbench_bytes}",
+        rows(f"{_TRIPLES}/bytes.csv"),
     )
 
 
 @block
 def triples_replicated() -> str:
     """Over the replication factors of each triple, how often DTensor does what."""
-    header = [
-        "A",
-        "B",
-        "C",
-        "multiplies",
-        "reshards C",
-        "reshards an operand",
-        "both",
-        "repeats products",
-    ]
-    return table(
-        [*header, "drbench moves fewer / same / more"],
-        [
-            (
-                *(row.a, row.b, row.c, row.multiplies, row.reshards_c, row.reshards_operand),
-                *(row.reshards_both, row.repeats, f"{row.fewer} / {row.same} / {row.more}"),
-            )
-            for row in rows(f"{_TRIPLES}/replicated.csv").itertuples()
-        ],
+    return list_rows(
+        "A|B|C|multiplies|reshards C|reshards an operand|both|repeats products"
+        "|drbench moves fewer / same / more",
+        "{a}|{b}|{c}|{multiplies}|{reshards_c}|{reshards_operand}|{reshards_both}|{repeats}"
+        "|{fewer} / {same} / {more}",
+        rows(f"{_TRIPLES}/replicated.csv"),
     )
 
 

@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Callable, Iterable
 
+from pandas import DataFrame
+
 #: By name; pages call them: ``<!-- docs: NAME(constants) -->``.
 BLOCKS: dict[str, Callable[..., str]] = {}
 
@@ -29,6 +31,31 @@ def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     return (
         text.replace("| --- ", "|---").replace("--- |\n", "---|\n").replace("---|--- ", "---|---")
     )
+
+
+def list_rows(header: str, cells: str, found: DataFrame, **more) -> str:
+    """A table with a line a row: header and cells have a column between bars; cells are formatted
+    with the columns of the row, and with ``more``: functions of the row by name.
+
+    Examples
+    --------
+    >>> found = DataFrame({"case": ["x"], "ratio": [0.98], "bar": [0.9]})
+    >>> met = lambda row: say_yes(row.ratio >= row.bar)
+    >>> print(list_rows("case|ratio|met", "{case}|{ratio:.1f}|{met}", found, met=met), end="")
+    | case | ratio | met |
+    |---|---|---|
+    | x | 1.0 | yes |
+    """
+    lines = []
+    for row in found.itertuples():
+        fields = row._asdict() | {name: of(row) for name, of in more.items()}
+        lines.append([cell.format(**fields) for cell in cells.split("|")])
+    return table(header.split("|"), lines)
+
+
+def say_yes(met: bool) -> str:
+    """``yes`` or ``no``."""
+    return "yes" if met else "no"
 
 
 def describe_time(seconds: float) -> str:
