@@ -317,7 +317,8 @@ def in_a_room_of_its_own() -> None:
         return
     if subprocess.run([*inside, "sh", "true"], capture_output=True).returncode == 0:
         os.environ["DRBENCH_KILL_TEST"] = str(os.getpid())
-        os.execvp(inside[0], [*inside, "sh", sys.executable, *sys.argv])
+        words = ["-m", "benchmarks", "kill_sweep", *sys.argv[1:]]
+        os.execvp(inside[0], [*inside, "sh", sys.executable, *words])
 
 
 def main() -> int:
