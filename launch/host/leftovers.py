@@ -3,7 +3,8 @@ processes and files are left alone, those of other runs of MPI too.
 
 Our processes carry a token in their environment, however far down and whoever adopted them. It
 says which process started them: they are left over once that is dead. Files of shared memory are
-ours if such a process was seen to hold them; MPICH's own are unlinked by the ranks as soon as all
+ours if such a process was seen to hold them, or were written while ranks of ours ran that crashed,
+and nobody holds them; MPICH's own are unlinked by the ranks as soon as all
 have mapped them (``launch.ranks.run_case.world``).
 """
 
@@ -57,10 +58,11 @@ def clear_up() -> Removed:
     return remove_files(held)._replace(processes=ended)
 
 
-def remove_files(held: set[str]) -> Removed:
-    """Remove those of these files of shared memory that are called as MPI or drbench call theirs,
-    and that no living process has open or mapped."""
-    ours = {path for path in held if _SHARED.fullmatch(os.path.basename(path))}
+def remove_files(held: set[str], since: float = float("inf")) -> Removed:
+    """Remove those of these files of shared memory, and of what this user's processes wrote since
+    then (s since the epoch), that are called as MPI or drbench call theirs, and that no living
+    process has open or mapped."""
+    ours = {path for path in held | _written(since) if _SHARED.fullmatch(os.path.basename(path))}
     files, nbytes = 0, 0
     for path in ours - held_files() if ours else ():
         with suppress(OSError):  # gone already
@@ -175,6 +177,18 @@ def _tokens_of_the_dead() -> set[str]:
 
 
 # -- files
+
+
+def _written(since: float) -> set[str]:
+    """What ranks leave that crash before MPI has begun, as where ``/dev/shm`` is full: nobody sees
+    them hold it."""
+    found = set()
+    for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
+        with suppress(OSError):  # gone already
+            seen = entry.stat(follow_symlinks=False)
+            if seen.st_mtime >= since - 0.05 and seen.st_uid == os.geteuid():
+                found.add(entry.path)
+    return found
 
 
 def held_files(pids=None) -> set[str]:

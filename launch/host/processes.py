@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -47,7 +48,7 @@ class Started:
 
     def __init__(self, command, environ, **pipes):
         clear_up()
-        self.token, parent = new_token(), os.getpid()
+        self.token, self._since, parent = new_token(), time.time(), os.getpid()
         self._guard = _guard(self.token)
         try:
             self.process = subprocess.Popen(
@@ -76,7 +77,8 @@ class Started:
                     os.killpg(self.process.pid, number)
                     self.process.wait(seconds)
         files |= end_family(self.token, patience_s=min(grace_s, 0.5))
-        remove_files(files)
+        if not orderly:
+            remove_files(files, self._since)
         _dismiss(self._guard)
 
 

@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from pathlib import Path
 
@@ -122,6 +123,15 @@ def test_a_file_that_a_living_process_has_open_or_mapped_stays(file, holder, nam
     process.kill()
     process.wait()
     assert remove_files({str(held), str(free)}) == Removed(0, 1, 4096) and not held.exists()
+
+
+def test_what_was_written_while_crashed_ranks_ran_and_nobody_holds_is_removed(file, holder):
+    early, start = file(), time.time()
+    os.utime(early, (start - 60,) * 2)
+    held, left, strange = file(), file(), file("someone_else_s")
+    holder(held)
+    assert remove_files(set(), start) == Removed(0, 1, 4096)
+    assert not left.exists() and early.exists() and held.exists() and strange.exists()
 
 
 @pytest.mark.parametrize(
