@@ -105,10 +105,10 @@ def dead_token():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_ranks_held_whose_starter_is_dead_is_removed(file, holder, name):
-    path, others = file(name, 8192), file(name, 8192)
-    orphan = holder(path, token=dead_token())
-    assert clear_up() == Removed(1, 1, 8192)
+def test_a_file_that_our_ranks_held_is_removed_and_no_other_of_its_kind(file, holder, name):
+    path, others, token = file(name, 8192), file(name, 8192), new_token()
+    orphan = holder(path, token=token)
+    assert remove_files(end_family(token)) == Removed(0, 1, 8192)
     assert orphan.wait(60) == -9 and not path.exists() and others.exists()
 
 
