@@ -4,11 +4,10 @@
 # make test   run the tests, those under mpiexec included
 # make test-full  the same with those that take long, such as all plans where make test takes a part
 # make test-torch  run the tests that need PyTorch, in an environment of their own: .venv-torch
-# make lint   look at the format and style (ruff), the types (mypy) and the pages' numbers; changes nothing
+# make lint   look at the format and style (ruff) and the types (mypy); changes nothing
 # make format put the format and the order of imports right
-# make docs   write the numbers and tables of the committed records into README, ARTIFACT and docs/
-# make docs-check  hold every number of those pages against the records; changes nothing
-# make bench-quick  measure some of them in three minutes beside their bars and the committed figures
+# make docs   write the tables of the committed records into README, ARTIFACT and docs/
+# make docs-check  hold the tables of those pages against the records; changes nothing
 # make bench  measure the tables of docs/performance.md (half an hour, on a quiet machine)
 #
 # Each makes its environment first: .venv, with everything in it. Variables:
@@ -33,7 +32,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp install figures test test-full test-torch lint format docs docs-check bench bench-quick clean
+.PHONY: mlp install figures test test-full test-torch lint format docs docs-check bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
@@ -56,23 +55,19 @@ lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m docs.check
 
 format: .venv/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 docs: .venv/.installed
-	$(BIN)/python -m docs.check --write
+	$(BIN)/python -m benchmarks pages --write
 
 docs-check: .venv/.installed
-	$(BIN)/python -m docs.check
+	$(BIN)/python -m benchmarks pages
 
 bench: .venv/.installed
-	$(BIN)/python benchmarks/core.py --out results/measured/here/performance
-
-bench-quick: .venv/.installed
-	$(BIN)/python benchmarks/quick.py
+	$(BIN)/python -m benchmarks core --out results/measured/here/performance
 
 .venv/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv

@@ -1,7 +1,7 @@
 """The bars of the core, measured: rows for tables of performance.md and algorithms.md. Not a test:
 it takes minutes and wants a quiet machine.
 
-    python benchmarks/core.py [SECTION...] [--out DIR] [--size 4096] [--pairs 5] [--budget 8]
+    python -m benchmarks core [SECTION...] [--out DIR] [--size 4096] [--pairs 5] [--budget 8]
 
 Each section prints its table and, with ``--out``, writes DIR/SECTION.csv, a row a case with the
 command that measured it; ``make docs`` takes the tables of the pages from those of
@@ -247,7 +247,7 @@ def pieces(size: int, repeats: str) -> Iterator[dict]:
                     "time_over_whole": statistics.median(ratios),
                     "least": min(ratios),
                     "most": max(ratios),
-                    "command": "python benchmarks/core.py pieces",
+                    "command": "python -m benchmarks core pieces",
                 }
 
 
@@ -274,7 +274,7 @@ def planning(size: int, repeats: str) -> Iterator[dict]:
                 "least_s": min(times),
                 "most_s": max(times),
                 "bar_s": bar_s,
-                "command": "python benchmarks/core.py planning",
+                "command": "python -m benchmarks core planning",
             }
 
 
@@ -313,55 +313,44 @@ def executor(size: int, repeats: str) -> Iterator[dict]:
         }
 
 
-def in_turn(
-    size: int,
-    repeats: str,
-    *words: str,
-    env: dict | None = None,
-    program: str = "benchmarks/signals.py",
-) -> Iterator[dict]:
-    """Rows of a program on two ranks of one thread each."""
-    sys.path.insert(0, str(ROOT))
-    from launch.host.mpi import mpiexec_command
+def on_ranks(size: int, repeats: str, *words: str, env: dict | None = None) -> Iterator[dict]:
+    """Rows of a benchmark on two ranks of one thread each."""
+    from benchmarks.ranks import start
 
-    environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(env or {})}
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-        environ.pop(name, None)
-    python = ["-m", "mpi4py", program, *words, "--size", str(size), *repeats.split()]
-    command = [*mpiexec_command(2), sys.executable, *python]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True)
+    words += ("--size", str(size), *repeats.split())
+    done = start(2, *words, env=env, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{shlex.join(command)}\n{done.stderr}")
-    told = " ".join(f"{name}={value}" for name, value in (env or {}).items())
+        raise SystemExit(f"{shlex.join(done.args)}\n{done.stderr}")
+    told = "".join(f"{name}={value} " for name, value in (env or {}).items())
     for row in json.loads(done.stdout):
-        yield row | {"command": f"{told} mpiexec -n 2 python {shlex.join(python)}".strip()}
+        yield row | {"command": f"{told}python -m benchmarks {shlex.join(words)}"}
 
 
 def gather(size: int, repeats: str) -> Iterator[dict]:
     """AllGather + GEMM in tiles on slow networks, against compute and transfers."""
-    yield from in_turn(size, repeats, "throttled", "gather", *model())
+    yield from on_ranks(size, repeats, "signals", "throttled", "gather", *model())
 
 
 def reduce(size: int, repeats: str) -> Iterator[dict]:
     """GEMM + ReduceScatter in tiles on slow networks, against compute and transfers."""
-    yield from in_turn(size, repeats, "throttled", "reduce", *model())
+    yield from on_ranks(size, repeats, "signals", "throttled", "reduce", *model())
 
 
 def sums(size: int, repeats: str) -> Iterator[dict]:
     """Stationary B of the universal algorithm on slow networks, with its sums added or pushed."""
-    yield from in_turn(size, repeats, "throttled", "sums", *model())
+    yield from on_ranks(size, repeats, "signals", "throttled", "sums", *model())
 
 
 def small(size: int, repeats: str) -> Iterator[dict]:
     """Layers of an MLP at a small batch, against the roof and against their own products."""
-    for row in in_turn(size, repeats, program="benchmarks/small.py"):
+    for row in on_ranks(size, repeats, "small"):
         yield {"bar": 0.90, **row}
 
 
 def sockets(size: int, repeats: str) -> Iterator[dict]:
     """Every rank remote, against what the sockets leave of the roof: the bound, and the share of it
     that is reached."""
-    for row in in_turn(size, repeats, env=REMOTE, program="benchmarks/sockets.py"):
+    for row in on_ranks(size, repeats, "sockets", env=REMOTE):
         yield {"bar": 0.95, **row}
 
 
@@ -423,15 +412,17 @@ def signals(size: int, repeats: str) -> Iterator[dict]:
     """Fused overlap in place on a node, against local products and the universal algorithm; and the
     own cost of a signal."""
     for kind in ("gather", "reduce"):
-        for row in in_turn(size, repeats, "roof", kind, "--tiles", "512,2048"):
+        for row in on_ranks(size, repeats, "signals", "roof", kind, "--tiles", "512,2048"):
             yield {"kind": kind, "bar": None, **row}
-    yield from in_turn(size, repeats, "cost")
+    yield from on_ranks(size, repeats, "signals", "cost")
 
 
 def signals_remote(size: int, repeats: str) -> Iterator[dict]:
     """The same with every rank remote."""
     for kind, bar in (("gather", 0.80), ("reduce", 0.75)):
-        for row in in_turn(size, repeats, "roof", kind, "--tiles", "512,2048", env=REMOTE):
+        for row in on_ranks(
+            size, repeats, "signals", "roof", kind, "--tiles", "512,2048", env=REMOTE
+        ):
             yield {"kind": kind, "bar": bar, **row}
 
 

@@ -1,7 +1,7 @@
 """DTensor beside DTensor on drbench in one process, in turn: a tensor-parallel MLP, forward and
 backward, and what a call costs. Wants a quiet machine and the extra ``torch``.
 
-    OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/dtensor.py [mlp] [calls] [--out FOLDER]
+    python -m benchmarks dtensor [mlp] [calls] [--out FOLDER]
 
 Stock runs with torch's own styles (ColwiseParallel, RowwiseParallel, rows of the batch divided) and
 without drbench's handlers; the other side with drbench's styles and adopted parameters. Both
@@ -20,9 +20,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 import mpi4py
 
 mpi4py.rc.thread_level = "multiple"
@@ -35,7 +32,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import drbench.torch
-from docs.check.beside import CALLS, call_us, steps
+from benchmarks.dtensor_rows import CALLS, call_us, steps
 from drbench.common import Clock
 from drbench.measure.noise import enough
 from drbench.measure.roof import timed

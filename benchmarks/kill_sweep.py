@@ -1,6 +1,6 @@
 """Kill a sweep again and again, resume it, and compare with one that was left in peace.
 
-``python benchmarks/kill_sweep.py [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By
+``python -m benchmarks kill_sweep [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By
 turns (:data:`KINDS`) the supervisor, its mpiexec, one of its ranks or all of them are struck at a
 random moment, from the first import to the last row; a supervisor that has ended is started again
 with the same command. Then, as root, the sweep's disk is full, or read-only, and ``/dev/shm`` is
@@ -27,9 +27,9 @@ from pathlib import Path
 import psutil
 
 from drbench.measure.record_file import read_csv
+from launch.host.files import ROOT
 from launch.host.leftovers import TOKEN, held_files
 
-ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY = Path("/dev/shm")
 SWEEP = """name = "kill"
 [defaults]
@@ -317,7 +317,8 @@ def in_a_room_of_its_own() -> None:
         return
     if subprocess.run([*inside, "sh", "true"], capture_output=True).returncode == 0:
         os.environ["DRBENCH_KILL_TEST"] = str(os.getpid())
-        os.execvp(inside[0], [*inside, "sh", sys.executable, *sys.argv])
+        words = ["-m", "benchmarks", "kill_sweep", *sys.argv[1:]]
+        os.execvp(inside[0], [*inside, "sh", sys.executable, *words])
 
 
 def main() -> int:

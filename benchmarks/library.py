@@ -1,23 +1,19 @@
 """What drbench costs as a library: a table of its bars, on a quiet machine.
 
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py            # all, about three minutes
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py calls  # products, moves, turned, churn
+python -m benchmarks library            # all, about three minutes
+python -m benchmarks library calls      # or products, moves
 """
 
-import gc
 import statistics
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import drbench
 from drbench.common import Clock
 
-ROUNDS, CALLS, CHURN = 9, 200, 10_000
+ROUNDS, CALLS = 9, 200
 
 
 def best_median_us(comm, function, calls=CALLS):
@@ -164,64 +160,15 @@ def by_numpy(A, C, other):
     return lambda: [np.copyto(to[x : x + len(of)], of) for x in range(0, len(to), len(of))]
 
 
-def turned(ctx):
-    """Transposed operands where every rank is reached by RMA only."""
-    n = 1024
-    with drbench.init(ctx.comm, heap="64M", transport="rma") as apart:
-        A, B, C, D = (
-            apart.from_global(np.ones((n, n), "f4"), layout)
-            for layout in ("row", "column", "row", "column")
-        )
-        for what, product in (
-            ("A·B", lambda: drbench.multiply(A, B, C, stationary="C")),
-            ("Aᵀ·B", lambda: drbench.multiply(A.T, B, C, stationary="C")),
-            ("A·Bᵀ", lambda: drbench.multiply(A, B.T, C, stationary="C")),
-            ("Cᵀ += Aᵀ·B, sums into transposed C", lambda: drbench.multiply(A.T, B, D.T, beta=1)),
-            ("Aᵀ to rows", lambda: drbench.redistribute(A.T, C)),
-        ):
-            yield f"{what} by RMA, n = {n}", best_median_us(ctx.comm, product, 3) / 1e3, "ms", None
-        A = B = C = D = product = None
-
-
-def churn(ctx):
-    """Random allocations, releases and products."""
-    rng, held = np.random.default_rng(1), []
-    texts = ["row", "column", "block", f"row/c{ctx.size}"]
-    start, products = Clock.now(), 0
-    for _ in range(CHURN):
-        what = rng.random()
-        if what < 0.4 or len(held) < 2:
-            rows, cols = (int(each) for each in rng.integers(1, 64, 2))
-            held.append(ctx.zeros((rows, cols), str(rng.choice(texts))))
-        elif what < 0.7:
-            del held[int(rng.integers(len(held)))]
-        else:
-            A = held[int(rng.integers(len(held)))]
-            products += 1
-            drbench.multiply(A, A.T, str(rng.choice(texts)))
-        held = held[-16:]
-    A = None
-    held.clear()
-    gc.collect()
-    yield f"{CHURN} steps, {products} products", Clock.now() - start, "s", None
-    yield "bytes lost", ctx.heap.taken, "bytes", 0
-
-
 def main() -> None:
-    tables = [
-        each
-        for each in (calls, products, moves, turned, churn)
-        if each.__name__ in (sys.argv[1:] or WHAT)
-    ]
+    tables = {each.__name__: each for each in (calls, products, moves)}
     with drbench.init(heap="256M") as ctx:
-        for table in tables:
-            for name, value, unit, bar in table(ctx):
+        for table in sys.argv[1:] or tables:
+            for name, value, unit, bar in tables[table](ctx):
                 if ctx.rank == 0:
                     wanted = "" if bar is None else f"bar {bar:g}"
                     print(f"{name:90} {value:10.3g} {unit:6} {wanted}", flush=True)
 
-
-WHAT = ("calls", "products", "moves", "turned", "churn")
 
 if __name__ == "__main__":
     main()

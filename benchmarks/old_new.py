@@ -1,8 +1,8 @@
 """Executor, planning and simulation of two checkouts, or their speed beside the no-communication
 bound, measured alternately: what a change cost.
 
-    python benchmarks/old_new.py OLD [NEW] [--rounds 5]
-    python benchmarks/old_new.py OLD [NEW] --speed cube rma ... [--size 3072] [--out FILE.csv]
+    python -m benchmarks old_new OLD [NEW] [--rounds 5]
+    python -m benchmarks old_new OLD [NEW] --speed cube rma ... [--size 3072] [--out FILE.csv]
 
 Both are asked through the command line, the one thing they have in common whatever their modules
 are called. In each round every case runs once in each checkout, the other one first every second
@@ -10,8 +10,6 @@ round; a case's time is the best of its repeats. Exit code 1 if a median ratio i
 With ``--speed`` the cases are those of the named groups; compared are their shares of the
 no-communication bound of the same run (``run --roof``), which a busy machine moves less than times.
 """
-
-# ruff: noqa: E402
 
 import argparse
 import contextlib
@@ -28,10 +26,9 @@ import time
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 from benchmarks import core
+
+ROOT = Path(__file__).resolve().parent.parent
 
 CUBE = "-m {0} -n {0} -k {0}"
 TILES = f"{CUBE.format(128)} --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check --json"
@@ -239,9 +236,17 @@ def main() -> int:
     places, found = (given.old, given.new), ([], [])
     for number in range(given.rounds):
         for which in (0, 1) if number % 2 == 0 else (1, 0):
-            command = [sys.executable, __file__, str(places[which].resolve()), "--measure"]
-            command += ["--repeats", str(given.repeats)]
-            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks",
+                "old_new",
+                str(places[which].resolve()),
+                "--measure",
+            ]
+            command += [str(places[which].resolve()), "--measure", "--repeats"]
+            command += [str(given.repeats)]
+            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
             found[which].append(json.loads(told.stdout))
     print(f"{'case':48}{'old':>12}{'new':>12}{'ratio':>8}   (median of {given.rounds}; range)")
     worst = 0.0

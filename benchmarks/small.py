@@ -1,8 +1,7 @@
 """Small problems, whose repeats take tens of milliseconds: rows of section ``small`` of
 ``benchmarks/core.py``, which starts it.
 
-    OPENBLAS_NUM_THREADS=1 mpiexec -n 2 python -m mpi4py benchmarks/small.py \\
-        [--size 4096] [--iters 5] [--budget 1]
+    python -m benchmarks small [--size 4096] [--iters 5] [--budget 1]
 
 The layers of an MLP with h = size / 2 and a batch of h / 8, every preset and stationary matrix, in
 place on a node. Each is held against three things, in turn with it:
@@ -20,27 +19,16 @@ place on a node. Each is held against three things, in turn with it:
 Prints JSON, a row a case.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import json
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from launch.ranks.run_case import MPI, world
-
-world()  # MPI begins as it does for a case
-
-from algorithms import get_algorithm
 from benchmarks.core import PRESETS
-from benchmarks.signals import Contender, Ground, ratio, rounds, undisturbed_times
+from benchmarks.paired import Contender, Ground, ratio, rounds, undisturbed_times
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.topology import Topology
@@ -48,6 +36,7 @@ from drbench.measure.roof import HostWork, Roof, timed
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm
 from drbench.program.trace import no_collection
+from launch.ranks.run_case import world
 
 LAYOUTS = ("row", "column", "inner", "outer", "block")
 
@@ -74,18 +63,6 @@ def products_of(executor: Executor) -> list:
     return found
 
 
-def executor_of(here: Ground, stationary: str) -> Executor:
-    """The universal algorithm, after a first run."""
-    algorithm = get_algorithm("universal")
-    resolved = algorithm.resolve(here.problem, True, stationary=stationary)
-    trace = algorithm.trace(here.problem, here.comm.rank, **resolved)
-    executor = Executor(trace, here.matrices, blas=here.blas)
-    executor.yields = False
-    here.time(executor)
-    here._compare(Contender("universal", label=f"S-{stationary}"))
-    return executor
-
-
 def measured(
     here: Ground, plain: Ground, name: str, least: int, budget_s: float, shapes: list
 ) -> list[dict]:
@@ -95,7 +72,8 @@ def measured(
     roof = Roof(here.problem, comm, HostWork(here.blas), here.fill, *shapes)
     shapes[:] = [roof.shape]
     for stationary in "CBA":
-        executor, other = executor_of(here, stationary), executor_of(plain, stationary)
+        contender = Contender("universal", {"stationary": stationary}, label=f"S-{stationary}")
+        executor, other = (each.executor(contender, throttled=False) for each in (here, plain))
         products = products_of(executor)
 
         def multiply(products=products) -> None:
@@ -129,13 +107,14 @@ def measured(
 
 
 def main() -> None:
+    comm = world()  # MPI begins as it does for a case
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--iters", type=int, default=5)
     parser.add_argument("--budget", type=float, default=1)
     chosen = parser.parse_args()
     h, rows = chosen.size // 2, []
-    with Topology(MPI.COMM_WORLD) as topology, no_collection():
+    with Topology(comm) as topology, no_collection():
         for layer, sizes in (("MLP-1", (h // 8, 4 * h, h)), ("MLP-2", (h // 8, h, 4 * h))):
             shapes: list = []
             for layout in LAYOUTS:
@@ -152,7 +131,7 @@ def main() -> None:
                     ]
                     name = f"{layer} {layout}"
                     rows += measured(*found, name, chosen.iters, chosen.budget, shapes)
-    if MPI.COMM_WORLD.rank == 0:
+    if comm.rank == 0:
         print(json.dumps(rows))
 
 

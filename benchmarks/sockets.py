@@ -1,8 +1,8 @@
 """What every rank remote can come to at best, and what comes of it: rows of section ``sockets`` of
 ``benchmarks/core.py``, which starts it.
 
-    OPENBLAS_NUM_THREADS=1 MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self \\
-        mpiexec -n 2 python -m mpi4py benchmarks/sockets.py [--size 4096] [--iters 5] [--budget 8]
+    MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self \\
+        python -m benchmarks sockets [--size 4096] [--iters 5] [--budget 8]
 
 Over TCP the cores that multiply also move the bytes: the kernel copies each of them from the
 sender into a socket and from there to the receiver. ``sockets_s`` is the CPU time that the busier
@@ -16,31 +16,22 @@ Sums of what has come, MPI, and waiting are not in it. Everything is measured in
 process a rank. Prints JSON, a row a case.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import json
 import select
 import socket
-import sys
-from pathlib import Path
 from statistics import median
 from time import process_time
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
-
-from launch.ranks.run_case import MPI, world
-
-world()  # MPI begins as it does for a case
 
 from algorithms import get_algorithm
 from benchmarks.core import PRESETS, REMOTE_CASES
-from benchmarks.signals import Contender, Ground, ground, ratio, rounds, undisturbed_times
+from benchmarks.paired import Contender, Ground, ground, ratio, rounds, undisturbed_times
 from drbench.host.executor import Executor
 from drbench.measure.noise import Timed
 from drbench.measure.roof import HostWork, Roof
+from launch.ranks.run_case import MPI, world
 
 #: Bytes of a call of the system: the socket takes or gives as many of them as it can.
 _PIECE = 1 << 20
@@ -169,6 +160,7 @@ def measured(
 
 
 def main() -> None:
+    comm = world()  # MPI begins as it does for a case
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--iters", type=int, default=5)
@@ -180,7 +172,7 @@ def main() -> None:
         for layout, stationaries in REMOTE_CASES
         for stationary in stationaries
     ]
-    if MPI.COMM_WORLD.rank == 0:
+    if comm.rank == 0:
         print(json.dumps(rows))
 
 

@@ -4,7 +4,7 @@ Counts the distinct files of the repository in which a function is entered on th
 in which they are met, until BLAS is called. Functions alone count: importing a module is not a step
 of the call path.
 
-    python benchmarks/walk.py [--checkout DIR] [--functions]
+    python -m benchmarks walk [--checkout DIR] [--functions]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Constants of a machine model from what ``launch/gpu_check.sh`` measured on one GPU:
 
-    python -m benchmarks.gpu.constants results/measured/h100-80gb/gpu_check.json --machine h100x8
+    python -m benchmarks gpu.constants results/measured/h100-80gb/gpu_check.json --machine h100x8
 
 For each arithmetic the share of the peak, the cost of edges and of short k, and the launch that
 bring :class:`~drbench.model.gemm.Compute` nearest to the measured products (least mean error over a

@@ -1,7 +1,7 @@
 """How fast one GPU multiplies, copies and adds, alone and beside each other, as JSON lines. One
-process; ``python -m benchmarks.gpu.speed``.
+process; ``python -m benchmarks gpu.speed``.
 
-``python -m benchmarks.gpu.speed peers`` under mpiexec: copies from, and adds into, another rank's
+``python -m benchmarks gpu.speed peers`` under mpiexec: copies from, and adds into, another rank's
 memory.
 """
 

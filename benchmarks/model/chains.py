@@ -2,9 +2,9 @@
 a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
-    python benchmarks/model/chains.py --machine here.toml --out results/measured/LABEL/chains \\
+    python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains \\
         [--only 1,2]
-    python benchmarks/model/chains.py --layers [--out results/simulated/readings]
+    python -m benchmarks model.chains --layers [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
 machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
@@ -12,24 +12,19 @@ of its own: seconds in which a shared machine is slow then hurt no chain alone. 
 cores. With --layers layers of transformers are predicted on h100x8 instead: chains.csv.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import csv
 import random
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 from algorithms.chains.costs import LAYOUTS, LIBRARY
 from drbench.measure.record_file import append_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
+from launch.host.files import ROOT
 from launch.models.chains import answer, fixed_of, records_of, run_order
 from launch.sweeps.rounds import pooled
 

@@ -1,7 +1,7 @@
 """The machine model against this machine: predicted and measured times of many cases, their
 concordance and errors.
 
-    python benchmarks/model/model.py --out FOLDER [--scale 1] [--transport throttled:0.25,50]
+    python -m benchmarks model.model --out FOLDER [--scale 1] [--transport throttled:0.25,50]
     [--stationary CBA] [--rounds 5] [--nodes 2]
 
 Calibrates once (FOLDER/here.toml), then runs the 27 partition triples of row, column and block ×
@@ -23,8 +23,6 @@ far apart these are measured is what the measurement cannot tell apart; a second
 that counts all repeats of a program, under whichever name they ran.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import random
 import subprocess
@@ -40,15 +38,13 @@ from typing import NamedTuple
 from pandas import DataFrame
 from rich.console import Console
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from drbench.measure.record import Record
 from drbench.measure.record_file import append_csv, read_csv
 from drbench.model.fit import spread
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import scale_of, scaled_size
+from launch.host.files import ROOT
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
 from launch.papers.accuracy import CASE, at_calibrated_pace, beside, concordance

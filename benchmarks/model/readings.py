@@ -1,27 +1,22 @@
 """What the claims P7 and P10 rest on: MLP-2 simulated again as other programs, under other readings
 of the paper and with other constants.
 
-    python benchmarks/model/readings.py [--out results/simulated/readings]
+    python -m benchmarks model.readings [--out results/simulated/readings]
 
 Writes lines.csv, a row a line of the figures, stationary matrix and batch size, with the best
 replication factor, and verdicts.csv, a row a claim. Two minutes on one core.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import csv
-import sys
 from datetime import date
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 from pandas import concat
 
 from benchmarks.core import commit
 from launch.cases.machine_models import find_machine
+from launch.host.files import ROOT
 from launch.models.simulate_sweeps import Variant, run_variants
 from launch.papers.claims import check_claims
 from launch.papers.slicing import CLAIMS, Figures, cases_for_claims
@@ -100,7 +95,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "results/simulated/readings")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    command = "python benchmarks/model/readings.py"
+    command = "python -m benchmarks model.readings"
     made = {"command": command, "date": date.today(), "commit": commit()}
     found = {
         (machine, program): simulated(machine, program)

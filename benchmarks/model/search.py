@@ -1,7 +1,7 @@
 """What ``drbench tune`` finds, in how many seconds of CPU, and what it misses.
 
-    python benchmarks/model/search.py [--ranks 8,64,512] [--effort 10] [--replication none]
-    python benchmarks/model/search.py --regret [--machines dgxh100,dgxa100]
+    python -m benchmarks model.search [--ranks 8,64,512] [--effort 10] [--replication none]
+    python -m benchmarks model.search --regret [--machines dgxh100,dgxa100]
         [--meshes 2x4,8x1,3x8,8x8] [--shapes NAME,...] [--random 300] [--csv FILE]
 
 The first form searches the MLP-1 of "Slicing Is All You Need" at batch 8192 on nodes of eight H100
@@ -15,17 +15,11 @@ of the best alternative, less one, where that is faster. ``--csv`` adds to a fil
 mesh and shape.
 """
 
-# ruff: noqa: E402
-
 import argparse
 import csv
 import random
-import sys
 import time
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 from drbench.errors import DrbenchError
 from drbench.model.bounds import bound_of
@@ -36,13 +30,13 @@ from launch.cases.machine_models import find_machine
 from launch.models.candidates import (
     REPLICATION,
     TuneRequest,
-    everywhere,
     on_triple,
     others,
     pushed,
     texts,
     variants,
     ways,
+    with_copies,
 )
 from launch.models.predict import planning_model, predict_with, programs_of, seen_by
 from launch.models.tune import tune
@@ -110,7 +104,7 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
     best_s, best, seen = than_s, None, seen_by(cases[0], machine)
     for case in cases:
         try:
-            case, algorithm, problem, options = everywhere(case, ranks)
+            case, algorithm, problem, options = with_copies(case, ranks)
             resolved = algorithm.resolve(problem, False, **options)
             case, resolved = pushed(case, resolved)
             trace = algorithm.trace(problem, 0, planning_model(seen, resolved), **resolved)

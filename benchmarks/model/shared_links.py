@@ -1,6 +1,6 @@
 """Do flows over one link share it, or go one after another? Measured here, beside both predictions.
 
-``python -m benchmarks.model.shared_links --save results/measured/spr-2core/shared-links.csv`` gives
+``python -m benchmarks model.shared_links --save results/measured/spr-2core/shared-links.csv`` gives
 the ranks a network of their own (a namespace, so it takes root) whose one link the kernel's token
 bucket throttles, and lets several ranks read blocks of different sizes from the first one at the
 same time, by MPI's RMA over TCP. When each ends is compared with the simulator's ``fair`` and
@@ -24,9 +24,9 @@ from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Get
 from drbench.program.trace import Trace, trace
+from launch.host.files import ROOT
 
 MEGABITS = 400
-ROOT = Path(__file__).parents[2]
 #: MiB that each reading rank reads at the same time.
 FLOWS = ((8,), (8, 8), (4, 12), (8, 16), (4, 8, 16), (8, 8, 16))
 REPEATS = 7

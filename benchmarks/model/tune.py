@@ -1,6 +1,6 @@
 """Is what ``drbench tune --measure`` chooses the fastest of all that it chose among? 2 ranks here.
 
-    python benchmarks/model/tune.py --out results/measured/NAME/tune [--work DIR] \\
+    python -m benchmarks model.tune --out results/measured/NAME/tune [--work DIR] \\
         [--problems square,tall]
 
 Calibrates this machine. Then, for each of six problems: ``tune --measure`` chooses; every program
@@ -10,8 +10,6 @@ With ``--work`` the model and all turns are kept there, and a run that was ended
 stopped; ``--out`` gets every.csv, a row a program, and again.csv, a row a turn. Half an hour; it
 wants a quiet machine.
 """
-
-# ruff: noqa: E402
 
 import argparse
 import csv
@@ -25,15 +23,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from drbench.errors import CaseFailed
 from drbench.measure.noise import Ratio, ratio_of
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.machine_models import find_machine
 from launch.commands.predict.tune import EFFORT
+from launch.host.files import ROOT
 from launch.host.kernels import without_pins
 from launch.host.show import console, table
 from launch.models.candidates import TuneRequest

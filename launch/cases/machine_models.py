@@ -168,19 +168,12 @@ def read_document(path: str | os.PathLike):
 
 
 def write_model(path: str | os.PathLike, model: dict, option: str = "--save") -> str:
-    """Replace the ``[model]`` tables of a machine file; see :func:`write_table`."""
-    return write_table(path, "model", model, option)
-
-
-def write_table(path: str | os.PathLike, name: str, values: dict, option: str) -> str:
-    """Replace one table of a machine file, with those inside it; its other tables stay as they are.
-    The text of the new ones.
+    """Replace the ``[model]`` tables of a machine file; its other tables stay as they are. The text
+    of the new ones.
 
     Parameters
     ----------
-    name : str
-        Of the table.
-    values : dict
+    model : dict
         Numbers, texts, lists of them, and tables; a pair (value, text) has the text as its comment.
         In each table ``"#"`` is the comment beside its name.
     option : str
@@ -194,9 +187,9 @@ def write_table(path: str | os.PathLike, name: str, values: dict, option: str) -
     import tomlkit
 
     document, own = read_document(path), tomlkit.document()
-    if name in document:
-        document.remove(name)
-    own.add(name, _table(values))
+    if "model" in document:
+        document.remove("model")
+    own.add("model", _table(model))
     kept, text = (tomlkit.dumps(each).strip("\n") for each in (document, own))
     try:
         write_whole(Path(path), f"{kept}\n\n{text}\n" if kept else f"{text}\n")

@@ -5,16 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from drbench.common import Clock
 from drbench.errors import CaseTimeout, MissingError
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
-
-from .peaks import Peak
 
 DTYPES = ("float32", "float64")
 #: Seconds for each element type, on one core and on all.
@@ -30,8 +27,8 @@ class CorePeak:
 
     Attributes
     ----------
-    peak : Peak
-        Of a core, and of all together.
+    core_gflops, node_gflops : float
+        Of one core alone, and of all together.
     cores : int
         How many those are.
     below : float
@@ -39,34 +36,31 @@ class CorePeak:
         and of all, as a part.
     core_share : float
         The share of their cores that the ranks had: the smaller of one core and of all.
-    alone_gflops : float
-        What one core reached by itself; the peak of a core is no less than what it reached beside
-        the others.
     """
 
-    peak: Peak
+    core_gflops: float
+    node_gflops: float
     cores: int
     below: float
     core_share: float
-    alone_gflops: float
 
     def __str__(self) -> str:
         """The peak in words.
 
         Examples
         --------
-        >>> print(CorePeak(Peak("core", 80.0, "-", 150.0), 2, 0.012, 1.0, 80.0))
+        >>> print(CorePeak(80.0, 150.0, 2, 0.012, 1.0))
         80 GFLOP/s on one core, 150 on all 2 at once (75 a core); medians 1.2 % lower
         """
-        one, every = self.peak.gflops, self.peak.node_gflops
         return (
-            f"{one:.0f} GFLOP/s on one core, {every:.0f} on all {self.cores} at once "
-            f"({every / self.cores:.0f} a core); medians {100 * self.below:.1f} % lower"
+            f"{self.core_gflops:.0f} GFLOP/s on one core, {self.node_gflops:.0f} on all "
+            f"{self.cores} at once ({self.node_gflops / self.cores:.0f} a core); medians "
+            f"{100 * self.below:.1f} % lower"
         )
 
 
-def doubts(found: Mapping[str, CorePeak], load: float, machine_cores: int) -> list[str]:
-    """What is held against peaks of one machine, each in a few words; nothing if it had nothing
+def list_doubts(found: Mapping[str, CorePeak], load: float, machine_cores: int) -> list[str]:
+    """What speaks against peaks of one machine, each in a few words; nothing if it had nothing
     else to do.
 
     Parameters
@@ -80,77 +74,52 @@ def doubts(found: Mapping[str, CorePeak], load: float, machine_cores: int) -> li
 
     Examples
     --------
-    >>> quiet = CorePeak(Peak("core", 80.0, "-", 150.0), 2, 0.01, 1.0, 80.0)
-    >>> slow = CorePeak(Peak("core", 37.0, "-", 17.0), 2, 0.0, 0.97, 37.0)
-    >>> doubts({"float32": quiet}, 0.4, 2)
+    >>> quiet = CorePeak(80.0, 150.0, 2, 0.01, 1.0)
+    >>> slow = CorePeak(37.0, 17.0, 2, 0.0, 0.97)
+    >>> list_doubts({"float32": quiet}, 0.4, 2)
     []
-    >>> for each in doubts({"float32": slow, "float64": quiet}, 17.0, 2):
+    >>> for each in list_doubts({"float32": slow, "float64": quiet}, 17.0, 2):
     ...     print(each)
     the load was 17.0 on 2 cores
     float32: all cores at once were slower than one alone
     float64 was faster than float32
     """
-    said = [f"the load was {load:.1f} on {machine_cores} cores"] if load > machine_cores else []
+    doubts = [f"the load was {load:.1f} on {machine_cores} cores"] if load > machine_cores else []
     for dtype, each in found.items():
         if each.core_share < LEAST_SHARE:
-            said.append(f"{dtype}: the ranks had {100 * each.core_share:.0f} % of their cores")
+            doubts.append(f"{dtype}: the ranks had {100 * each.core_share:.0f} % of their cores")
         if each.below > 1 - 1 / _UNSURE:
-            said.append(f"{dtype}: the samples differ")
-        if each.cores > 1 and each.peak.node_gflops < each.alone_gflops:
-            said.append(f"{dtype}: all cores at once were slower than one alone")
+            doubts.append(f"{dtype}: the samples differ")
+        if each.cores > 1 and each.node_gflops < each.core_gflops:
+            doubts.append(f"{dtype}: all cores at once were slower than one alone")
     single, double = found.get("float32"), found.get("float64")
-    if single and double and _slower(single, double):
-        said.append("float64 was faster than float32")
-    return said
+    if single and double:
+        slower = single.core_gflops < double.core_gflops or single.node_gflops < double.node_gflops
+        doubts += ["float64 was faster than float32"] * slower
+    return doubts
 
 
-def _slower(single: CorePeak, double: CorePeak) -> bool:
-    return (
-        single.alone_gflops < double.alone_gflops
-        or single.peak.node_gflops < double.peak.node_gflops
-    )
-
-
-def measure_core_peaks(cores: int | None = None) -> tuple[dict[str, CorePeak], list[str]]:
-    """Measure by element type, a few seconds; and what is held against it (:func:`doubts`), which
-    the sources of the peaks say too.
-
-    Parameters
-    ----------
-    cores : int, optional
-        By default all that this process may use.
+def measure_core_peaks() -> tuple[dict[str, CorePeak], list[str]]:
+    """Measure by element type on all cores that this process may use, a few seconds; and what
+    speaks against it (:func:`list_doubts`).
 
     Raises
     ------
     MissingError
         If there is no launcher, or its ranks do not answer.
     """
-    cores, load = cores or usable_cores(), os.getloadavg()[0]
-    alone, together = _on_ranks(1), _on_ranks(cores)
+    cores, load = usable_cores(), os.getloadavg()[0]
+    alone, together = _measure_on_ranks(1), _measure_on_ranks(cores)
     found = {}
     for dtype in DTYPES:
         one, every = alone[dtype], together[dtype]
-        source = (
-            f"measured by drbench doctor, {Clock.date()[:10]}: best of many GEMM shapes on one "
-            f"core, and on all {cores} at once; {one['library']}"
-        )
-        node = cores * every["rank_gflops"]
-        # alone it had the core's best clock; less than in company is a sample that came to nothing
-        core = max(one["rank_gflops"], every["rank_gflops"])
-        below = max(1 - each["median_gflops"] / each["rank_gflops"] for each in (one, every))
+        below = max(1 - each["median_gflops"] / each["gflops"] for each in (one, every))
         share = min(one["core_share"], every["core_share"])
-        peak = Peak("core", core, source, node)
-        found[dtype] = CorePeak(peak, cores, below, share, one["rank_gflops"])
-    held = doubts(found, load, os.cpu_count() or cores)
-    if held:
-        unsure = f"; unsure: {'; '.join(held)}"
-        for dtype, each in found.items():
-            peak = replace(each.peak, source=each.peak.source + unsure)
-            found[dtype] = replace(each, peak=peak)
-    return found, held
+        found[dtype] = CorePeak(one["gflops"], every["gflops"], cores, below, share)
+    return found, list_doubts(found, load, os.cpu_count() or cores)
 
 
-def _on_ranks(ranks: int) -> dict:
+def _measure_on_ranks(ranks: int) -> dict:
     """What so many ranks of one thread measure."""
     words = [*mpiexec_command(ranks), sys.executable, "-m", "mpi4py", "-m", "launch.ranks.peak"]
     words += [",".join(DTYPES), str(_BUDGET_S)]

@@ -1,14 +1,12 @@
-"""Where peaks are kept, and what ``--peak`` may be.
+"""Where peaks are given: by ``--peak``, or in a machine file.
 
-They lie in the tables ``[peak.DTYPE]`` of a machine file, each with its ``source``: ``core_gflops``
-with ``node_gflops`` (all cores of a node at once, whose clock or whose pairs of hardware threads
-may allow less than so many times one), ``device_gflops``, or ``rank_gflops`` of whatever a rank
-has. ``drbench doctor --save FILE`` writes those of this machine's cores. A machine model whose peak
-is a vendor's gives it too.
+It has them in the tables ``[peak.DTYPE]``, each with its ``source``: ``core_gflops``,
+``device_gflops``, or ``rank_gflops`` of whatever a rank has. ``drbench doctor`` measures those of
+this machine's cores. A machine model whose peak is a vendor's gives it too.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 
@@ -16,26 +14,24 @@ from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
 
-from .machine_models import machine_names, write_table
+from .machine_models import machine_names
 from .peaks import Peak, Peaks, arithmetic
 from .sweep_values import check_keys, check_text, read_toml, require, shipped
 
-#: Words for ``--peak``: measure before the first case, or leave the columns empty.
-MEASURE, NONE = "measure", "none"
 #: Element types that a peak may be of; bfloat16 also stands for products of it summed in float32.
 DTYPES = ARITHMETICS
 _UNITS = ("core", "device", "rank")
 
 
-def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks | None:
-    """The peaks that ``--peak`` asks for, for some cases; None if they are to be measured, or if
-    it is not given and the machine's file holds none.
+def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks:
+    """The peaks that ``--peak`` gives, for some cases; empty if it is not given and the machine's
+    file holds none.
 
     Parameters
     ----------
     text : str or None
-        GFLOP/s of one rank, a machine by name or file, ``measure`` or ``none``; None for what the
-        ``machine`` file holds.
+        GFLOP/s of one rank, a machine by name or file, or ``none``; None for what the ``machine``
+        file holds.
     cases : iterable of Case
         What is to be run.
 
@@ -48,19 +44,13 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     --------
     >>> from launch.cases.case import Case
     >>> read_peaks("80.5", [Case(8, 8, 8)])
-    {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank', ...)}
-    >>> (
-    ...     read_peaks("h100x8", [])["float32"].gflops,
-    ...     read_peaks("measure", []),
-    ...     read_peaks("none", []),
-    ... )
-    (67000.0, None, {})
+    {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank')}
+    >>> read_peaks("h100x8", [])["float32"].gflops, read_peaks(None, [])
+    (67000.0, {})
     """
     if text is None:
-        return (_of_file(machine) if machine else {}) or None
-    if text == MEASURE:
-        return None
-    if text == NONE:
+        return _of_file(machine) if machine else {}
+    if text == "none":
         return {}
     try:
         gflops = float(text)
@@ -89,24 +79,6 @@ def check_peak(text: str) -> str:
     return text
 
 
-def write_peaks(path: str | os.PathLike, peaks: Peaks, option: str) -> str:
-    """Replace the ``[peak]`` tables of a machine file; its other tables stay as they are. The text
-    of the new ones.
-
-    Raises
-    ------
-    UsageError
-        If the file is not TOML, or cannot be written.
-    """
-    tables = {}
-    for dtype, peak in peaks.items():
-        tables[dtype] = {f"{peak.per}_gflops": peak.gflops}
-        if peak.node_gflops < inf:
-            tables[dtype]["node_gflops"] = peak.node_gflops
-        tables[dtype]["source"] = peak.source
-    return write_table(path, "peak", tables, option)
-
-
 def _of_machine(name: str) -> Peaks:
     """The peaks of a machine by name, or of a file."""
     path = Path(name)
@@ -116,13 +88,13 @@ def _of_machine(name: str) -> Peaks:
         found = _of_file(shipped("machines")[name])
     else:
         raise UsageError(
-            f"--peak {name!r}: is no number of GFLOP/s of one rank, {MEASURE}, {NONE}, a file "
-            f"(.toml) nor one of {', '.join(machine_names())}."
+            f"--peak {name!r}: is no number of GFLOP/s of one rank, none, a file (.toml) "
+            f"nor one of {', '.join(machine_names())}."
         )
     if not found:
         raise UsageError(
             f"--peak {path.name}: holds no table [peak.DTYPE], nor a model with a vendor's peak. "
-            f"Write one of this machine: drbench doctor --save FILE."
+            f"drbench doctor measures this machine's."
         )
     return found
 
@@ -159,25 +131,13 @@ def _of_model(section, name: str) -> Peaks:
 
 def _peak(table, where: str) -> Peak:
     require(isinstance(table, dict), where, "a table", table)
-    check_keys(
-        table, (*(f"{unit}_gflops" for unit in _UNITS), "node_gflops", "source"), f"{where}."
-    )
+    check_keys(table, (*(f"{unit}_gflops" for unit in _UNITS), "source"), f"{where}.")
     given = [unit for unit in _UNITS if f"{unit}_gflops" in table]
     what = f"one of {', '.join(f'{unit}_gflops' for unit in _UNITS)}"
     require(len(given) == 1, where, f"a table with {what}", table)
-    if "node_gflops" in table:
-        require(given == ["core"], f"{where}.node_gflops", "beside core_gflops", table)
-    number: Callable[[str], float] = lambda key: _positive(table[key], f"{where}.{key}")
     require("source" in table, where, "a table with its source, a text", table)
-    return Peak(
-        given[0],
-        number(f"{given[0]}_gflops"),
-        check_text(table["source"], f"{where}.source"),
-        number("node_gflops") if "node_gflops" in table else inf,
-    )
-
-
-def _positive(value, where: str) -> float:
-    fits = type(value) in (int, float) and 0 < value < inf
-    require(fits, where, "a number above 0", value)
-    return float(value)
+    key = f"{given[0]}_gflops"
+    gflops = table[key]
+    fits = type(gflops) in (int, float) and 0 < gflops < inf
+    require(fits, f"{where}.{key}", "a number above 0", gflops)
+    return Peak(given[0], float(gflops), check_text(table["source"], f"{where}.source"))

@@ -1,12 +1,9 @@
-"""Peaks: what cores or devices multiply at most, as measured on them or given by the user, and
-percent of it in records."""
+"""Peaks: what cores or devices multiply at most, as the user gives it, and percent of it in
+records."""
 
 from dataclasses import dataclass, replace
-from math import inf
 
 from drbench.measure.record import Record
-
-_RAISED = "; raised to what a case reached"
 
 
 @dataclass(frozen=True)
@@ -21,14 +18,11 @@ class Peak:
         1e9 FLOP/s of one.
     source : str
         Where it comes from, in one line.
-    node_gflops : float
-        Of all cores of a node at once, however many are asked for.
     """
 
     per: str
     gflops: float
     source: str
-    node_gflops: float = inf
 
     def of_ranks(self, record: Record) -> float | None:
         """1e9 FLOP/s of all ranks of a record together; None if the peak is of other hardware, or
@@ -36,43 +30,25 @@ class Peak:
 
         Examples
         --------
-        Four ranks of two threads on nodes of 4 cores, which together do less than four times one;
-        and two GPUs that four ranks share:
+        Four ranks of two threads, and two GPUs that four ranks share:
 
         >>> run = dict(mode="measured", status="ok", best_s=1.0, ranks=4)
         >>> cores = Record(**run, backend="numpy", threads=2, nodes=2)
         >>> gpus = Record(**run, backend="cupy", ranks_per_device=2)
-        >>> Peak("core", 50.0, "-", 180.0).of_ranks(cores), Peak("device", 60e3, "-").of_ranks(gpus)
-        (360.0, 120000.0)
+        >>> Peak("core", 50.0, "-").of_ranks(cores), Peak("device", 60e3, "-").of_ranks(gpus)
+        (400.0, 120000.0)
         >>> Peak("core", 50.0, "-").of_ranks(gpus), Peak("rank", 7.0, "-").of_ranks(gpus)
         (None, 28.0)
         """
-        ranks, nodes = record.ranks, record.nodes or 1
+        ranks = record.ranks
         if self.per == "rank":
             return ranks * self.gflops
         if self.per == "device":
             on_devices = record.device or record.ranks_per_device
             return ranks * self.gflops / (record.ranks_per_device or 1) if on_devices else None
-        if record.backend != "numpy" or not record.threads:
+        if record.backend != "numpy" or not record.threads or record.oversubscribed:
             return None
-        return nodes * min(ranks / nodes * record.threads * self.gflops, self.node_gflops)
-
-    def raised(self, record: Record) -> "Peak":
-        """A measured peak of ranks, raised to what a case or its roof reached: that is a GEMM too,
-        and the machine may have had other work before.
-
-        Examples
-        --------
-        >>> run = dict(mode="measured", status="ok", best_s=1.0, ranks=2, gflops=90.0)
-        >>> low, roof = Peak("rank", 50.0, "measured"), Record(**run, roof_gflops=120.0)
-        >>> low.raised(roof), low.raised(Record(**run)) == low
-        (Peak(per='rank', gflops=60.0, source='measured; raised to what a case reached', ...), True)
-        """
-        reached = max(record.gflops or 0.0, record.roof_gflops or 0.0) / record.ranks
-        if reached <= self.gflops:
-            return self
-        source = self.source.removesuffix(_RAISED) + _RAISED
-        return replace(self, gflops=reached, source=source)
+        return ranks * record.threads * self.gflops
 
 
 #: By element type.

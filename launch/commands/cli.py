@@ -44,7 +44,7 @@ _SECTIONS = {
         "bandwidth": "bandwidth",
     },
     "The paper": {"mlp": "sweep", "artifact": "artifact"},
-    "Also": {"list": "plan", "unlock": "sweep"},
+    "Also": {"list": "plan"},
 }
 _INTERRUPTED = 130
 

@@ -10,7 +10,6 @@ from partitions import divisors
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     OWN_RANKS,
-    PEAK_OF_MANY,
     TEXT,
     YES,
     command,
@@ -54,7 +53,7 @@ from .options import (
 @of_case("threads", says="1; none on GPUs")
 @of_case("prefetch", "progress", "transport", "backend", "collectives")
 @label_option()
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @yes_option(YES)
 @timeout_option("Longest a case may take, in seconds.", default=300.0)
 @out_option("Keep the records here; what is there already is not run again.")

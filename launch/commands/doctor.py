@@ -13,13 +13,10 @@ import psutil
 from rich.text import Text
 
 from drbench.common import SHARED_MEMORY, shared_memory_free
-from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError, UsageError
+from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
-from launch.cases.machine_models import read_document
 from launch.cases.machine_peaks import measure_core_peaks
-from launch.cases.peak_files import write_peaks
-from launch.host.files import check_output
 from launch.host.kernels import measure_kernels, pinned, without_pins
 from launch.host.leftovers import clear_up
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
@@ -28,7 +25,7 @@ from launch.host.show import console, table
 from launch.host.units import format_bytes
 
 from .guards import refuse_too_many
-from .options import json_option, ranks_option, save_option
+from .options import json_option, ranks_option
 
 _PROBE_TIMEOUT_S = 60
 
@@ -36,22 +33,12 @@ _PROBE_TIMEOUT_S = 60
 @click.command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
 @json_option("Print the findings as one JSON object.")
-@save_option(
-    "Also write the peaks of the cores to this machine file, for --peak; what else it holds stays."
-)
-def doctor(ranks, as_json, save):
+def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
     to change. About ten seconds.
-
-    \b
-      drbench doctor --save mine.toml
-      drbench run -p 2 -m 4Ki -n 4Ki -k 4Ki --peak mine.toml
     """
     refuse_too_many(ranks)
-    if save:
-        check_output("--save", save)
-        read_document(save)  # what cannot be kept is refused before anything is measured
-    return show_findings(ranks, as_json, save)
+    return show_findings(ranks, as_json)
 
 
 @dataclass(frozen=True)
@@ -65,19 +52,16 @@ class Finding:
     way_out: str = ""
 
 
-def findings(ranks: int, save: str | None = None) -> list[Finding]:
-    """Look at MPI, cores and their peak, which is kept in a machine file if one is named, BLAS,
-    memory, the simulator's loop and GPUs."""
+def findings(ranks: int) -> list[Finding]:
+    """Look at MPI, cores and their peak, BLAS, memory and GPUs."""
     here = [*_leftovers(), *_mpi(ranks), *_cores(ranks), *_blas()]
-    return [*here, *_peak(save), *_memory(), *_gpus()]
+    return [*here, *_peak(), *_memory(), *_gpus()]
 
 
-def show_findings(ranks: int, as_json: bool, save: str | None = None) -> int:
+def show_findings(ranks: int, as_json: bool) -> int:
     """Print the report; exit code 3 if something is missing that a run needs."""
     here = launched()
-    if save and here is not None:
-        raise UsageError("--save: started by a launcher. Run doctor without it.")
-    found = findings(ranks, save) if here is None or here.rank == 0 else []
+    found = findings(ranks) if here is None or here.rank == 0 else []
     if found and as_json:
         print(json.dumps([asdict(each) for each in found]))
     elif found:
@@ -166,42 +150,11 @@ def _tcp(settings: dict[str, tuple[str, str]]) -> Iterator[Finding]:
     """What UCX is told of TCP: by variable its value, and drbench's own."""
     if not settings:
         return
-    told = " ".join(f"{name}={value}" for name, (value, _) in settings.items())
-    changed = {name: ours for name, (value, ours) in settings.items() if value != ours}
-    if not changed:
-        text = f"between nodes UCX is told {told}, by drbench"
-        yield Finding("TCP", "ok", f"{text}: bytes that one call of the system may move")
-        return
-    ours = " ".join(f"{name}={value}" for name, value in changed.items())
-    text = f"UCX is told {told}; the environment says so, drbench would say {ours}"
-    fewer = [name for name in changed if _below(*settings[name])]
-    yield _ok_if(
-        not fewer,
-        "TCP",
-        text,
-        "advice",
-        f"{text}: smaller messages cost the cores that multiply more calls",
-        f"unset {' '.join(fewer)}",
-    )
-
-
-def _below(value: str, ours: str) -> bool:
-    """Whether a size in UCX's words is below another; of what is no number that is not said.
-
-    Examples
-    --------
-    >>> _below("32k", "256K"), _below("1M", "256K"), _below("8192", "256K"), _below("auto", "256K")
-    (True, False, True, False)
-    """
-    sizes = []
-    for text in (value, ours):
-        number = text.upper().removesuffix("B")
-        unit = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
-        number = number[:-1] if unit else number
-        if not number.isdigit():
-            return False
-        sizes.append(int(number) << unit)
-    return sizes[0] < sizes[1]
+    said = " ".join(f"{name}={value}" for name, (value, _) in settings.items())
+    ours = " ".join(f"{name}={own}" for name, (value, own) in settings.items() if value != own)
+    whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
+    text = f"between nodes UCX is told {said}, {whose}: bytes that one call of the system may move"
+    yield Finding("TCP", "ok", text)
 
 
 def _cores(ranks: int) -> Iterator[Finding]:
@@ -256,27 +209,24 @@ def _blas() -> Iterator[Finding]:
         )
 
 
-def _peak(save: str | None) -> Iterator[Finding]:
-    """What the cores multiply at most, by element type."""
+def _peak() -> Iterator[Finding]:
+    """What the cores multiply at most, by element type, to give as ``--peak``."""
     if launched() is not None:
         return
     try:
-        found, held = measure_core_peaks()
+        found, doubts = measure_core_peaks()
     except MissingError as error:
-        if save:
-            raise
         yield Finding("peak", "advice", f"not measured: {error}", "give it: --peak GFLOPS")
         return
-    again = "measure again when nothing else runs; times would be as unsure"
-    of_all = [each for each in held if each.partition(":")[0] not in found]
+    of_all = [each for each in doubts if each.partition(":")[0] not in found]
     for dtype, each in found.items():
-        own = [each.partition(": ")[2] for each in held if each.startswith(f"{dtype}: ")]
-        why = "; ".join([*of_all, *own])
-        yield _ok_if(not why, f"peak {dtype}", str(each), "advice", f"{each}. But {why}", again)
-    if save:
-        write_peaks(save, {dtype: each.peak for dtype, each in found.items()}, "--save")
-        text = f"written to {save}: --peak {save}"
-        yield _ok_if(not held, "peaks", text, "advice", f"{text}, and the file says why not", again)
+        own = [doubt.partition(": ")[2] for doubt in doubts if doubt.startswith(f"{dtype}: ")]
+        if why := "; ".join([*of_all, *own]):
+            again = "measure again when nothing else runs; times would be as unsure"
+            yield Finding(f"peak {dtype}", "advice", f"{each}. But {why}", again)
+        else:
+            give = f"--peak {each.node_gflops / each.cores:.0f} for ranks of one core, if you like"
+            yield Finding(f"peak {dtype}", "ok", str(each), give)
 
 
 def _memory() -> Iterator[Finding]:

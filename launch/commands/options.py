@@ -270,16 +270,14 @@ def draw_figure(name: str, rows: list, path: str) -> list[str]:
 
 csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
 out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
-peak_option = _shared(
+peak_option = option(
     "--peak",
     type=Value(Option(check=check_peak)),
-    metavar="GFLOPS|NAME|FILE|measure|none",
+    metavar="GFLOPS|NAME|FILE|none",
     group="Measurement",
-)
-PEAK_OF_MANY = (
-    "For percent of peak: GFLOP/s of one rank, a machine by name or file with a table "
-    "[peak.DTYPE], measure, or none. [default: what a --launcher file holds, else measure: the "
-    "cores, once, between cases]"
+    help="For percent of peak: GFLOP/s of one rank (its threads, or its device), or a machine by "
+    "name or file with a table [peak.DTYPE]; drbench doctor measures one. [default: what the file "
+    "of --machine or --launcher holds]",
 )
 ranks_option = _shared(
     "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"

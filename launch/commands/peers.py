@@ -15,7 +15,6 @@ from launch.studies.peers.triples import ACTIONS, triple_rows
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     OWN_RANKS,
-    PEAK_OF_MANY,
     YES,
     command,
     label_beside_launcher,
@@ -72,7 +71,7 @@ from .options import (
     "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file (drbench list)."
 )
 @label_beside_launcher()
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @option(
     "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."
 )

@@ -49,11 +49,7 @@ from .options import (
 )
 @of_case("fill", "seed", "iters", "budget", "warmup", "check")
 @of_case("roof", default=True)
-@peak_option(
-    "For percent of peak: GFLOP/s of one rank (its threads, or its device), a machine by name or "
-    "file with a table [peak.DTYPE] (drbench doctor --save FILE writes one), or measure: the "
-    "cores, before the case. [default: what --machine holds]"
-)
+@peak_option
 @of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks")
 @of_case("copy_streams", "collectives")
 @of_case("timeline", kind=FILE)
@@ -94,7 +90,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if ranks is None or here is not None or started_by_us():
         from launch.ranks.run_case import run_here
 
-        peaks_of = lambda case: _peaks(peak, case, named)
+        peaks_of = lambda case: read_peaks(peak, [case], named)
         return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
     # what does not fit is refused before any rank is started
     if values["algorithm"] in PEERS:
@@ -108,15 +104,9 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if case.algorithm not in PEERS:
         algorithm_or_peer.resolve(problem, **options)
     elif algorithm_or_peer.launch is not None:
-        peaks = _peaks(peak, case, named) or {}
+        peaks = read_peaks(peak, [case], named)
         return _run_program(algorithm_or_peer, case, ranks, csv_path, as_json, timeout, peaks)
     return run_ranks(ranks, list(arguments), timeout, environ)
-
-
-def _peaks(peak: str | None, case: Case, machine: str) -> Peaks | None:
-    """The peaks for a case; None to measure them, which a single run does if it is told to only."""
-    found = read_peaks(peak, [case], machine)
-    return {} if found is None and peak is None else found
 
 
 def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout, peaks: Peaks) -> int:

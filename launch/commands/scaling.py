@@ -11,7 +11,6 @@ from launch.host.files import check_output, made_folder
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     ARBITRATION,
-    PEAK_OF_MANY,
     YES,
     arbitration_option,
     case_of,
@@ -87,7 +86,7 @@ _PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
     "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file (drbench list).",
 )
 @label_option(default=None, says="the launcher file's, or here")
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @timeout_option(
     "Seconds a case may take; 0 for no limit.",
     type=click.FloatRange(0),

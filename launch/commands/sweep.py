@@ -1,4 +1,4 @@
-"""``drbench sweep``, ``unlock`` and ``mlp``: experiments of many cases."""
+"""``drbench sweep`` and ``mlp``: experiments of many cases."""
 
 import json
 import os
@@ -29,7 +29,6 @@ from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     BYTES,
     OWN_RANKS,
-    PEAK_OF_MANY,
     TEXT,
     YES,
     Value,
@@ -90,7 +89,7 @@ def _part(text: str) -> tuple[int, int]:
     "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file with its modules "
     "and environment (docs/sweeps.md). [default: this Python's mpiexec]"
 )
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @label_beside_launcher()
 @option(
     "--shuffle",
@@ -180,17 +179,6 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
 
 
-@click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False), metavar="DIR")
-@click.option("--force", is_flag=True, help="Also if its holder may be alive.")
-def unlock(folder, force):
-    """Remove the lock that a dead sweep left on a folder (one on this host is recognised by
-    itself)."""
-    from launch.sweeps.lock import unlock as remove
-
-    click.echo(remove(folder, force))
-
-
 _HIDDEN = 12288
 
 
@@ -213,7 +201,7 @@ _HIDDEN = 12288
 @label_option(help="Name of the machine in the records and figures.")
 @yes_option(YES)
 @of_case("backend")
-@peak_option(PEAK_OF_MANY)
+@peak_option
 @click.pass_obj
 def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, backend, peak, yes):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both

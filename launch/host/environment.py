@@ -4,7 +4,8 @@ of a sweep.
 The id is a hash of everything that could change a number, so a sweep that is resumed in the same
 environment refers to the same file. ``environment.json`` adds the command line and the time of the
 latest run. Neither holds an absolute path, nor any environment variable that is not on the list
-below.
+below, nor words of the launcher but its name: they may say anything, and the cores that each rank
+got are there.
 """
 
 import functools
@@ -41,86 +42,24 @@ _PACKAGES = (
 #: Variables that change how a run goes. Anything else (tokens, user names, paths of home folders)
 #: stays out.
 _VARIABLES = re.compile(
+    r"(?!.*(TOKEN|SECRET|PASS|KEY|CRED|AUTH))("
     r"(OMP|OPENBLAS|MKL|BLIS|GOTO|VECLIB)_[A-Z_]+|MPIR_CVAR_[A-Z0-9_]+|MPICH_[A-Z0-9_]+|"
     r"UCX_[A-Z0-9_]+|FI_[A-Z0-9_]+|OMPI_MCA_[a-z0-9_]+|I_MPI_[A-Z0-9_]+|NVSHMEM_[A-Z0-9_]+|"
     r"ISHMEM_[A-Z0-9_]+|NCCL_[A-Z0-9_]+|CCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|ZE_[A-Z_]+|"
     r"SYCL_DEVICE_FILTER|ONEAPI_DEVICE_SELECTOR|EnableImplicitScaling|NEOReadDebugKeys|"
-    r"PMI_MAX_KVS_ENTRIES|SLURM_(JOB_NUM_NODES|CPUS_PER_TASK|NTASKS_PER_NODE)|PYTHON[A-Z]*SEED"
+    r"PMI_MAX_KVS_ENTRIES|SLURM_(JOB_NUM_NODES|CPUS_PER_TASK|NTASKS_PER_NODE)|PYTHON[A-Z]*SEED)"
 )
-#: Names that say that what follows is nobody's business.
-_SECRET = re.compile(r"TOKEN|SECRET|PASS|PW|PSK|KEY|CRED|AUTH|CERT|SIGN|PRIV|USER", re.IGNORECASE)
-#: What certainly tells nothing: a number with a unit, or words and lists of words of letters with
-#: at most a digit or two behind. A token has more of them, in any order.
-_HARMLESS = re.compile(
-    r"[+-]?\d[\d.,:x-]{0,15}[A-Za-z%]{0,3}|-[A-Za-z]|"
-    r"(\^?([A-Za-z]{1,20}\d{0,2}|\d{1,3}|\{\w+\})([_.,:+-](?=[\w{])|[_.,:]{0,2}$))*"
-)
-_MOST = 48
-#: What cannot be said.
-_HIDDEN = "…"
 
 
 def without_paths(text: str) -> str:
-    """A text with each absolute path cut down to its last part. A path may hold blanks.
+    """A word or value with its paths cut down to the last part. A path may hold blanks.
 
     Examples
     --------
-    >>> (
-    ...     without_paths("--out=/home/me/my runs/mlp1"),
-    ...     without_paths("a/b"),
-    ...     without_paths("/opt/x:/opt/y"),
-    ...     without_paths("-I/home/me/include"),
-    ... )
-    ('--out=…/mlp1', 'a/b', '…/x:…/y', '-I…/include')
+    >>> without_paths("--out=/home/me/my runs/mlp1"), without_paths("a/b"), without_paths("/x:/y")
+    ('--out=…/mlp1', 'a/b', '…/y')
     """
-    return re.sub(
-        r"((?<![\S])-[A-Za-z]|(?<![\w.…-]))[~]?/(?:[^:;,'\"=]*/)?([^/:;,'\"=]*)",
-        lambda found: f"{found[1]}…/{found[2]}",
-        text,
-    )
-
-
-def told(value: str) -> str:
-    """A value as others may read it: itself if it certainly tells nothing, a path as its last part,
-    and else that there is one.
-
-    Examples
-    --------
-    >>> told("tcp,self"), told("4GiB"), told("/opt/lib/ucx.so"), told("hf_aB3dE9fGh1")
-    ('tcp,self', '4GiB', '…/ucx.so', '…')
-    """
-    short = without_paths(value)
-    parts = re.split(r"[:=]?…/|[=;]", short)
-    fine = all(len(part) <= _MOST and _HARMLESS.fullmatch(part) for part in parts)
-    return short if fine else _HIDDEN
-
-
-def told_words(words: list[str]) -> list[str]:
-    """The words of a launcher as others may read them.
-
-    Examples
-    --------
-    >>> told_words(["/opt/mpiexec", "-n", "4", "--mpi=pmi2", "-x", "HF_TOKEN=hf_1", "-I/home/me"])
-    ['…/mpiexec', '-n', '4', '--mpi=pmi2', '-x', 'HF_TOKEN=…', '-I…/me']
-    >>> told_words(["mpirun", "--password", "abc", "--auth-token=abc", "-x", "UCX_TLS=sm,self"])
-    ['mpirun', '--password', '…', '--auth-token=…', '-x', 'UCX_TLS=sm,self']
-    """
-    found, secret = [without_paths(words[0])] if words else [], False
-    for word in words[1:]:
-        name, equals, value = word.partition("=")
-        if equals and re.fullmatch(r"-{0,2}\w[\w.-]*", name):
-            variable = not name.startswith("-") and not _VARIABLES.fullmatch(name)
-            hidden = variable or _SECRET.search(name)
-            found.append(f"{name}={_HIDDEN if hidden else told(value)}")
-            secret = False
-        elif secret and not word.startswith("-"):
-            found.append(_HIDDEN)
-            secret = False
-        else:
-            option = re.fullmatch(r"--?[A-Za-z][A-Za-z-]{0,40}", word)
-            found.append(word if option else told(word))
-            secret = bool(word.startswith("-") and _SECRET.search(word))
-    return found
+    return re.sub(r"(^|=|-[A-Za-z])[~/].*/", r"\1…/", text)
 
 
 def rank_facts() -> dict:
@@ -187,14 +126,14 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
         ],
         "mpi": ranks[0]["mpi"],
         "blas": ranks[0]["blas"],
-        "launcher": told_words(launcher),
+        "launcher": [os.path.basename(launcher[0])],
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
         "variables": {
-            name: told(value)
+            name: without_paths(value)
             for name, value in sorted(environ.items())
-            if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
+            if _VARIABLES.fullmatch(name)
         },
     }
 
@@ -213,20 +152,6 @@ def write_environment(folder: Path, description: dict) -> str:
     }
     write_json(folder / "environment.json", latest | json.loads(path.read_text()))
     return name
-
-
-def known_peak(folder: Path, name: str, key: str) -> dict | None:
-    """What :func:`keep_peak` has kept for an environment."""
-    return json.loads(_path_of(folder, name).read_text()).get("peaks", {}).get(key)
-
-
-def keep_peak(folder: Path, name: str, key: str, found: dict) -> None:
-    """Keep a measured peak in both files of an environment, whose id it does not change: a sweep
-    that goes on there does not measure it again."""
-    for path in (_path_of(folder, name), folder / "environment.json"):
-        description = json.loads(path.read_text())
-        description.setdefault("peaks", {})[key] = found
-        write_json(path, description)
 
 
 def _path_of(folder: Path, name: str) -> Path:

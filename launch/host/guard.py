@@ -22,9 +22,9 @@ def main(token: str) -> None:
     if os.read(0, 1):
         return
     sys.path.insert(0, root)
-    from launch.host.leftovers import clear_up, end_family
+    from launch.host.leftovers import end_family, remove_files
 
-    clear_up(end_family(token, _PATIENCE_S))
+    remove_files(end_family(token, _PATIENCE_S))
 
 
 if __name__ == "__main__":

@@ -1,34 +1,19 @@
-"""What dead runs leave, found and removed by whoever starts ranks next: processes, shared memory
-and temporary files. Only of this user, and never what a living process has, or could still open.
+"""What dead runs of drbench leave, ended and removed by whoever starts ranks next. Other programs'
+processes and files are left alone, those of other runs of MPI too.
 
 Our processes carry a token in their environment, however far down and whoever adopted them. It
-says which process started them: they are left over once that is dead.
-
-A file is left over if all of this holds:
-
-- It lies in ``/dev/shm`` or the folder for temporary files and is called as MPICH, UCX, Open MPI or
-  drbench call theirs, is no link, and belongs to this user.
-- In ``/dev/shm``: no process has it open or mapped, in two looks. Whoever makes such a file has it
-  open or mapped until all have opened it who ever will, so one that nobody holds is of no use to
-  anybody. (A process that was started by exec can be looked into by its user.)
-- The description of the machine that Hydra writes for its ranks (``hydra_hwloc_xmlfile_…``): no
-  Hydra of this user lives that was started before it was written. Nobody holds it open.
-- A folder named after the process that made it (``ompi.PID``, ``drbench-NAME-PID-TICKS-…``): that
-  process is dead, and nobody has anything in it open or mapped.
-- In a container (a pid or user namespace of its own), where a file may be someone's who cannot be
-  seen: it was held by, or made in the time of, ranks that we started; or it is ten minutes old, by
-  when all that start together have opened it. Folders stay.
+says which process started them: they are left over once that is dead. Files of shared memory are
+ours if such a process was seen to hold them, or were written while ranks of ours ran that crashed,
+and nobody holds them; MPICH's own are unlinked by the ranks as soon as all
+have mapped them (``launch.ranks.run_case.world``).
 """
 
 import functools
 import os
 import re
-import shutil
 import signal
-import stat
-import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -43,15 +28,6 @@ _SHARED = re.compile(
     r"mpich_shm_[0-9a-f]+_\d+|mpich_shar_tmp\w{6}|ucx_shm_posix_[0-9a-f]+|"
     r"(sm|vader)_segment\.[\w.-]+|osc_(rdma|sm|ucx)\.[\w.-]+|drbench-locks-\w+"
 )
-_HYDRA_FILE = re.compile(r"hydra_hwloc_xmlfile_\w{6}")
-_HYDRA = re.compile(r"hydra|mpiexec|mpirun")
-_FOLDER = re.compile(r"ompi\.(?P<pid>\d+)|drbench-[\w.-]+-(?P<ours>\d+)-(?P<ticks>\d+)-\w+")
-#: Where Hydra and Open MPI put theirs, whatever TMPDIR says.
-_TEMPORARY = "/tmp"
-#: By then all processes that were started together have opened what they share.
-_STARTED_S = 600.0
-#: Between the two looks; and what clocks may differ by.
-_LOOK_S, _CLOCKS_S = 0.02, 10.0
 
 
 class Removed(NamedTuple):
@@ -73,35 +49,27 @@ class Removed(NamedTuple):
         return " and ".join(words) + (f" ({self.nbytes / 2**20:.1f} MiB)" if self.files else "")
 
 
-def clear_up(ours: Collection[str] = (), since: float = float("inf")) -> Removed:
-    """End processes whose starter is dead, and remove files that nobody uses any more.
-
-    Parameters
-    ----------
-    ours : collection of str
-        Paths that ranks of ours held, which have ended since.
-    since : float
-        When ranks of ours were started that have ended since (s since the epoch).
-    """
-    ended, files = 0, set(ours)
+def clear_up() -> Removed:
+    """End processes whose starter is dead, and remove the shared memory that they held."""
+    ended, held = 0, set()
     for token in _tokens_of_the_dead():
         ended += len(family(token))
-        files |= end_family(token)
-    removed = Removed(ended)
-    found = {path: seen for path, seen in _candidates() if _ours_or_old(path, seen, files, since)}
-    for look in range(2):
-        if found and look:
-            time.sleep(_LOOK_S)
-        in_use = _in_use(found) if found else set()
-        found = {path: seen for path, seen in found.items() if os.path.basename(path) not in in_use}
-    for path, seen in found.items():
+        held |= end_family(token)
+    return remove_files(held)._replace(processes=ended)
+
+
+def remove_files(held: set[str], since: float = float("inf")) -> Removed:
+    """Remove those of these files of shared memory, and of what this user's processes wrote since
+    then (s since the epoch), that are called as MPI or drbench call theirs, and that no living
+    process has open or mapped."""
+    ours = {path for path in held | _written(since) if _SHARED.fullmatch(os.path.basename(path))}
+    files, nbytes = 0, 0
+    for path in ours - held_files() if ours else ():
         with suppress(OSError):  # gone already
-            now = os.lstat(path)
-            if (now.st_ino, now.st_ctime_ns) == (seen.st_ino, seen.st_ctime_ns):
-                shutil.rmtree(path) if stat.S_ISDIR(now.st_mode) else os.unlink(path)
-                size = removed.nbytes + 512 * now.st_blocks
-                removed = removed._replace(files=removed.files + 1, nbytes=size)
-    return removed
+            size = 512 * os.lstat(path).st_blocks
+            os.unlink(path)
+            files, nbytes = files + 1, nbytes + size
+    return Removed(0, files, nbytes)
 
 
 # -- which process is which: numbers mean something in one pid namespace of one boot of one kernel
@@ -153,11 +121,6 @@ def new_token() -> str:
     return f"{os.urandom(16).hex()} {os.getpid()} {ticks_of()} {this_system()}"
 
 
-def folder_prefix(name: str) -> str:
-    """What a temporary folder of this process is called, so that it is known when it is left."""
-    return f"drbench-{name}-{os.getpid()}-{ticks_of()}-"
-
-
 def family(token: str) -> list[int]:
     """Processes that carry this token, those that have ended but were not waited for left out."""
     return [pid for pid, found in _marked() if found == token]
@@ -178,12 +141,6 @@ def end_family(token: str, patience_s: float = 0.0) -> set[str]:
                 time.sleep(0.005)
         time.sleep(0.01)
     return files
-
-
-def held_files(pids=None) -> set[str]:
-    """Files under /dev/shm that these processes (all there are, by default) have open or mapped."""
-    start = f"{SHARED_MEMORY}/"
-    return {path for path in _paths(pids) if path.startswith(start)}
 
 
 def _signal(pid: int, number: int) -> None:
@@ -222,100 +179,26 @@ def _tokens_of_the_dead() -> set[str]:
 # -- files
 
 
-def _paths(pids=None) -> Iterator[str]:
-    """Paths of files that processes have open or mapped, but for those without a name."""
+def _written(since: float) -> set[str]:
+    """What ranks leave that crash before MPI has begun, as where ``/dev/shm`` is full: nobody sees
+    them hold it."""
+    found = set()
+    for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
+        with suppress(OSError):  # gone already
+            seen = entry.stat(follow_symlinks=False)
+            if seen.st_mtime >= since - 0.05 and seen.st_uid == os.geteuid():
+                found.add(entry.path)
+    return found
+
+
+def held_files(pids=None) -> set[str]:
+    """Files under /dev/shm that these processes (all there are, by default) have open or mapped."""
+    start, found = f"{SHARED_MEMORY}/", set()
     for pid in _pids() if pids is None else pids:
-        try:
+        with suppress(OSError):  # it has just ended, or is someone else's
             for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
-                if "/" in line and not line.endswith("(deleted)"):
-                    yield line[line.index("/") :]
-            for handle in Path(f"/proc/{pid}/fd").iterdir():
-                path = os.readlink(handle)
-                if path.startswith("/") and not path.endswith("(deleted)"):
-                    yield path
-        except OSError:
-            continue  # it has just ended, or is someone else's
-
-
-def _in_use(found: Collection[str]) -> set[str]:
-    """Which of these names a living process has open or mapped: by name alone, since the same file
-    has another path in another mount namespace."""
-    names = {os.path.basename(path) for path in found}
-    return {name for path in set(_paths()) for name in path.split("/") if name in names}
-
-
-def _candidates() -> Iterator[tuple[str, os.stat_result]]:
-    """What is called as MPI or drbench call theirs, belongs to this user, and is not known to be in
-    use by its name or its time."""
-    for path, seen in _files_of_this_user(SHARED_MEMORY, _SHARED):
-        if stat.S_ISREG(seen.st_mode):
-            yield path, seen
-    first = _first_hydra()
-    for folder in {_TEMPORARY, tempfile.gettempdir()}:
-        for path, seen in _files_of_this_user(folder, _HYDRA_FILE):
-            if stat.S_ISREG(seen.st_mode) and first > _born_s(seen) + _CLOCKS_S:
-                yield path, seen
-        for path, seen in _files_of_this_user(folder, _FOLDER):
-            if stat.S_ISDIR(seen.st_mode) and _maker_is_dead(os.path.basename(path), seen):
-                yield path, seen
-
-
-def _files_of_this_user(folder: str, name: re.Pattern) -> Iterator[tuple[str, os.stat_result]]:
-    for entry in os.scandir(folder) if os.path.isdir(folder) else ():
-        if name.fullmatch(entry.name):
-            with suppress(FileNotFoundError):
-                seen = entry.stat(follow_symlinks=False)
-                if seen.st_uid == os.geteuid():
-                    yield entry.path, seen
-
-
-def _ours_or_old(path: str, seen, ours: Collection[str], since: float) -> bool:
-    """Whether it cannot be of processes that cannot be seen from here."""
-    if _sees_all():
-        return True
-    age_s = time.time() - seen.st_mtime
-    known = path in ours or seen.st_mtime >= since - 0.05
-    return stat.S_ISREG(seen.st_mode) and (known or age_s > _STARTED_S)
-
-
-@functools.cache
-def _sees_all() -> bool:
-    """Whether every process of this machine is seen: the first pid namespace, and the first user
-    namespace, have these numbers in every Linux."""
-    try:
-        first = os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
-        return first and os.stat("/proc/self/ns/user").st_ino == 0xEFFFFFFD
-    except OSError:
-        return False
-
-
-def _born_s(seen) -> float:
-    """When a file was last written, in seconds since boot."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - seen.st_mtime)
-
-
-def _first_hydra() -> float:
-    """When the oldest Hydra of this user that lives was started, in seconds since boot; infinite
-    if there is none."""
-    first = float("inf")
-    for pid in _pids():
-        with suppress(OSError):  # it has just ended
-            ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-            if ours and _HYDRA.match(Path(f"/proc/{pid}/comm").read_text()):
-                first = min(first, _started_s(pid))
-    return first
-
-
-def _started_s(pid) -> float:
-    """When a process was started, in seconds since boot; infinite if it has ended."""
-    ticks = ticks_of(pid)
-    return float("inf") if ticks is None else ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _maker_is_dead(name: str, seen) -> bool:
-    """Whether the process that a folder is named after has ended. Its number may be another's now,
-    which was started later."""
-    found = _FOLDER.fullmatch(name)
-    if found["ours"]:
-        return str(ticks_of(found["ours"])) != found["ticks"]
-    return _started_s(found["pid"]) > _born_s(seen) + _CLOCKS_S
+                found.add(line[line.find("/") :])
+            for handle in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):  # it has just been closed
+                    found.add(os.readlink(f"/proc/{pid}/fd/{handle}"))
+    return {path for path in found if path.startswith(start) and not path.endswith("(deleted)")}

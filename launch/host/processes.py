@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from drbench.errors import CaseTimeout
 
-from .leftovers import TOKEN, clear_up, end_family, family, held_files, new_token
+from .leftovers import TOKEN, clear_up, end_family, family, held_files, new_token, remove_files
 
 #: What variables begin with by which launchers tell a process that it is one of many.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
@@ -44,15 +44,10 @@ class Started:
     environ : mapping
     **pipes
         As for :class:`subprocess.Popen`; standard input is empty otherwise.
-
-    Attributes
-    ----------
-    cleared : Removed
-        What dead runs had left.
     """
 
     def __init__(self, command, environ, **pipes):
-        self.cleared = clear_up()
+        clear_up()
         self.token, self._since, parent = new_token(), time.time(), os.getpid()
         self._guard = _guard(self.token)
         try:
@@ -83,7 +78,7 @@ class Started:
                     self.process.wait(seconds)
         files |= end_family(self.token, patience_s=min(grace_s, 0.5))
         if not orderly:
-            clear_up(files, self._since)
+            remove_files(files, self._since)
         _dismiss(self._guard)
 
 

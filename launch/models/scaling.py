@@ -126,7 +126,7 @@ def measure(
     fresh: bool,
     launcher: Launcher,
     timeout_s: float | None,
-    peaks: Peaks | None,
+    peaks: Peaks,
 ) -> dict[int, list[Record]]:
     """Run what has no row in the folder yet; the records of each number of ranks, by round."""
     turns = rounds_of(cases, rounds)

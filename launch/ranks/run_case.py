@@ -1,6 +1,7 @@
 """One benchmark case under MPI: lay out, fill, warm up, repeat until the median is known, measure
 the roof between repeats, verify, record; and how ranks agree."""
 
+import os
 import resource
 import statistics
 import sys
@@ -79,7 +80,6 @@ from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
 from .backends import Need, call_together, check_memory, open_backend
-from .peak import peaks_here
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
@@ -100,10 +100,10 @@ def run_here(
     case_of: Callable[[int], Case],
     csv_path: str | None,
     as_json: str | None,
-    peaks_of: Callable[[Case], Peaks | None] = lambda case: {},
+    peaks_of: Callable[[Case], Peaks] = lambda case: {},
 ) -> int:
     """Run one case, ``case_of(ranks)``, on the ranks this process belongs to; the exit code, the
-    same on every rank. Percent of peak is of what ``peaks_of(case)`` gives, None to measure it."""
+    same on every rank. Percent of peak is of what ``peaks_of(case)`` gives."""
     comm = world()
     case = case_of(comm.size)
     peaks = peaks_of(case)
@@ -113,11 +113,8 @@ def run_here(
         from drbench.device.gpu.cuda import require_gpu
 
         require_gpu()
-    found = peaks_here(comm, case) if peaks is None else {}
     timelines: list[str] = []
-    record = run_case(case, comm, timelines=timelines)
-    found = {dtype: peak.raised(record) for dtype, peak in found.items()}
-    record = with_peak(record, peaks or found)
+    record = with_peak(run_case(case, comm, timelines=timelines), peaks)
     call_together(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
     if case.timeline:  # if it cannot be written, the result has been said at least
         call_together(comm, lambda: write_timeline(case, timelines))
@@ -153,7 +150,26 @@ def world() -> MPI.Comm:
         raise MissingError(mismatch_message(here, library))
     if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
         sys.exit(STRANGERS)  # nobody knows which of them is the first: who started them says it
+    _forget_names(MPI.COMM_WORLD)
     return MPI.COMM_WORLD
+
+
+def _forget_names(comm) -> None:
+    """Unlink MPICH's start-up segment: all ranks have mapped it, and a rank that is killed later
+    cannot leave it behind."""
+    comm.Barrier()
+    with open("/proc/self/maps") as file:
+        names = {
+            line.split(None, 5)[-1].strip()
+            for line in file
+            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
+        }
+    comm.Barrier()
+    for name in names:
+        try:
+            os.unlink(name)
+        except FileNotFoundError:
+            pass  # another rank of this node was first
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:

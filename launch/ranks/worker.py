@@ -22,7 +22,6 @@ from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
-from .peak import measured
 from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
@@ -32,7 +31,6 @@ def serve() -> int:
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
     faulthandler.enable()
     comm = world()
-    _forget_names(comm)
 
     def say(answer: dict) -> None:
         """A line for the supervisor, from rank 0."""
@@ -56,9 +54,6 @@ def serve() -> int:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
                 return 0
-            if "peak" in order:
-                say({"peak": measured(comm, **order["peak"])})
-                continue
             say({"start": order["index"]})
             case, timelines = Case(**order["case"]), []
             try:
@@ -100,21 +95,3 @@ def _fail(comm, error: Exception) -> None:
     os.write(2, f"{FAILED}{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
     until_heard()
     comm.Abort(exit_code_of(error))
-
-
-def _forget_names(comm) -> None:
-    """Unlink MPICH's start-up segment: all ranks have mapped it, and a rank that is killed later
-    cannot leave it behind."""
-    comm.Barrier()
-    with open("/proc/self/maps") as file:
-        names = {
-            line.split(None, 5)[-1].strip()
-            for line in file
-            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
-        }
-    comm.Barrier()
-    for name in names:
-        try:
-            os.unlink(name)
-        except FileNotFoundError:
-            pass  # another rank of this node was first

@@ -84,7 +84,7 @@ def run_layouts(
     ranks: int,
     timeout_s: float,
     out: str | None,
-    peaks: Peaks | None,
+    peaks: Peaks,
 ) -> int:
     """Run the cases of :func:`layout_cases` in rounds, print a table a layout, and say which is the
     fastest of all; the exit code."""

@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from launch.host.files import made_folder
 from launch.host.leftovers import clear_up
 from launch.host.processes import interruptible
 
-from .lock import FolderLock
+from .lock import hold_folder
 from .store import Store
 
 #: What a disk says that takes nothing more.
@@ -51,8 +52,9 @@ def opened(
         If the folder cannot be made, is in use, or holds something else.
     """
     folder = made_folder(folder)
-    with _said_in_one_line(folder), interruptible(), FolderLock(folder) as lock:
-        store = Store(folder, lock.beat)
+    warn = partial(say.print, style="yellow", markup=False)
+    with _said_in_one_line(folder), interruptible(), hold_folder(folder, warn):
+        store = Store(folder)
         if any(removed := clear_up()):
             say.print(f"removed {removed} that dead runs left", markup=False)
         aside = store.set_aside(all_of_it=fresh) if fresh or retry else None

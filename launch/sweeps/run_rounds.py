@@ -13,7 +13,6 @@ from drbench.errors import UsageError
 from drbench.measure.noise import MOST_REPEATS
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.host.leftovers import folder_prefix
 from launch.host.units import plural
 
 from .folder import opened
@@ -56,7 +55,7 @@ def run_rounds(
         raise UsageError(f"{out} holds the records of another run. Use another --out.")
     with ExitStack() as stack:
         if folder is None:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix=folder_prefix(name))))
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"drbench-{name}-")))
         store = stack.enter_context(
             opened(folder, name, settings.ranks, wanted, console, fresh=fresh)
         )

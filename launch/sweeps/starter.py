@@ -119,12 +119,6 @@ class Ranks:
         self._send({"index": index, "case": case, "mem_limit": mem_limit})
         return self._next("done", seconds)["record"]
 
-    def peak(self, dtype: str, threads: int, seconds: float) -> dict:
-        """What ``launch.ranks.peak`` measures on them, each on so many threads; raises as
-        :meth:`run` does."""
-        self._send({"peak": {"dtype": dtype, "threads": threads}})
-        return self._next("peak", seconds)["peak"]
-
     def end(self) -> None:
         """Let the ranks end in good order, before :meth:`stop`."""
         with suppress(RanksEnded, OSError):  # they have ended already

@@ -17,7 +17,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -82,8 +82,6 @@ class Store:
     ----------
     folder : Path
         Exists.
-    beat : callable
-        Called now and then while cases run, so that the folder stays held.
 
     Attributes
     ----------
@@ -93,8 +91,8 @@ class Store:
         How often each case was given to ranks since it last had a row.
     """
 
-    def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None):
-        self.folder, self.beat = Path(folder), beat
+    def __init__(self, folder: Path):
+        self.folder = Path(folder)
         self.records_path = self.folder / "records.csv"
         self.journal_path = self.folder / "journal.txt"
         self.done: dict[str, Record] = {}

@@ -12,8 +12,8 @@ from drbench.errors import CaseFailed, MissingError
 from drbench.measure.record import Record
 from launch.cases.case import Case, failure
 from launch.cases.launchers import Launcher
-from launch.cases.peaks import Peak, Peaks, with_peak
-from launch.host.environment import describe, keep_peak, known_peak, write_environment
+from launch.cases.peaks import Peaks, with_peak
+from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
 from launch.peers import PEERS, get_peer
 
@@ -30,8 +30,6 @@ ATTEMPTS = 8
 _STARTS = 3
 #: Ranks of a large job may take minutes to load Python from a shared file system.
 _START_S = 300.0
-#: Measuring a peak takes a second or so, many times that where ranks share cores.
-_PEAK_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Settings:
         Most memory, in bytes, that a case may need on a node.
     environ : dict
         Of the ranks.
-    peaks : dict or None
-        For percent of peak, by element type; None to measure them once, on the ranks themselves.
+    peaks : dict
+        For percent of peak, by element type.
     """
 
     ranks: int
@@ -57,7 +55,7 @@ class Settings:
     timeout_s: float | None = 120.0
     mem_limit: int | None = None
     environ: dict = field(default_factory=lambda: dict(os.environ))
-    peaks: Peaks | None = field(default_factory=dict)
+    peaks: Peaks = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,9 @@ def run_cases(
                     watch.started(case)
                     record, crashed = here.run(ranks, index, case, crashes)
                     crashes += crashed
-                record = replace(here.with_peak(record), case=name, environment=environment)
+                record = replace(
+                    with_peak(record, settings.peaks), case=name, environment=environment
+                )
                 store.add(record)
                 watch.ended(case, record)
             here.stop(in_order=True)
@@ -163,7 +163,6 @@ class _Starter:
         self._see = f"See {store.folder.name}/log.txt, and try: drbench doctor"
         self._ranks: Ranks | None = None
         self._environment: str | None = None
-        self._without: set[str] = set()  # peaks that could not be measured
 
     def ranks(self) -> tuple[Ranks, str]:
         """Ranks that wait for a case, and the id of their environment."""
@@ -205,36 +204,6 @@ class _Starter:
             self._watch.note(f"{ended.reason}. The case runs again in a fresh start")
             return None, crashed
 
-    def with_peak(self, record: Record) -> Record:
-        """A record with percent of peak, where that is known or can be measured."""
-        peaks = self._settings.peaks
-        if peaks is None:
-            peaks = self._measured(record)
-        return with_peak(record, peaks)
-
-    def _measured(self, record: Record) -> Peaks:
-        """The peak of the ranks of now for a record of them, measured once for each element type
-        and number of threads; kept beside what else is said of the environment."""
-        if self._ranks is None or record.status != "ok" or record.backend != "numpy":
-            return {}
-        key = f"{record.dtype} on {record.ranks} x {record.threads} threads"
-        found = known_peak(self._store.folder, self._environment, key)
-        if found is None and key not in self._without:
-            try:
-                found = self._ranks.peak(record.dtype, record.threads, _PEAK_S)
-                keep_peak(self._store.folder, self._environment, key, found)
-            except (RanksLate, RanksEnded):
-                self.stop()
-                self._without.add(key)
-                self._watch.note(f"the peak of {key} could not be measured; it stays empty")
-        if found is None:
-            return {}
-        peak = Peak("rank", found["rank_gflops"], found["source"])
-        if (higher := peak.raised(record)) != peak:
-            kept = found | {"rank_gflops": higher.gflops, "source": higher.source}
-            keep_peak(self._store.folder, self._environment, key, kept)
-        return {record.dtype: higher}
-
     def _start(self) -> None:
         settings = self._settings
         try:
@@ -243,17 +212,13 @@ class _Starter:
                 settings.ranks,
                 {**settings.environ, **settings.launcher.environment},
                 self._log,
-                self._tick,
+                self._watch.tick,
             )
         except OSError as error:
             raise MissingError(
                 f"cannot start {self._command[0]}: {error.strerror}. Use another --launcher, or "
                 "load your system's MPI."
             ) from None
-
-    def _tick(self) -> None:
-        self._store.beat()
-        self._watch.tick()
 
     def _judge(self, ended: RanksEnded, last: bool) -> None:
         if ended.code == STRANGERS:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from starting import run_process
 
-from docs.check.__main__ import ROOT
+from benchmarks.pages.records import ROOT
 
 PAGE = (ROOT / "docs/first-hour.md").read_text("utf-8")
 #: Each block of code: whether it is marked as an example, its language, its text.

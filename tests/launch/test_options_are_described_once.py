@@ -123,7 +123,7 @@ def test_it_is_planned_simulated_and_tuned(drbench):
 @pytest.mark.mpi
 def test_it_is_swept(drbench, mpich, tmp_path):
     (tmp_path / "toys.toml").write_text(SWEEP)
-    words = ("sweep", tmp_path / "toys.toml", "-p", 2, "--peak", "none", "--out", tmp_path / "out")
+    words = ("sweep", tmp_path / "toys.toml", "-p", 2, "--out", tmp_path / "out")
     ended = drbench(*words)
     assert ended.returncode == 0, ended
     found = [(row.status, options_of(row)) for row in read_csv(tmp_path / "out" / "records.csv")]

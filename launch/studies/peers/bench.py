@@ -430,7 +430,6 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
             continue
         # nobody knows its BLAS; it is compared with drbench's roof
         case = replace(case, roof=False)
-        store.beat()
         try:
             record = get_peer(case.algorithm).launch(
                 case, case_keys(case), settings.ranks, settings.timeout_s
@@ -442,7 +441,7 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
                 "failed" if error.status == "usage" else error.status,
                 str(error),
             )
-        store.add(replace(with_peak(record, settings.peaks or {}), case=name))
+        store.add(replace(with_peak(record, settings.peaks), case=name))
         watch.ended(case, store.done[name])
 
 

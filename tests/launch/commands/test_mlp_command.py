@@ -36,8 +36,6 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
         "out/deeper",
         "--label",
         "tiny",
-        "--peak",
-        "none",
         timeout=50,
     )
     assert (ended.returncode, ended.stderr) == (0, "")

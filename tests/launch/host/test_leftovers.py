@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,10 @@ from launch.host.leftovers import (
     clear_up,
     end_family,
     family,
-    folder_prefix,
     held_files,
     new_token,
+    remove_files,
+    started_at,
     this_system,
     ticks_of,
 )
@@ -58,14 +58,6 @@ def shared(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="test-") as folder:
         monkeypatch.setattr(leftovers, "SHARED_MEMORY", folder)
         yield Path(folder)
-
-
-@pytest.fixture(autouse=True)
-def temporary(monkeypatch, tmp_path):
-    """A folder that stands for /tmp."""
-    monkeypatch.setattr(leftovers, "_TEMPORARY", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
@@ -113,9 +105,11 @@ def dead_token():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_of_shared_memory_that_nobody_holds_is_removed_whoever_made_it(file, name):
-    path = file(name, 8192)
-    assert clear_up() == Removed(0, 1, 8192) and not path.exists()
+def test_a_file_that_our_ranks_held_is_removed_and_no_other_of_its_kind(file, holder, name):
+    path, others, token = file(name, 8192), file(name, 8192), new_token()
+    orphan = holder(path, token=token)
+    assert remove_files(end_family(token)) == Removed(0, 1, 8192)
+    assert orphan.wait(60) == -9 and not path.exists() and others.exists()
 
 
 @pytest.mark.parametrize("how", ["open", "map"])
@@ -124,24 +118,20 @@ def test_a_file_that_a_living_process_has_open_or_mapped_stays(file, holder, nam
     held, free = file(name), file(name)
     process = holder(held, how=how)
     assert str(held) in held_files() and str(held) in held_files([process.pid])
-    assert clear_up() == Removed(0, 1, 4096) and held.exists() and not free.exists()
+    assert remove_files({str(held), str(free)}) == Removed(0, 1, 4096)
+    assert held.exists() and not free.exists()
     process.kill()
     process.wait()
-    clear_up()
-    assert not held.exists()
+    assert remove_files({str(held), str(free)}) == Removed(0, 1, 4096) and not held.exists()
 
 
-def test_a_file_that_is_held_under_another_path_stays(file, holder):
-    """As by a process of another mount namespace, in which /dev/shm lies elsewhere."""
-    path = file()
-    inside = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /mnt && exec "$@"', path.parent]
-    if (
-        not shutil.which("unshare")
-        or subprocess.run([*inside, "true"], capture_output=True).returncode
-    ):
-        pytest.skip("a mount namespace cannot be made here (needs root and unshare)")
-    holder(f"/mnt/{path.name}", command=(*inside, sys.executable))
-    assert clear_up() == Removed() and path.exists()
+def test_what_was_written_while_crashed_ranks_ran_and_nobody_holds_is_removed(file, holder):
+    early, start = file(), time.time()
+    os.utime(early, (start - 60,) * 2)
+    held, left, strange = file(), file(), file("someone_else_s")
+    holder(held)
+    assert remove_files(set(), start) == Removed(0, 1, 4096)
+    assert not left.exists() and early.exists() and held.exists() and strange.exists()
 
 
 @pytest.mark.parametrize(
@@ -157,103 +147,9 @@ def test_a_file_that_is_held_under_another_path_stays(file, holder):
         "sem.mpich_shm_1_0",
     ],
 )
-def test_a_file_of_another_name_stays(file, name):
+def test_a_file_of_another_name_stays_though_ranks_held_it(file, name):
     path = file(name)
-    assert clear_up([str(path)], 0) == Removed() and path.exists()
-
-
-def test_a_file_of_another_user_stays(file):
-    path = file()
-    try:
-        os.chown(path, 12345, -1)
-    except PermissionError:
-        pytest.skip("needs root, to make a file of another user")
-    assert clear_up([str(path)], 0) == Removed() and path.exists()
-
-
-@pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
-def test_what_is_no_file_stays(shared, make):
-    path = shared / "mpich_shm_12ab_0"
-    make(path)
-    assert clear_up() == Removed() and os.path.lexists(path)
-
-
-def test_a_file_that_someone_opens_between_two_looks_stays(file, holder, monkeypatch):
-    path = file()
-    real = leftovers._in_use
-
-    def look(found):
-        seen = real(found)
-        monkeypatch.setattr(leftovers, "_in_use", real)
-        holder(path)
-        return seen
-
-    monkeypatch.setattr(leftovers, "_in_use", look)
-    assert clear_up() == Removed() and path.exists()
-
-
-def test_a_file_that_was_made_anew_between_looks_and_removal_stays(file, monkeypatch):
-    path = file()
-    real = leftovers._in_use
-
-    def look(found):
-        seen = real(found)
-        path.unlink()
-        path.write_text("another one")
-        return seen
-
-    monkeypatch.setattr(leftovers, "_in_use", look)
-    assert clear_up() == Removed() and path.exists()
-
-
-def test_a_file_that_is_gone_before_it_is_removed_is_no_trouble(file, monkeypatch):
-    path = file()
-    monkeypatch.setattr(leftovers, "_in_use", lambda found: path.unlink(missing_ok=True) or set())
-    assert clear_up() == Removed()
-
-
-def test_many_may_clear_up_at_once(file, holder):
-    held, free = file(), [file() for _ in range(200)]
-    holder(held)
-    code = (
-        "import sys; from launch.host import leftovers; leftovers.SHARED_MEMORY = sys.argv[1]; "
-        "leftovers._TEMPORARY = '/nowhere'; leftovers.clear_up()"
-    )
-    clearing = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, held.parent], cwd=ROOT, stderr=subprocess.PIPE
-        )
-        for _ in range(4)
-    ]
-    assert [(process.wait(60), process.stderr.read()) for process in clearing] == [(0, b"")] * 4
-    assert held.exists() and not any(path.exists() for path in free)
-    for process in clearing:
-        process.stderr.close()
-
-
-def test_in_a_container_only_what_is_ours_or_old_is_removed(file, monkeypatch):
-    """Its processes are not all there are."""
-    monkeypatch.setattr(leftovers, "_sees_all", lambda: False)
-    young, old, ours = file(), file(), file()
-    os.utime(old, (time.time() - 601,) * 2)
-    assert clear_up([str(ours)]).files == 2 and young.exists()
-    assert clear_up(since=time.time() + 1).files == 0 and young.exists()
-    assert clear_up(since=young.stat().st_mtime).files == 1 and not young.exists()
-
-
-def test_all_processes_are_seen_unless_this_is_a_container():
-    mapped = Path("/proc/self/uid_map").read_text().split() == ["0", "0", str(2**32 - 1)]
-    assert leftovers._sees_all() <= mapped
-    if shutil.which("unshare"):
-        code = "from launch.host.leftovers import _sees_all; print(_sees_all())"
-        for inside in (["--pid", "--fork"], ["--user"]):
-            done = subprocess.run(
-                ["unshare", *inside, sys.executable, "-c", code],
-                capture_output=True,
-                text=True,
-                cwd=ROOT,
-            )
-            assert done.returncode or done.stdout == "False\n"
+    assert remove_files({str(path)}) == Removed() and path.exists()
 
 
 def test_a_family_is_who_carries_the_token_and_no_one_else(file, holder):
@@ -264,7 +160,7 @@ def test_a_family_is_who_carries_the_token_and_no_one_else(file, holder):
     assert end_family(token) == {str(path)}
     assert ours.wait(60) == -9 and family(token) == []
     assert all(process.poll() is None for process in (other, stranger))
-    clear_up([str(path)])
+    remove_files({str(path)})
     assert not path.exists()
 
 
@@ -285,89 +181,26 @@ def test_ranks_of_a_starter_whose_number_is_another_s_now_are_ended(holder):
     assert clear_up().processes == 1 and orphan.wait(60) == -9
 
 
-HYDRA = "hydra_hwloc_xmlfile_Ab12x9"
+@pytest.mark.parametrize("name", ["sh", "a b", "a) S 1 (b", ")", "((", "x\ny) Z 0", "é", ""])
+@pytest.mark.parametrize("state", "RSDTtZX")
+def test_the_start_of_a_process_is_found_whatever_it_is_called(name, state):
+    fields = [state, *map(str, range(4, 53))]
+    fields[22 - 3] = "987654321"
+    found = started_at(f"7 ({name}) {' '.join(fields)}\n")
+    assert found == (None if state in "ZX" else 987654321)
 
 
-@pytest.fixture
-def hydra(tmp_path_factory, holder):
-    """``hydra()``: a process that is called as Hydra's."""
-
-    def start(name="hydra_pmi_proxy"):
-        program = tmp_path_factory.mktemp("hydra") / name
-        code = f"import ctypes; ctypes.CDLL(None).prctl(15, {name.encode()!r})\n"
-        program.write_text(code)
-        process = subprocess.Popen(
-            [sys.executable, "-c", f"{code}print(flush=True); input()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+@pytest.mark.parametrize("name", ["a b) S 1 (c", "))", "Z"])
+def test_the_start_of_a_process_is_the_kernel_s(name):
+    """psutil takes it from the same field, and adds the time of boot."""
+    named = (
+        f"import ctypes; ctypes.CDLL(None).prctl(15, {name.encode()!r}); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", named]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        started.append(process)
-        return process
-
-    started = []
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-@pytest.fixture
-def no_other_hydra(monkeypatch):
-    """Hydras of other runs of this machine are not looked at."""
-    before = set(psutil.pids())
-    real = leftovers._pids
-    monkeypatch.setattr(leftovers, "_pids", lambda: (pid for pid in real() if pid not in before))
-
-
-def test_what_hydra_wrote_goes_when_no_hydra_is_left_that_may_have(
-    temporary, hydra, no_other_hydra
-):
-    path = temporary / HYDRA
-    path.write_text("x")
-    assert clear_up().files == 1 and not path.exists()
-    for name in ("hydra_pmi_proxy", "mpiexec.hydra", "mpirun"):
-        process = hydra(name)
-        path.write_text("x")
-        assert clear_up() == Removed() and path.exists()
-        # one that was started later did not write it
-        os.utime(path, (time.time() - 60,) * 2)
-        assert clear_up().files == 1
-        process.kill()
-        process.wait()
-
-
-def test_a_folder_goes_with_the_process_it_is_named_after(temporary, holder):
-    process = holder()
-    living = temporary / f"ompi.{process.pid}"
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    left = temporary / f"ompi.{dead.pid}"
-    for folder in (living, left):
-        (folder / "1" / "0").mkdir(parents=True)
-        (folder / "hwloc.sm").write_text("x")
-    reused = temporary / f"ompi.{os.getpid()}"  # this process is younger than that folder
-    reused.mkdir()
-    os.utime(reused, (psutil.Process().create_time() - 60,) * 2)
-    own = temporary / f"{folder_prefix('mlp')}abc"
-    own.mkdir()
-    another = temporary / f"drbench-mlp-{os.getpid()}-{ticks_of() - 1}-abc"
-    another.mkdir()
-    strange = [temporary / name for name in ("ompi.", "ompi.x", "ompi.12.tar", "drbench-mlp-abc")]
-    for path in strange:
-        path.mkdir()
-    (temporary / f"ompi.{dead.pid}0000000").write_text("a file")
-    assert clear_up().files == 3
-    assert living.exists() and own.exists() and all(path.exists() for path in strange)
-    assert not left.exists() and not reused.exists() and not another.exists()
-    assert (temporary / f"ompi.{dead.pid}0000000").exists()
-
-
-def test_a_folder_in_which_someone_has_a_file_open_stays(temporary, holder):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    folder = temporary / f"ompi.{dead.pid}"
-    folder.mkdir()
-    (folder / "hwloc.sm").write_text("x")
-    holder(folder / "hwloc.sm", how="map")
-    assert clear_up() == Removed() and folder.exists()
+        born = psutil.Process(process.pid).create_time() - psutil.boot_time()
+        assert psutil.Process(process.pid).name() == name
+        assert ticks_of(process.pid) / os.sysconf("SC_CLK_TCK") == pytest.approx(born, abs=0.02)
+        process.stdin.close()
+    assert ticks_of(process.pid) is None

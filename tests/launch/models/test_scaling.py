@@ -187,7 +187,7 @@ def test_a_simulated_rate_says_which_peak_it_is_a_percentage_of():
 @pytest.mark.mpi
 def test_scaling_is_measured_verified_and_goes_on(drbench, tmp_path):
     words = ["scaling", *SIZES, "--preset", "row", "--rounds", 2, "--iters", 2, "--budget", 0]
-    words += ["--peak", "none", "--machine", CALIBRATED, "--out", tmp_path / "s"]
+    words += ["--machine", CALIBRATED, "--out", tmp_path / "s"]
     first = drbench(*words, "--ranks-list", "1,2", timeout=100)
     assert first.returncode == 0 and "speed-up" in first.stdout and "predicted" in first.stdout
     rows = read_csv(tmp_path / "s" / "records.csv")

@@ -228,8 +228,6 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(
         "square",
         "--rounds",
         2,
-        "--peak",
-        "none",
         "--iters",
         1,
         "--budget",

@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=f"no Slurm here: {missing()}"),
 ]
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
-QUICK = ["--peak", "none"]  # which would be measured for a second
 MACHINE = """[launch]
 launcher = ["srun", "--ntasks={ranks}", "--nodes={nodes}", "--input=0", "--kill-on-bad-exit=1"{mpi}]
 ranks_per_node = 2
@@ -47,7 +46,6 @@ def jobs(cluster, drbench, sweep_file, tmp_path, mpich):
             sweep_file(cases),
             "-p",
             2,
-            *QUICK,
             "--out",
             "out",
             "--launcher",
@@ -118,7 +116,7 @@ def test_a_cancelled_job_ends_and_goes_on_when_it_is_submitted_again(cluster, jo
 def test_mpiexec_inside_a_step_starts_its_ranks_here(cluster, process, sweep_file, tmp_path, mpich):
     """It asked Slurm for a step inside the step, and waited for ever."""
     file = sweep_file(CASES + "k = [8, 9]\n")
-    words = (sys.executable, "-m", "drbench", "sweep", file, "-p", 2, *QUICK, "--out")
+    words = (sys.executable, "-m", "drbench", "sweep", file, "-p", 2, "--out")
     for launcher in (["srun", "-n", "1"], ["salloc", "-n", "2"]):
         ended = process(*launcher, *words, launcher[0], env=cluster.environ, timeout=60)
         assert ended.returncode == 0, ended.stderr
@@ -132,7 +130,7 @@ def test_a_srun_that_is_not_told_the_mpi_says_which_word_is_missing(
     cluster, drbench, sweep_file, tmp_path, ask, mpich
 ):
     (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ""))
-    words = ("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, *QUICK, "--out", "out", "--launcher")
+    words = ("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher")
     named = "srun" if ask == "--launcher srun" else "./ci.toml"
     ended = drbench(*words, named, env=cluster.environ, timeout=60)
     assert ended.returncode == 3 and ended.stderr.count("\n") == 1

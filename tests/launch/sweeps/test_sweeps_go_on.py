@@ -19,8 +19,7 @@ from launch.sweeps.sweep import SweepRequest, plan_cases
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
-#: Where to; what the ranks could reach at best is measured in ``test_percent_of_peak.py``.
-INTO = ["-p", 2, "--out", "out", "--peak", "none"]
+INTO = ["-p", 2, "--out", "out"]
 #: Enough work to be interrupted in.
 LONG = CASES + "k = 8\nseed = { start = 0, stop = 400, step = 1 }\n"
 

@@ -1,20 +1,13 @@
-"""DTensor beside DTensor on drbench: tables of docs/peers.md, and the numbers in them.
-
-Products by placements are rows of ``drbench peers --placements``; the MLP and what a call costs are
-those of ``benchmarks/dtensor.py``.
-"""
+"""What rows of ``benchmarks/dtensor.py`` say: steps of an MLP by stock and by drbench, and what a
+call costs."""
 
 from typing import NamedTuple
 
 from pandas import DataFrame
 
 from drbench.measure.noise import Ratio, median_interval, ratio_of
-from drbench.measure.record_file import read_csv
-from launch.studies.peers.placements import OURS, STOCK, Line, placement_lines
+from launch.studies.peers.placements import OURS, STOCK
 from launch.sweeps.rounds import over
-
-from .records import HERE, RESULTS, rows
-from .tables import block, table
 
 _WORK = ["batch", "width", "hidden", "what"]
 
@@ -82,68 +75,3 @@ CALLS = (
     ("S(0) · R, kept by stock, on drbench", "S(0) · R, stock", 3),
     ("first call of a layout, on drbench", None, 10_000),
 )
-
-
-def placement_records() -> list[Line]:
-    return placement_lines(read_csv(RESULTS / f"{HERE}/placements-p2/rounds/records.csv"))
-
-
-def _of_roof(record) -> str:
-    share, low, high = (
-        getattr(record, f"percent_of_roof{end}") / 100 for end in ("", "_low", "_high")
-    )
-    return f"{share:.2f} ({low:.2f}–{high:.2f})"
-
-
-def _ratio(ratio: Ratio) -> str:
-    return str(ratio).replace("-", "–")
-
-
-@block
-def placements() -> str:
-    """Products by placements."""
-    header = ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time"]
-    header += ["stock, of torch's roof", "drbench, of torch's roof", "rounds"]
-    return table(
-        header,
-        [
-            (
-                f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
-                *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
-                *map(_ratio, (line.time, line.cpu)),
-                *map(_of_roof, (line.stock, line.ours)),
-                line.rounds,
-            )
-            for line in placement_records()
-        ],
-    )
-
-
-@block
-def dtensor_mlp() -> str:
-    """The MLP, forward and backward."""
-    header = ["batch × width × hidden", "", "stock", "drbench", "stock / drbench, time"]
-    return table(
-        [*header, "CPU time", "rounds"],
-        [
-            (
-                "×".join(map(str, step.work[:3])),
-                step.work[3],
-                *(f"{1e3 * seconds:.2f} ms" for seconds in (step.stock_s, step.ours_s)),
-                *map(_ratio, (step.time, step.cpu)),
-                step.rounds,
-            )
-            for step in steps(rows(f"{HERE}/dtensor-p2/mlp.csv"))
-        ],
-    )
-
-
-@block
-def dtensor_calls() -> str:
-    """What a call costs."""
-    lines = []
-    for call, beyond, bar in CALLS:
-        us, low, high = call_us(rows(f"{HERE}/dtensor-p2/calls.csv"), call, beyond)
-        name = call if beyond is None else f"{call}: beyond {beyond}"
-        lines.append((name, f"{us:.1f} µs ({low:.1f}–{high:.1f})", f"{bar} µs" if bar else ""))
-    return table(["16×16 on 2 ranks", "time (interval)", "bar"], lines)

@@ -2,14 +2,13 @@
 
 import tomllib
 from functools import cache
-from pathlib import Path
 
 import pandas
 from pandas import DataFrame
 
+from launch.host.files import ROOT
 from plots.select.records import read_records
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 #: Where the algorithms were measured, and DTensor beside drbench.
 HERE = "measured/spr-2core"

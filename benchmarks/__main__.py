@@ -1,0 +1,50 @@
+"""``python -m benchmarks NAME [ARGUMENTS]``, from the root of a checkout: run a benchmark; without
+NAME they are listed."""
+
+import re
+import runpy
+import sys
+import textwrap
+from pathlib import Path
+
+HERE = Path(__file__).parent
+#: These run on so many ranks of one thread each, and are started on them.
+ON_RANKS = {"signals": 2, "small": 2, "sockets": 2, "dtensor": 2, "library": 2}
+
+
+def list_benchmarks() -> dict[str, str]:
+    """The first sentence of each, by name."""
+    found = {}
+    for path in sorted(HERE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        parts = path.relative_to(HERE).with_suffix("").parts
+        if "__name__ ==" in text and parts != ("__main__",):
+            sentence = re.split(r"[.:](?=\s|\")", text.removeprefix('"""'), maxsplit=1)[0]
+            found[".".join(parts).removesuffix(".__main__")] = " ".join(sentence.split())
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Run one; the exit code."""
+    known = list_benchmarks()
+    if not words:
+        for name, sentence in known.items():
+            print(f"{name:20} {textwrap.shorten(sentence, 58, placeholder=' …')}")
+        return 0
+    if words[0] not in known:
+        print(f"no benchmark {words[0]!r}. There are {', '.join(known)}.", file=sys.stderr)
+        return 2
+    if words[0] in ON_RANKS:
+        from launch.host.mpi import launched
+
+        if launched() is None:
+            from benchmarks.ranks import start
+
+            return start(ON_RANKS[words[0]], *words).returncode
+    sys.argv = [f"python -m benchmarks {words[0]}", *words[1:]]
+    runpy.run_module(f"benchmarks.{words[0]}", run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

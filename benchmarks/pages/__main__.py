@@ -1,0 +1,78 @@
+"""Hold the tables of README.md, ARTIFACT.md and docs/ against the records that they come from.
+
+python -m benchmarks pages            exit 1 if a table differs from its records
+python -m benchmarks pages --write    write the tables of the records into the pages
+
+A table lies between ``<!-- docs: NAME(constants) -->`` and ``<!-- docs: end -->``, each on a line
+of its own. Prose has no measured numbers: it points to a table.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from . import core as core  # of these the tables are registered
+from . import gpu as gpu
+from . import model as model
+from . import papers as papers
+from . import peers as peers
+from . import program as program
+from .records import ROOT, committed_figures
+from .tables import make
+
+_BLOCK = re.compile(r"^<!-- docs: (?!end)(.+?) -->\n(.*?)^<!-- docs: end -->", re.M | re.S)
+
+
+def list_pages() -> list[Path]:
+    """README.md, ARTIFACT.md and the pages of docs/."""
+    return [ROOT / "README.md", ROOT / "ARTIFACT.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def fill(text: str) -> str:
+    """A page with its tables made anew."""
+    made = lambda found: f"<!-- docs: {found[1]} -->\n{make(found[1])}<!-- docs: end -->"
+    return _BLOCK.sub(made, text)
+
+
+def check(text: str, name: str) -> list[str]:
+    """What differs on a page, in one line each: tables, and figures that are not committed."""
+    found = []
+    for block in _BLOCK.finditer(text):
+        if (made := make(block[1])) != block[2]:
+            pairs = zip(block[2].splitlines(), made.splitlines())
+            is_, wanted = next((each for each in pairs if each[0] != each[1]), ("", "other lines"))
+            line = text.count("\n", 0, block.start()) + 1
+            found.append(f"{name}:{line}: {block[1]} gives {wanted!r}, the page says {is_!r}")
+    figures = {
+        figure["file"] + suffix
+        for figure in committed_figures()
+        for suffix in figure.get("formats", [".png"])
+    }
+    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
+        path = f"docs/{path}" if path.startswith("images/") else path
+        if path not in figures:
+            found.append(f"{name}: {path} is not in results/figures.toml")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages")
+    given, findings, count = parser.parse_args(), [], 0
+    for path in list_pages():
+        text = path.read_text(encoding="utf-8")
+        count += len(_BLOCK.findall(text))
+        if given.write and (made := fill(text)) != text:
+            path.write_text(made, encoding="utf-8")
+            text = made
+            print(f"{path.name}: written")
+        findings += check(text, path.name)
+    for finding in findings:
+        print(finding, file=sys.stderr)
+    print(f"{count} tables are those of the records; {len(findings)} to mend")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

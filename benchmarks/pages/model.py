@@ -1,0 +1,235 @@
+"""Tables of predictions beside measurements."""
+
+from functools import cache
+
+from pandas import DataFrame
+
+from launch.papers.accuracy import at_calibrated_pace, beside
+
+from ..model.chains import CHAINS, points
+from ..model.model import errors, held, picks
+from ..model.tune import CHOICE, verdicts
+from .records import CORE, HERE, RESULTS, records, rows
+from .tables import block, table
+
+
+@block
+def tune_chosen(machine: str) -> str:
+    """What ``tune --measure`` chose of each problem, beside the best three of all programs."""
+
+    every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
+    found = verdicts(again.astype(str).to_dict("records"))
+    lines = []
+    for problem, each in found.items():
+        mine = again[again.problem == problem]
+        choice = mine[mine.contender.str.startswith(CHOICE)]
+        sizes = "×".join(str(getattr(choice.iloc[0], axis)) for axis in "mnk")
+        ran = every[(every.problem == problem) & every.first_s.notna()]
+        lines.append(
+            (
+                f"{problem}, {sizes}",
+                len(ran),
+                f"{1e3 * choice.time_s.median():.0f} ms",
+                *(_of_choice(each.others.get(str(place))) for place in (1, 2, 3)),
+                "it is" if each.fastest.startswith(CHOICE) else f"{each.ratio.middle:.3f}",
+                "yes" if each.met else "no",
+            )
+        )
+    header = ["problem", "programs", "choice", "choice / 1st", "/ 2nd", "/ 3rd", "/ fastest", "met"]
+    return table(header, lines)
+
+
+def _of_choice(ratio) -> str:
+    """
+    Examples
+    --------
+    >>> from drbench.measure.noise import Ratio
+    >>> _of_choice(Ratio(1.0123, 0.991, 1.03)), _of_choice(None)
+    ('1.01 (0.99–1.03)', 'it is')
+    """
+    if ratio is None:
+        return "it is"
+    return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+
+
+@block
+def shared_links() -> str:
+    """Several flows over one throttled link: when each ended, beside both predictions."""
+    found = rows(f"{HERE}/shared-links.csv").query("mib.astype('str').str.contains(' ')")
+    ends = lambda text: ", ".join(f"{float(each):.2f}" for each in str(text).split())
+    return table(
+        ["MiB of each flow", "ends, s", "fair, s", "off by, %", "fifo, s", "off by, %"],
+        [
+            (
+                row.mib.replace(" ", ", "),
+                ends(row.measured_s),
+                ends(row.fair_s),
+                f"{row.fair_error_percent:.0f}",
+                ends(row.fifo_s),
+                f"{row.fifo_error_percent:.0f}",
+            )
+            for row in found.itertuples()
+        ],
+    )
+
+
+_TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
+
+
+@cache
+def model_pairs(transport: str) -> DataFrame:
+    """Cases that benchmarks/model/model.py measured and predicted."""
+
+    folder = f"{CORE}/model/{transport}"
+    return beside(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
+
+
+@block
+def model_errors() -> str:
+    """How far the model is from this machine, by transport and shape."""
+
+    lines = []
+    for transport, name in _TRANSPORTS.items():
+        pairs = model_pairs(transport)
+        for shape, each in [("all", pairs), *pairs.groupby("shape", sort=False)]:
+            found = errors(each)
+            label = shape if shape == "all" else "×".join(map(str, shape))
+            lines.append(
+                (
+                    f"{name}, {label}",
+                    f"{found.concordance:.3f} of {found.pairs}",
+                    f"{found.median:.1f} %",
+                    f"{found.bias:+.1f} %",
+                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
+                )
+            )
+    header = ["", "pairs in the right order", "median error", "bias", "range of errors"]
+    return table(header, lines)
+
+
+_NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank a node"}
+
+
+@block
+def model_nodes() -> str:
+    """How far the model is from ranks on two virtual nodes, by what their programs move."""
+
+    lines = []
+    for folder, name in _NODES.items():
+        files = (records(f"{CORE}/model/{folder}/{file}.csv") for file in ("measured", "predicted"))
+        measured, predicted = files
+        times = beside(measured, predicted)
+        pairs = beside(at_calibrated_pace(measured, predicted), predicted)
+        adds, pushes = pairs.accumulate_bytes > 0, pairs.put_bytes > 0
+        kinds = {
+            "all, as times": times,
+            "all": pairs,
+            "gets alone": pairs[~adds & ~pushes],
+            "sums pushed": pairs[pushes & ~adds],
+            "sums by `MPI_Accumulate`": pairs[adds],
+        }
+        for kind, each in kinds.items():
+            if each.empty:
+                continue
+            found, interval = errors(each), held(each)
+            lines.append(
+                (
+                    f"{name}: {kind}",
+                    len(each),
+                    f"{found.concordance:.3f} of {found.pairs}",
+                    f"{found.median:.1f} %",
+                    f"{found.bias:+.1f} %".replace("-", "−"),
+                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
+                    f"{interval.share:.0f} % in ±{interval.half:.0f} %",
+                )
+            )
+    header = ["", "cases", "pairs in the right order", "median error", "bias", "range"]
+    return table([*header, "held by intervals"], lines)
+
+
+@block
+def model_picks() -> str:
+    """What comes of going by the model: percent above the best measured."""
+
+    lines = []
+    for transport, name in _TRANSPORTS.items():
+        for shape, each in model_pairs(transport).groupby("shape", sort=False):
+            found = picks(each)
+            lines.append(
+                (
+                    f"{name}, {'×'.join(map(str, shape))}",
+                    f"{found.program_pick:.1f} %",
+                    f"{found.program_median:.0f} %",
+                    f"{found.program_column:.1f} %",
+                    f"{found.pick:.1f} %",
+                    f"{found.median:.0f} %",
+                    f"{found.column:.0f} %",
+                    f"{found.apart:.1f} %",
+                )
+            )
+    header = ["program: pick", "median", "column S-C", "case: pick", "median", "column S-C"]
+    return table(["", *header, "eight names"], lines)
+
+
+@block
+def search_regret() -> str:
+    """How far the first place of ``tune`` is behind the best alternative, by ranks."""
+    lines = []
+    for (machine, mesh), each in rows("simulated/readings/regret.csv").groupby(["machine", "mesh"]):
+        nodes, node = map(int, mesh.split("x"))
+        most = lambda name: f"{100 * each[name].max():.1f} %"
+        told = (
+            f"{100 * (each.gap[each.regret > 0.02]).min():.0f} %"
+            if each.regret.max() > 0.02
+            else ""
+        )
+        sizes = len(each), int(each.tried.sum())
+        within = int((each.regret <= 0.02).sum())
+        line = nodes * node, machine, mesh, *sizes, within, most("regret"), told
+        lines.append((*line, f"{each.cpu_s.max():.1f}"))
+    heads = "ranks, machine, nodes x GPUs, problems, alternatives, at most 2 % off, furthest off"
+    return table([*heads.split(", "), "gap reported there", "most s of CPU"], sorted(lines))
+
+
+@block
+def chain_layers() -> str:
+    """Layers of transformers on h100x8."""
+    found = rows("simulated/readings/chains.csv")
+    lines = []
+    for (preset, backward), layer in found.groupby(["preset", "backward"], sort=False):
+        fastest = layer.time_s.min()
+        for each in layer.itertuples():
+            low, high = each.time_s * each.low, each.time_s * each.high
+            lines.append(
+                (
+                    f"`{preset}`{', backward' * bool(backward)}" if each.who == "chosen" else "",
+                    each.who,
+                    f"{1e3 * each.time_s:.2f}",
+                    f"{1e3 * low:.1f}–{1e3 * high:.1f}",
+                    f"{each.time_s / fastest:.3f}",
+                )
+            )
+    header = ["layer", "who", "time, ms", "interval, ms", "of chosen"]
+    return table(header, lines)
+
+
+@block
+def chain_runs() -> str:
+    """Ten chains, predicted and run."""
+    lines = []
+    for each in points(RESULTS / CORE / "chains" / "records.csv"):
+        asked, fix = CHAINS[each.name]
+        what = asked.name or f"{asked.widths}, {asked.between or 'none'}"
+        lines.append(
+            (
+                each.name,
+                f"`{what}`{', backward' * asked.backward}{', layouts given' * bool(fix)}",
+                asked.tokens,
+                f"{1e3 * each.predicted_s:.1f} ({1e3 * each.low_s:.1f}–{1e3 * each.high_s:.1f})",
+                f"{1e3 * each.median_s:.1f}",
+                f"{100 * (each.median_s / each.predicted_s - 1):+.1f} %",
+                "yes" if each.lies else "no",
+            )
+        )
+    header = ["chain", "columns, functions", "rows", "predicted, ms", "measured, ms", "differs"]
+    return table([*header, "lies in it"], lines)
