@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.core import commit
 from drbench.measure.noise import enough, is_stable, median_interval
 
-#: Repeats at least, as `drbench mlp` asks for; and of those who do not look, for comparison.
+#: Repeats at least, as `drbench sweep mlp` asks for; and of those who do not look, for comparison.
 LEAST, FIXED = 5, 20
 SEED = 20261122
 

@@ -484,15 +484,12 @@ def throttled() -> str:
 @cache
 def peer_lines(ranks: int) -> DataFrame:
     """Lines of :func:`launch.studies.peers.tables.lines`, with the rate of the median time."""
-    from fractions import Fraction
-
-    from launch.studies.peers.bench import SHAPES, shapes
     from launch.studies.peers.tables import lines
 
-    found = DataFrame(lines(records(f"{CORE}/full/peers-p{ranks}")))
-    flops = {
-        each.label: 2 * each.m * each.n * each.k for each in shapes(",".join(SHAPES), Fraction(1))
-    }
+    rows = records(f"{CORE}/full/peers-p{ranks}")
+    found = DataFrame(lines(rows))
+    sizes = zip(rows.case.str.split(" | ", regex=False).str[1], rows.m, rows.n, rows.k)
+    flops = {shape: 2.0 * m * n * k for shape, m, n, k in sizes}
     for mark in ("noisy", "oversubscribed"):
         found[mark] = found[mark].astype("boolean").fillna(False).astype(bool)
     return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)
@@ -1241,7 +1238,7 @@ def artifact_times() -> str:
 def _swept_s(sweep: str, ranks: int, **repeats) -> float:
     """Seconds of a sweep of the artifact at 1/16 on cores like those that its steps' times are of,
     one for each rank."""
-    cases = load_sweep(sweep, ranks, SCALES[0], **repeats).cases
+    cases = load_sweep(sweep, ranks, SCALES[0], tuple(repeats.items())).cases
     flops = 0.0
     for case in cases:
         once = 2 * case.m * case.n * case.k

@@ -40,14 +40,16 @@ _SECTIONS = {
         "calibrate": "predict.model",
         "ledger": "predict.ledger",
     },
-    "Compare": {
-        "peers": "peers",
-        "compare-algorithms": "compare_algorithms",
-        "scaling": "scaling",
-        "bandwidth": "bandwidth",
-    },
-    "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
+    "Compare": {"bandwidth": "bandwidth"},
+    "The paper": {"artifact": "artifact", "paper": None},
     "Also": {"list": "plan", "unlock": "sweep"},
+}
+#: Commands that there were, and what does the same.
+REMOVED = {
+    "compare-algorithms": "drbench sweep same-tiles",
+    "mlp": "drbench sweep mlp",
+    "peers": "drbench sweep libraries",
+    "scaling": "drbench sweep scaling",
 }
 _PAPER = {
     "check-claims": "paper.claims",
@@ -173,6 +175,13 @@ class Group(click.Group):
     def list_commands(self, ctx):
         """In the order of the help."""
         return [name for section in self.sections.values() for name in section]
+
+    def resolve_command(self, ctx, args):
+        """The command of a name; what there is no more answers with what does the same."""
+        name = args[0] if args else ""
+        if name in REMOVED and name not in self.commands:
+            raise click.UsageError(f"drbench {name} is now {REMOVED[name]}.", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx, formatter):
         """A section for each heading."""

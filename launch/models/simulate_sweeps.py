@@ -5,12 +5,10 @@ They run the paper's own program, not the one that users get: :data:`PAPER` and
 :func:`as_in_the_paper` are all that makes the difference.
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -19,13 +17,13 @@ from algorithms import algorithms
 from drbench.common import Clock
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record
-from drbench.measure.record_file import append_csv, read_csv
 from drbench.model.machine import Machine
 from drbench.program.trace import no_collection
 from launch.cases.case import Case
-from launch.cases.sweep_file import load_sweep
+from launch.cases.sweep_file import as_in_the_paper
+from launch.sweeps.store import Store
+from launch.sweeps.sweep import model_version
 from partitions import LayoutError, preset
-from partitions.arithmetic import near_square
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
@@ -41,15 +39,8 @@ LAYERS = {"mlp1": (RATIO * HIDDEN, HIDDEN), "mlp2": (HIDDEN, RATIO * HIDDEN)}
 LEGEND = {
     preset(name, 12): name for name in ("row", "column", "block", "inner", "outer", "traditional")
 }
-#: Options of the paper's own program: whole tiles are fetched and make one product (§4.2), replicas
-#: of C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
-PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
 #: What says what PyTorch's DTensor does.
 DTENSOR = "dtensor_mm"
-#: Sweeps of drbench that reproduce the paper, where they are simulated.
-_PAPERS = ("lowering",)
-#: Records written at once: each write waits for the disk.
-_BATCH = 64
 #: Cases that a process takes at once.
 _CHUNK = 16
 #: Mixed factors that an excerpt keeps for each partitioning, data movement and batch size.
@@ -104,33 +95,6 @@ def dtensor_case(m: int, n: int, k: int, by: str) -> Case:
     return Case(m, n, k, by, by, by, algorithm=DTENSOR)
 
 
-def as_in_the_paper(case: Case, ranks: int, options: dict | None = None) -> Case:
-    """A case as the paper's program has it: :data:`PAPER`, and near-square grids of blocks with no
-    fewer rows than columns, written out.
-
-    Parameters
-    ----------
-    options : dict, optional
-        Options that are not the paper's.
-
-    Examples
-    --------
-    >>> case = as_in_the_paper(Case(8, 8, 8, "block/c2", "row", "block", preset="block"), 12)
-    >>> case.a, case.b, case.c, case.options
-    ('block:3x2/c2', 'row', 'block:4x3', {'chunk': 'none', 'fetch': 'tile', 'reduce': 'push'})
-    """
-    texts = {name: _tall(getattr(case, name), ranks) for name in "abc"}
-    return replace(case, **texts, options=case.options | PAPER | (options or {}))
-
-
-def _tall(text: str, ranks: int) -> str:
-    kind, slash, factor = text.partition("/c")
-    if kind != "block":
-        return text
-    fewer, more = near_square(ranks // int(factor or 1))
-    return f"block:{more}x{fewer}{slash}{factor}"
-
-
 def legend_cases(layer: str, ranks: int, **changes) -> Iterator[Case]:
     """The cases a figure chooses its points from, six partitionings, Stationary B and C, the
     factors the layer admits; and DTensor's."""
@@ -144,116 +108,18 @@ def legend_cases(layer: str, ranks: int, **changes) -> Iterator[Case]:
     )
 
 
-def load_cases(text: str, ranks: int) -> list[Case]:
-    """The cases of a sweep file, as ``drbench sweep`` takes it (a path, or the name of a shipped
-    one), or of a JSON file: a list of :class:`Case` fields. Those of ``lowering`` reproduce the
-    paper, so they are its own program here.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, or it holds no cases.
-
-    Examples
-    --------
-    >>> cases = load_cases("lowering", 8)
-    >>> len(cases), cases[1].options["schedule"], cases[1].options["fetch"]
-    (352, 'greedy', 'tile')
-    """
-    if not text.endswith(".json"):
-        cases = load_sweep(text, ranks).cases
-        return [as_in_the_paper(case, ranks) if text in _PAPERS else case for case in cases]
-    try:
-        with open(text) as file:
-            return [Case(**fields) for fields in json.load(file)]
-    except OSError as error:
-        raise UsageError(
-            f"{text}: {error.strerror}. Use {', '.join(LAYERS)}, a sweep file, or a JSON file of "
-            "cases."
-        ) from None
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"{text} is no list of cases: {error}. Each needs at least m, n and k."
-        ) from None
-
-
-def _hash(value, digits: int) -> str:
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:digits]
-
-
-def case_key(case: Case, machine: Machine, ranks: int) -> str:
-    """What names a case on a machine in the record's column ``case``.
-
-    Examples
-    --------
-    >>> from launch.cases.machine_models import find_machine
-    >>> machine = find_machine("pvc12")
-    >>> case_key(Case(8, 8, 8), machine, 4) == case_key(
-    ...     Case(8, 8, 8, machine="elsewhere"), machine, 4
-    ... )
-    True
-    """
-    return _hash(asdict(case) | {"machine": machine.name, "ranks": ranks}, 16)
-
-
-def run_simulations(
-    cases: Iterable[Case],
-    machine: Machine,
-    ranks: int,
-    path: str | os.PathLike | None,
-    on_case: Callable[[Record], None] = lambda record: None,
-) -> list[Record]:
-    """Predict the cases that the file does not hold yet, and append their records.
-
-    Parameters
-    ----------
-    path : path or None
-        CSV file; None keeps the records in memory only.
-
-    Returns
-    -------
-    list of Record
-        Of all cases asked for, in their order, also those that were in the file.
-
-    Raises
-    ------
-    UsageError
-        If the file holds rows of another version of the machine model: numbers of two models do not
-        belong together.
-    """
-    known: dict[str, Record] = {}
-    model = f"model:{_hash(machine.sources, 12)}"
-    if path is not None and os.path.exists(path):
-        for record in read_csv(path):
-            if record.environment != model:
-                raise UsageError(
-                    f"{path} holds rows of another version of the model of {machine.name}. Move "
-                    "the file away, or use another --out."
-                )
-            known[record.case] = record
-    out, fresh, others = [], [], alternatives(machine)
-
-    def write():
-        if path is not None and fresh:
-            append_csv(path, *fresh)
-        fresh.clear()
-
-    try:
-        for case in cases:
-            key = case_key(case, machine, ranks)
-            record = known.get(key)
-            if record is None:
-                record = _predicted(case, machine, ranks, others)
-                record = replace(record, case=key, environment=model)
-                fresh.append(record)
-                on_case(record)
-                if len(fresh) >= _BATCH:
-                    write()
-            out.append(record)
-    finally:
-        write()
-    return out
+def simulate_cases(
+    machine: Machine, todo: Iterable[tuple[str, Case]], store: Store, settings, watch
+) -> None:
+    """Predict cases in order, but for those that have a row: what ``run_cases`` of the supervisor
+    does with cases that run."""
+    others, model = alternatives(machine), model_version(machine)
+    for name, case in todo:
+        if name not in store.done:
+            watch.started(case)
+            record = _predicted(case, machine, settings.ranks, others)
+            store.add(replace(record, case=name, environment=model))
+            watch.ended(case, record)
 
 
 def _predicted(case: Case, machine: Machine, ranks: int, others) -> Record:

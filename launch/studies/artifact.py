@@ -305,8 +305,8 @@ def experiments(place: Place) -> Iterator[Check]:
 
 def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
     """One of the sweeps that are run here, at a scale."""
-    repeats = QUICK if place.quick else {}
-    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, **repeats)
+    repeats = tuple(QUICK.items()) if place.quick else ()
+    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, repeats)
 
 
 def words_of(place: Place, sweep: str) -> list[str]:

@@ -113,13 +113,13 @@ def time_limit(seconds: float) -> str:
 def _asked(request: SweepRequest, launcher: Launcher, cases: list[Case]) -> dict[str, str]:
     """What a job needs: cores of each rank, and time, as far as they are known here."""
     ranks, options = min(request.ranks, launcher.ranks_per_node or request.ranks), {}
-    threads = request.threads
-    if threads is None and launcher.cores_per_node:
+    threads = max((case.threads or 0 for case in cases), default=0)
+    if not threads and launcher.cores_per_node:
         threads = max(1, launcher.cores_per_node // ranks)
     if threads:
         options["cpus-per-task"] = str(threads)
     if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in cases):
-        options["time"] = time_limit(estimated(cases, request.ranks, threads).time_s)
+        options["time"] = time_limit(estimated(cases, request.ranks).time_s)
     return options
 
 
@@ -131,7 +131,13 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
         raise UsageError(
             "--jobs and --fresh: a job that is submitted again would begin anew. Use another --out."
         )
-    sweep, launcher, pairs = plan_cases(request)
+    plan = plan_cases(request)
+    sweep, launcher, pairs = plan.sweep, plan.launcher, plan.pairs
+    if len({*plan.ranks_of.values()}) > 1:
+        raise UsageError(
+            f"--jobs: {sweep.name} runs on several numbers of ranks, and a job has one. Use -o "
+            "ranks=N, a job each."
+        )
     if request.launcher is None:
         launcher = launcher.with_launcher("srun")
         request = dataclasses.replace(request, launcher="srun")
