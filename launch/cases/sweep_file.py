@@ -239,8 +239,8 @@ def expand(
     for key, value, words in (("view", view, VIEWS), ("grow", grow, _SHAPE)):
         require(value in ("", *words), f"{file}: {key}", f"one of {', '.join(words)}", value)
     if rounds not in ("", "known"):
-        fits = type(rounds) is int and rounds > 0
-        require(fits, f"{file}: rounds", 'a whole number of at least 1, or "known"', rounds)
+        fits = type(rounds) is int and rounds >= 0
+        require(fits, f"{file}: rounds", 'a whole number, or "known"', rounds)
     paper = table.get("paper", False)
     require(type(paper) is bool, f"{file}: paper", "true or false", paper)
     defaults, blocks = table.get("defaults", {}), table.get("cases")

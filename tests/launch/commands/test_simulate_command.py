@@ -1,10 +1,10 @@
 """drbench simulate, calibrate and check-claims from the command line."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from drbench.measure.record_file import read_csv
 from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
 from launch.models.advise import how_sure

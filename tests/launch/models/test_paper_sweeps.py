@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,8 +10,9 @@ from algorithms import get_algorithm
 from algorithms.registry import Algorithm
 from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
+from launch.cases.sweep_file import load_sweep
 from launch.models.predict import predict, programs_of, with_interval
-from launch.models.simulate_sweeps import load_cases, run_simulations, sweep_cases
+from launch.models.simulate_sweeps import simulate_cases, sweep_cases
 from launch.studies.artifact import Place, simulations
 from plots.select.cases import line_of
 from plots.select.records import read_records
@@ -19,7 +21,8 @@ from plots.select.records import read_records
 @pytest.mark.parametrize("ranks", [8, 12])
 @pytest.mark.parametrize("sweep", ["mlp1", "mlp2", "lowering"])
 def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
-    cases = load_cases(sweep, ranks) if sweep == "lowering" else sweep_cases(sweep, ranks)
+    cases = [*load_sweep(sweep, ranks, simulate=True).cases]
+    cases += sweep_cases(sweep, ranks) if sweep != "lowering" else []
     seen = set()
     for case in cases:
         if case.algorithm == "dtensor_mm":
@@ -53,6 +56,16 @@ def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():
     assert (line_of(record), record.a, record.prefetch) == ("UA - Block", "block:4x2", 1)
 
 
+def simulated(cases, machine, ranks):
+    """The records of some cases."""
+    found = []
+    store = SimpleNamespace(done={}, add=found.append)
+    watch = SimpleNamespace(started=lambda case: None, ended=lambda case, record: None)
+    named = [(str(at), case) for at, case in enumerate(cases)]
+    simulate_cases(machine, named, store, SimpleNamespace(ranks=ranks), watch)
+    return found
+
+
 @pytest.mark.parametrize("name, ranks", [("h100x8", 8), ("pvc12", 12)])
 def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_traced_once(
     name, ranks, monkeypatch
@@ -73,12 +86,12 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
             traced.append(rank) or trace(self, problem, rank, **more)
         ),
     )
-    together = run_simulations(mine, machine, ranks, None)
+    together = simulated(mine, machine, ranks)
     once = len(traced)
     for case in mine:
         programs_of(case, machine, ranks)
     assert once == len(traced) - once > 0
-    together += run_simulations([cost, refused], machine, ranks, None)
+    together += simulated([cost, refused], machine, ranks)
     assert together.pop().status == "failed"
     for record, single in zip(together, singly, strict=True):
         assert record.median_low_s < record.median_s < record.median_high_s

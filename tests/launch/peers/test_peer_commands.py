@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
