@@ -1,6 +1,6 @@
 """DTensor beside DTensor on drbench: tables of docs/peers.md, and the numbers in them.
 
-Products by placements are rows of ``drbench peers --placements``; the MLP and what a call costs are
+Products by placements are rows of ``drbench sweep placements``; the MLP and what a call costs are
 those of ``benchmarks/dtensor.py``.
 """
 

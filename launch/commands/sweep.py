@@ -17,8 +17,9 @@ from launch.cases.sweep_values import shipped
 from launch.host.files import check_output, write_output
 from launch.host.kernels import without_weaker_pins
 from launch.sweeps.estimate import long_time
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import progress_console
-from launch.sweeps.sweep import SweepRequest, left_to_run, plan_cases, run_sweep
+from launch.sweeps.sweep import left_to_run, run_sweep
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (

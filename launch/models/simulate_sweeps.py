@@ -20,9 +20,8 @@ from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.program.trace import no_collection
 from launch.cases.case import Case
+from launch.cases.machine_models import model_version
 from launch.cases.sweep_file import as_in_the_paper
-from launch.sweeps.store import Store
-from launch.sweeps.sweep import model_version
 from partitions import LayoutError, preset
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
@@ -109,7 +108,7 @@ def legend_cases(layer: str, ranks: int, **changes) -> Iterator[Case]:
 
 
 def simulate_cases(
-    machine: Machine, todo: Iterable[tuple[str, Case]], store: Store, settings, watch
+    machine: Machine, todo: Iterable[tuple[str, Case]], store, settings, watch
 ) -> None:
     """Predict cases in order, but for those that have a row: what ``run_cases`` of the supervisor
     does with cases that run."""

@@ -32,7 +32,7 @@ from launch.host.kernels import without_pins
 from launch.host.memory import available_memory
 from launch.peers import get_peer
 from launch.sweeps.estimate import estimated
-from launch.sweeps.sweep import SweepRequest, plan_cases
+from launch.sweeps.plan import SweepRequest, plan_cases
 
 from .verdicts import HOLDS, Verdict, shown
 

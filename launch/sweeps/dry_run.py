@@ -18,8 +18,8 @@ from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
 from .estimate import OVERHEAD_S, estimated
+from .plan import Plan, SweepRequest, part_of
 from .progress import title
-from .sweep import Plan, SweepRequest, part_of
 
 
 @dataclass(frozen=True)

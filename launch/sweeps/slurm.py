@@ -19,7 +19,7 @@ from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
 from .estimate import estimated
-from .sweep import SweepRequest, part_of, plan_cases
+from .plan import SweepRequest, part_of, plan_cases
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 

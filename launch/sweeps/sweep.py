@@ -1,128 +1,35 @@
 """``drbench sweep``: expand, lock, resume, run, sum up."""
 
-import hashlib
-import json
+import csv
 import os
 import shlex
+import sys
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
 from drbench.errors import EXIT_CODES, DrbenchError, MissingError
-from drbench.measure.record import RecordError
+from drbench.measure.record import HEADER, Record, RecordError
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, bound
-from launch.cases.launchers import Launcher, load_launcher
-from launch.cases.machine_models import find_machine
 from launch.cases.peak_files import read_peaks
-from launch.cases.sweep_file import Sweep, load_sweep, ranks_of
+from launch.cases.sweep_file import Sweep
 from launch.host.units import plural
 from launch.peers import PEERS, get_peer
 from partitions import LayoutError
 
+from .plan import Plan, SweepRequest, part_of, plan_cases
 from .progress import fastest_cases
 from .rounds import pooled
 from .run_rounds import ROUNDS, Experiment, Job, run_experiment
-from .store import GOOD, case_id
-from .stream import Stream
+from .store import GOOD
 from .supervisor import Settings
 
 INTERRUPTED = 130
-#: What is asked for once: the same again goes on.
-_ONCE = ("fresh", "retry")
 #: Fields that make a problem: cases that differ in one are not compared.
 _PROBLEM = ("m", "n", "k", "dtype", "compute", "transpose", "alpha", "beta")
-
-
-@dataclass(frozen=True)
-class SweepRequest:
-    """What a sweep was asked to be; names and values as on the command line.
-
-    Attributes
-    ----------
-    ranks : int
-        Of a sweep that names several numbers of ranks itself, the most.
-    override : tuple of (str, str)
-        Keys of the file, and what stands for their values.
-    machine : str or None
-        With ``simulate``, the machine model on which times are predicted.
-    """
-
-    sweep: str
-    ranks: int
-    out: str
-    scale: str | None = None
-    override: tuple[tuple[str, str], ...] = ()
-    label: str | None = None
-    launcher: str | None = None
-    timeout: float = 120.0
-    mem_limit: int | None = None
-    max_cases: int | None = None
-    part: tuple[int, int] = (1, 1)
-    fresh: bool = False
-    retry: bool = False
-    peak: str | None = None
-    stream: bool = False
-    simulate: bool = False
-    machine: str | None = None
-    yes: bool = False
-    environ: dict = field(default_factory=lambda: dict(os.environ))
-
-    def arguments(self) -> list[str]:
-        """The command line that asks for the same again."""
-        sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
-        words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
-        for each in fields(self):
-            value, flag = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
-            if each.default in (MISSING, value) or each.name in _ONCE:
-                continue
-            if each.name == "override":
-                words += [word for pair in value for word in ("-o", "{}={}".format(*pair))]
-                continue
-            if each.name == "part":
-                value = "{}/{}".format(*value)
-            words.append(flag if value is True else f"{flag}={value}")
-        return words
-
-
-class Plan(NamedTuple):
-    """What a request comes to: the sweep, where it runs, its (id, case) pairs in the order of the
-    file, all parts of it, and the number of ranks of each id."""
-
-    sweep: Sweep
-    launcher: Launcher
-    pairs: list[tuple[str, Case]]
-    ranks_of: dict[str, int]
-
-
-def plan_cases(request: SweepRequest) -> Plan:
-    """The plan of a request."""
-    launcher = load_launcher(request.launcher)
-    label, code = request.label, None
-    if request.simulate:  # rows of two versions of a model are not of one sweep
-        model = find_machine(request.machine)
-        label, code = model.name, model_version(model)
-    elif label is None and launcher.name != "here":
-        label = launcher.name
-    counts = ranks_of(request.sweep, request.ranks, request.override) or (request.ranks,)
-    pairs, on = [], {}
-    for ranks in counts:
-        sweep = load_sweep(
-            request.sweep, ranks, request.scale, request.override, label, request.simulate
-        )
-        named = [(case_id(case, ranks, code), case) for case in sweep.cases]
-        pairs += named
-        on |= dict.fromkeys((name for name, _ in named), ranks)
-    return Plan(sweep, launcher, pairs, on)
-
-
-def model_version(machine) -> str:
-    """A hash of a machine model with all its constants."""
-    text = json.dumps(machine.sources, sort_keys=True, default=str)
-    return f"model:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def experiment_of(plan: Plan, pairs: list[tuple[str, Case]], simulate: bool = False) -> Experiment:
@@ -183,17 +90,6 @@ def left_to_run(request: SweepRequest) -> list[tuple[int, Case]]:
         left = max(0, experiment.total - len(done)) // max(1, len(jobs))
         todo = [(job.ranks, job.case) for job in jobs for _ in range(left)]
     return todo[: request.max_cases]
-
-
-def part_of(pairs: list, part: tuple[int, int]) -> list:
-    """Every n-th, from the i-th.
-
-    Examples
-    --------
-    >>> part_of(["a", "b", "c", "d", "e"], (2, 2))
-    ['b', 'd']
-    """
-    return pairs[part[0] - 1 :: part[1]]
 
 
 def run_sweep(
@@ -280,6 +176,25 @@ def run_sweep(
         show(sweep, found)
     console.print(f"records: {Path(request.out) / 'records.csv'}", markup=False)
     return verdict(rows.values())
+
+
+class Stream:
+    """Writes each record it is called with; a reader that has gone away interrupts the sweep."""
+
+    def __init__(self):
+        self._write(HEADER)
+
+    def __call__(self, record: Record) -> None:
+        self._write(record.to_row())
+
+    def _write(self, row) -> None:
+        try:
+            csv.writer(sys.stdout, lineterminator="\n").writerow(row)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # what is left to flush goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise KeyboardInterrupt from None
 
 
 def verdict(records) -> int:

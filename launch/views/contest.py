@@ -6,13 +6,11 @@ from operator import itemgetter
 
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
-from launch.cases.command_line import describe
 from launch.host.units import plural, seconds
 from launch.peers import ON_DRBENCH, PEERS
 from launch.sweeps.rounds import Standing, standings
-from plots.select.cases import configuration, form
 
-from . import Column, Table
+from .tables import Column, Table, layout, name_of
 
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 #: Contenders that are named as no slower than the fastest, and cases that have no time.
@@ -26,6 +24,8 @@ def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Ta
     What moves nothing is another problem, unless the tiles are the same, and is compared with
     nobody.
     """
+    from plots.select.cases import form
+
     groups: dict[tuple, list[Mapping[int, Record]]] = {}
     without = []
     for run in filter(None, runs):
@@ -49,30 +49,6 @@ def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Ta
         lines = without[:_SHOWN] + [f"{more} more that did not run: see the records"] * (more > 0)
         found[-1].lines.extend(lines)
     return found
-
-
-def layout(record: Record) -> tuple:
-    """Where the tiles of A, B and C lie."""
-    return tuple(text or "?" for text in (record.a, record.b, record.c))
-
-
-def name_of(record: Record, tiles: bool) -> str:
-    """A contender; with ``tiles`` its layout is known.
-
-    Examples
-    --------
-    >>> row = dict(mode="measured", status="ok", best_s=1.0, stationary="C", preset="row")
-    >>> name_of(Record(algorithm="universal", **row), False)
-    'drbench row S-C'
-    >>> name_of(Record(algorithm="scalapack", mesh="1x2", **row), False)
-    'scalapack 1x2'
-    """
-    if record.algorithm in PEERS:
-        return f"{record.algorithm} {configuration(record)}".strip()
-    if tiles or record.algorithm != "universal":
-        return describe(record) if record.status == "ok" or record.dataflow else record.algorithm
-    texts = [record.preset] if record.preset else list(dict.fromkeys(layout(record)))
-    return " ".join(["drbench", *texts] + [f"S-{record.stationary}"] * bool(record.stationary))
 
 
 def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:

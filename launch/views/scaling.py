@@ -11,8 +11,7 @@ from launch.host.show import predicted_text
 from launch.host.units import seconds
 from launch.sweeps.rounds import pooled
 
-from . import Column, Table
-from .contest import name_of
+from .tables import Column, Table, name_of
 
 #: Middle, low and high.
 _SPREAD = ("", "_low", "_high")

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from drbench.measure.record import Record
 
-from . import Column, Table
+from .tables import Column, Table
 
 #: What DTensor does with a triple, from best to worst.
 ACTIONS = (

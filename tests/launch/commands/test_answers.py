@@ -17,9 +17,9 @@ from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on
 from launch.host.files import hand_over
 from launch.host.kernels import Kernels
+from launch.sweeps.plan import SweepRequest, arguments_of, plan_cases
 from launch.sweeps.store import Store
-from launch.sweeps.stream import arguments_of
-from launch.sweeps.sweep import SweepRequest, left_to_run, plan_cases
+from launch.sweeps.sweep import left_to_run
 
 SIZES = ["-m", 64, "-n", 64, "-k", 64]
 

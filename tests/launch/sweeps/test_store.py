@@ -15,8 +15,8 @@ from drbench.errors import UsageError
 from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.environment import describe
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.store import Store, case_id, write_csv
-from launch.sweeps.sweep import SweepRequest, plan_cases
 from plots.select.records import read_records
 
 CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]

@@ -13,8 +13,8 @@ import pytest
 from starting import wait_until, within
 
 from drbench.measure.record_file import read_csv
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.supervisor import ATTEMPTS
-from launch.sweeps.sweep import SweepRequest, plan_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
