@@ -1,9 +1,5 @@
-"""The sweeps of the paper's figures on a machine model: their cases, resumed where they stopped,
-and the rows worth keeping.
-
-They run the paper's own program, not the one that users get: :data:`PAPER` and
-:func:`as_in_the_paper` are all that makes the difference.
-"""
+"""Many cases on a machine model: those of a sweep, and those of the paper's figures with variants
+of a machine."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +17,8 @@ from drbench.model.machine import Machine
 from drbench.program.trace import no_collection
 from launch.cases.case import Case
 from launch.cases.machine_models import model_version
-from launch.cases.sweep_file import as_in_the_paper
-from partitions import LayoutError, preset
-from partitions.enumerate import KINDS, REPLICATIONS
-from partitions.partition import replica_suffix
+from launch.cases.sweep_file import load_sweep
+from partitions import LayoutError
 
 from .intervals import alternatives
 from .predict import predict_with, programs_of, simulated_keys, with_interval
@@ -34,59 +28,10 @@ HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
 
 #: n and k of the two layers.
 LAYERS = {"mlp1": (RATIO * HIDDEN, HIDDEN), "mlp2": (HIDDEN, RATIO * HIDDEN)}
-#: Partitionings that have a line in the figures, by their kinds.
-LEGEND = {
-    preset(name, 12): name for name in ("row", "column", "block", "inner", "outer", "traditional")
-}
 #: What says what PyTorch's DTensor does.
 DTENSOR = "dtensor_mm"
 #: Cases that a process takes at once.
 _CHUNK = 16
-#: Mixed factors that an excerpt keeps for each partitioning, data movement and batch size.
-_MIXED = 3
-
-
-def sweep_cases(
-    layer: str,
-    ranks: int,
-    *,
-    replication: str = "paired",
-    stationaries: str = "CBA",
-    batches=BATCHES,
-    legend: bool = False,
-    options: dict | None = None,
-    **fields,
-) -> Iterator[Case]:
-    """The cases of one figure: partitionings × replication × data movement × batch sizes.
-
-    Every triple of row, column and block, and traditional; with ``legend`` those six that have a
-    line. All are the paper's own program, see :func:`as_in_the_paper`, but for what ``options``
-    says otherwise. Beside them stands DTensor's program, by rows and by columns. ``fields`` are
-    further ones of :class:`Case`.
-
-    Examples
-    --------
-    >>> next(case for case in sweep_cases("mlp2", 12, legend=True) if case.preset == "block").a
-    'block:4x3'
-    >>> (
-    ...     len(list(sweep_cases("mlp1", 12))),
-    ...     len(list(sweep_cases("mlp2", 12, replication="equal", stationaries="CB", legend=True))),
-    ... )
-    (12104, 296)
-    """
-    n, k = LAYERS[layer]
-    factors = list(REPLICATIONS[replication](ranks))
-    kinds = [*product(KINDS, repeat=3), ("traditional",) * 3]
-    for batch, triple, each, stationary in product(batches, kinds, factors, stationaries):
-        if legend and triple not in LEGEND:
-            continue
-        a, b, c = (kind + replica_suffix(factor) for kind, factor in zip(triple, each))
-        case = Case(
-            batch, n, k, a, b, c, options={"stationary": stationary}, preset=LEGEND.get(triple)
-        )
-        yield as_in_the_paper(replace(case, **fields), ranks, options)
-    for batch, by in product(batches, ("row", "column")):
-        yield replace(dtensor_case(batch, n, k, by), **fields)
 
 
 def dtensor_case(m: int, n: int, k: int, by: str) -> Case:
@@ -94,17 +39,26 @@ def dtensor_case(m: int, n: int, k: int, by: str) -> Case:
     return Case(m, n, k, by, by, by, algorithm=DTENSOR)
 
 
-def legend_cases(layer: str, ranks: int, **changes) -> Iterator[Case]:
-    """The cases a figure chooses its points from, six partitionings, Stationary B and C, the
-    factors the layer admits; and DTensor's."""
-    return sweep_cases(
-        layer,
-        ranks,
-        replication="equal" if layer == "mlp1" else "paired",
-        stationaries="CB",
-        legend=True,
-        **changes,
-    )
+def legend_cases(
+    layer: str, ranks: int, batches: Sequence[int] = BATCHES, options: dict | None = None, **fields
+) -> Iterator[Case]:
+    """The cases a figure chooses its points from, those of the sweep ``mlp1`` or ``mlp2`` as the
+    paper's own program; and DTensor's, by rows and by columns. ``options`` are other ones than the
+    paper's, ``fields`` further ones of :class:`Case`.
+
+    Examples
+    --------
+    >>> cases = list(legend_cases("mlp2", 12))
+    >>> len(cases), next(case for case in cases if case.preset == "block").a
+    (1736, 'block:4x3')
+    """
+    given = [("m", str(batch)) for batch in batches]
+    for case in load_sweep(layer, ranks, overrides=given, simulate=True).cases:
+        options_of = case.options | (options or {})
+        yield replace(case, **{"roof": False, "options": options_of, **fields})
+    n, k = LAYERS[layer]
+    for batch, by in product(batches, ("row", "column")):
+        yield replace(dtensor_case(batch, n, k, by), **fields)
 
 
 def simulate_cases(
@@ -143,27 +97,6 @@ def _predicted(case: Case, machine: Machine, ranks: int, others) -> Record:
         return Record(**keys, status="failed", reason=str(error))
     except DrbenchError as error:
         return Record(**keys, status=error.status, reason=str(error))
-
-
-def excerpt(records: Iterable[Record]) -> list[Record]:
-    """The rows that figures and claims need: a line's partitionings, Stationary B and C, equal
-    factors, and the best three mixed ones; and DTensor's."""
-    from plots.select.cases import factors, layer_of
-
-    kept, mixed = [], {}
-    for record in records:
-        if record.algorithm == DTENSOR:
-            kept.append(record)
-        if record.preset not in LEGEND.values() or record.stationary not in ("B", "C"):
-            continue
-        a, b, c = factors(record)
-        if a == b == c:
-            kept.append(record)
-        elif a == b and layer_of(record) == "mlp2" and record.status == "ok":
-            mixed.setdefault((record.preset, record.stationary, record.m), []).append(record)
-    for group in mixed.values():
-        kept += sorted(group, key=lambda record: record.best_s)[:_MIXED]
-    return kept
 
 
 class Variant(NamedTuple):
