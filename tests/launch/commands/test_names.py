@@ -32,6 +32,8 @@ def test_an_option_is_the_same_in_every_command(command):
             assert option.metavar == MEANS[name], f"{command} {name}"
         if "--save" in option.opts:
             assert "-o" in option.opts
+        if "--override" in option.opts:
+            assert command == "sweep"
         if "--ranks" in option.opts:
             assert "-p" in option.opts
 
@@ -44,8 +46,8 @@ def test_a_bare_whole_number_is_no_scale(text):
 
 @pytest.mark.parametrize(
     "command",
-    [["sweep", "mlp1", "--dry-run"], ["mlp"], ["peers"]],
-    ids=["sweep", "mlp", "peers"],
+    [["sweep", "mlp1", "--dry-run"], ["sweep", "mlp"], ["sweep", "libraries"]],
+    ids=["mlp1", "mlp", "libraries"],
 )
 @pytest.mark.parametrize("scale, says", [("16", "16/1"), ("x", "1/16"), ("-1/2", "1/16")])
 def test_scale_means_one_thing(say, command, scale, says):

@@ -15,6 +15,7 @@ from launch.ranks.peak import LEAST_SAMPLES, SHAPES, best_gemm
 
 SMALL = ["-m", 64, "-n", 96, "-k", 48]
 ONCE = ["--iters", 1, "--budget", 0]
+ONCE_EACH = ["-o", "iters=1", "-o", "budget=0", "-o", "threads=1"]
 SWEEP = """
 name = "two"
 [[cases]]
@@ -121,7 +122,7 @@ def test_a_bad_peak_is_refused_before_ranks_start(drbench):
 @pytest.mark.mpi
 def test_a_sweep_measures_the_peak_once_for_each_element_type_and_again_never(drbench, tmp_path):
     (tmp_path / "two.toml").write_text(SWEEP)
-    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
+    words = ["sweep", "two.toml", "-p", 2, "--out", "two", *ONCE_EACH]
     assert drbench(*words, "--max-cases", 2, timeout=60).returncode == 0
     (path,) = (tmp_path / "two" / "environments").glob("*.json")
     before = json.loads(path.read_text())["peaks"]
@@ -144,7 +145,7 @@ def test_a_sweep_measures_the_peak_once_for_each_element_type_and_again_never(dr
 def test_a_measured_peak_that_a_case_passes_is_raised_and_kept(drbench, tmp_path):
     """As on a machine that had other work while the peak was measured."""
     (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
-    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
+    words = ["sweep", "two.toml", "-p", 2, "--out", "two", *ONCE_EACH]
     assert drbench(*words, "--max-cases", 1, timeout=60).returncode == 0
     (path,) = (tmp_path / "two" / "environments").glob("*.json")
     description = json.loads(path.read_text())
@@ -164,7 +165,7 @@ def test_a_measured_peak_that_a_case_passes_is_raised_and_kept(drbench, tmp_path
 @pytest.mark.parametrize("words, percent", [(["--peak", "none"], None), (["--peak", "0.5"], True)])
 def test_a_sweep_that_is_given_a_peak_measures_none(drbench, tmp_path, words, percent):
     (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
-    sweep = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
+    sweep = ["sweep", "two.toml", "-p", 2, "--out", "two", *ONCE_EACH]
     assert drbench(*sweep, *words, timeout=60).returncode == 0
     assert "peaks" not in json.loads((tmp_path / "two" / "environment.json").read_text())
     for record in read_csv(tmp_path / "two" / "records.csv"):
