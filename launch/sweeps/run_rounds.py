@@ -138,6 +138,7 @@ def run_experiment(
     most: int | None = None,
     on_record: Callable[[Record], None] | None = None,
     run: Callable | None = None,
+    about: str = "",
     **modes: bool,
 ) -> dict[str, dict[int, Record]]:
     """Run what has no row yet in the folder ``out``; the records of each case by round.
@@ -153,6 +154,8 @@ def run_experiment(
         Run at most so many now.
     run : callable
         As :func:`.supervisor.run_cases`, which it is by default.
+    about : str
+        What is run, printed before it is.
     modes
         Those of :func:`.folder.opened`.
     """
@@ -166,8 +169,9 @@ def run_experiment(
     with opened(folder, experiment.name, ranks, experiment.names, console, **modes) as store:
         ours = mine.jobs
         before = [row for name, row in store.done.items() if name.rpartition(" | ")[2] in ours]
-        if before:
-            console.print(f"{plural(len(before), 'row')} there before", markup=False)
+        if about:
+            done = f", {len(before)} done before" if before else ""
+            console.print(f"{about}{done}", markup=False)
         for record in before if on_record else ():
             on_record(record)
         what = "turn" if experiment.rounds else "case"

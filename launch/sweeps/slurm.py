@@ -113,8 +113,9 @@ def time_limit(seconds: float) -> str:
 def _asked(request: SweepRequest, launcher: Launcher, cases: list[Case]) -> dict[str, str]:
     """What a job needs: cores of each rank, and time, as far as they are known here."""
     ranks, options = min(request.ranks, launcher.ranks_per_node or request.ranks), {}
-    threads = max((case.threads or 0 for case in cases), default=0)
-    if not threads and launcher.cores_per_node:
+    threads = dict(request.override).get("threads", "")
+    threads = int(threads) if threads.isdecimal() else None
+    if threads is None and launcher.cores_per_node:
         threads = max(1, launcher.cores_per_node // ranks)
     if threads:
         options["cpus-per-task"] = str(threads)

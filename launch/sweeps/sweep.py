@@ -137,7 +137,6 @@ def run_sweep(
     told = (
         plural(counts[-1], "rank") if len(counts) == 1 else f"{', '.join(map(str, counts))} ranks"
     )
-    console.print(f"{sweep.name}: {plural(len(mine), 'case')} on {told}", markup=False)
     experiment = experiment_of(plan, mine, request.simulate)
     try:
         found = run_experiment(
@@ -149,6 +148,7 @@ def run_sweep(
             most=request.max_cases,
             on_record=Stream() if request.stream else None,
             run=run,
+            about=f"{sweep.name}: {plural(len(mine), 'case')} on {told}",
             fresh=request.fresh,
             retry=request.retry,
         )

@@ -237,5 +237,5 @@ def test_own_shapes_run_next_to_libraries_in_rounds_and_go_on(drbench, cosma, wi
     path = tmp_path / "out" / "rounds" / "records.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
     second = drbench(*words, env=environ, timeout=60)
-    assert second.returncode == 0 and f"{len(turns) - 3} rows there before" in second.stdout
+    assert second.returncode == 0 and f"{len(turns) - 3} done before" in second.stdout
     assert sorted(row.case for row in read_csv(path)) == sorted(row.case for row in turns)

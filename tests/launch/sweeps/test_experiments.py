@@ -90,7 +90,7 @@ def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(
     assert [(row.ranks, len(row.samples_s)) for row in rows] == [(1, 3), (2, 3), (4, 3)]
     before = (tmp_path / "out" / "rounds" / "records.csv").read_bytes()
     again = say(*SCALING)
-    assert again.returncode == 0 and len(starts) == 8 and "9 rows there before" in again.stdout
+    assert again.returncode == 0 and len(starts) == 8 and "9 done before" in again.stdout
     assert (tmp_path / "out" / "rounds" / "records.csv").read_bytes() == before
     more = say(*SCALING, "-o", "rounds=4")
     assert more.returncode == 0 and len(starts) == 11
@@ -143,7 +143,7 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(
     monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=True))
     monkeypatch.setattr("launch.sweeps.supervisor.get_peer", lambda name: _Peer(ok=True))
     ended = say("sweep", "mlp", "-p", 2, "--scale", "1/192", "--peak", "none")
-    assert ended.returncode == 0 and "96 rows there before" in ended.stdout
+    assert ended.returncode == 0 and "96 done before" in ended.stdout
     theirs = [row for row in read_csv(place) if row.algorithm == "dtensor"]
     assert sorted(row.preset for row in theirs) == ["column"] * 8 + ["row"] * 8
 
@@ -174,7 +174,7 @@ def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_p
     first = say("sweep", "tiny.toml", *SIMULATE, "--max-cases", 1)
     assert first.returncode == 0 and len(read_csv("out/records.csv")) == 1
     done = say("sweep", "tiny.toml", *SIMULATE)
-    assert "1 row there before" in done.stdout and "1 unsupported" in done.stdout
+    assert "1 done before" in done.stdout and "1 unsupported" in done.stdout
     assert "without dtensor: its programs cannot be simulated" in done.stdout
     rows = read_csv("out/records.csv")
     assert [row.status for row in rows] == ["ok", "ok", "unsupported"]
