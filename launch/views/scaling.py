@@ -22,8 +22,9 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
 
     Examples
     --------
+    >>> what = {"mode": "simulated", "status": "ok", "algorithm": "universal"}
     >>> make = lambda ranks, *seconds: {
-    ...     turn: Record(mode="simulated", status="ok", best_s=s, m=8, n=8, k=8, ranks=ranks)
+    ...     turn: Record(**what, best_s=s, m=8, n=8, k=8, ranks=ranks)
     ...     for turn, s in enumerate(seconds)
     ... }
     >>> (found,) = scaling_tables([make(1, 8.0, 9.0), make(4, 4.0, 3.0)])

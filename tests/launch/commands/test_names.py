@@ -32,8 +32,6 @@ def test_an_option_is_the_same_in_every_command(command):
             assert option.metavar == MEANS[name], f"{command} {name}"
         if "--save" in option.opts:
             assert "-o" in option.opts
-        if "--override" in option.opts:
-            assert command == "sweep"
         if "--ranks" in option.opts:
             assert "-p" in option.opts
 
