@@ -178,5 +178,6 @@ def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, 
 
 
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(drbench):
-    line = drbench("sweep", "same-tiles", "-p", 2, "--out", "/proc/x").refusal()
-    assert "--out /proc/x" in line and "can be made" in line
+    ended = drbench("sweep", "same-tiles", "-p", 2, "--scale", "1/64", "--out", "/proc/x")
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+    assert "--out /proc/x" in ended.stderr and "can be made" in ended.stderr
