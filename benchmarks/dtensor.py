@@ -7,7 +7,7 @@ Stock runs with torch's own styles (ColwiseParallel, RowwiseParallel, rows of th
 without drbench's handlers; the other side with drbench's styles and adopted parameters. Both
 compute the same, which is checked, with torch's BLAS. ``mlp`` takes about a minute, ``calls`` half
 of one; rows are written to FOLDER/mlp.csv and calls.csv. Products by placements:
-``drbench peers --placements``.
+``drbench sweep placements``.
 """
 
 # ruff: noqa: E402

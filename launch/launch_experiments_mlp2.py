@@ -12,6 +12,6 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the checkout, not launch/ itself
     from launch.commands.cli import main
-    from launch.sweeps.stream import arguments_of
+    from launch.sweeps.plan import arguments_of
 
     sys.exit(main(arguments_of("mlp2", sys.argv[1:])))

@@ -82,7 +82,7 @@ def stages(out: Path) -> list[Stage]:
         exact, all_of_them = out / f"exact-p{p}", out / f"algorithms-p{p}"
         sweep = f"sweep gpu-exact -p {p} --fresh"
         recorded(f"universal on {p}", sweep, 70, "--out", exact, exact / "records.csv")
-        compare = f"compare-algorithms -p {p} {small} --budget 0"
+        compare = f"sweep same-tiles -p {p} {small} -o budget=0"
         recorded(
             f"algorithms on {p}", compare, 60, "--out", all_of_them, all_of_them / "records.csv"
         )

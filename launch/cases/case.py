@@ -339,6 +339,8 @@ FIELDS: dict[str, Option] = {
     for each in fields(Case)
     if each.metadata
 }
+#: Fields that only our executor obeys, not a library.
+OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
 
 
 def check_case(case: Case) -> None:

@@ -1,5 +1,6 @@
 """Machine models by name: the files of ``launch/data/machines``, or a file of your own."""
 
+import hashlib
 import json
 import os
 import re
@@ -33,6 +34,12 @@ def machine_names() -> list[str]:
         for name, path in shipped("machines").items()
         if re.search(r"^\[model", path.read_text(), re.M)
     ]
+
+
+def model_version(machine: Machine) -> str:
+    """A hash of a machine model with all its constants."""
+    text = json.dumps(machine.sources, sort_keys=True, default=str)
+    return f"model:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def file_of(name: str) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, shown
 from drbench.options import Option, read_as_any
+from partitions import LayoutError, parse
 
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000
@@ -221,3 +222,58 @@ def ranks_list(text: str) -> tuple[int, ...]:
     if len(found) < 2:
         raise UsageError(f"must be two numbers of ranks or more, as 1,2,4, got {text!r}.")
     return found
+
+
+def overrides_of(
+    pairs: Iterable[tuple[str, str]], takers: Callable[[str], list[Option]]
+) -> dict[str, Any]:
+    """Keys of a sweep file and their values, of ``KEY=VALUE`` texts. Several values of a key are
+    separated by commas, unless it takes the text as one, or stand in brackets as in a sweep file,
+    or the key is there several times.
+
+    Parameters
+    ----------
+    takers : callable
+        ``takers(key)`` -> what describes its values; UsageError if there is no such key.
+
+    Examples
+    --------
+    >>> takers = lambda key: [Option(key, int)] if key == "m" else [Option(key)]
+    >>> overrides_of([("m", "1,2"), ("a", "S(0),R@2x3"), ("x", "[1, 2]"), ("x", "y")], takers)
+    {'m': ['1', '2'], 'a': 'S(0),R@2x3', 'x': [1, 2, 'y']}
+    """
+    found: dict[str, Any] = {}
+    for key, text in pairs:
+        options = takers(key)
+        text = str(text)
+        if text[:1] in ("[", "{"):
+            try:
+                value = tomllib.loads(f"x = {text}")["x"]
+            except ValueError as error:
+                raise UsageError(f"-o {key}={text} is not TOML: {error}.") from None
+        else:
+            one = "," not in text or _is_one(key, text, options)
+            words = [text] if one else [word.strip() for word in text.split(",")]
+            words = [{"true": True, "false": False}.get(word, word) for word in words]
+            if not options:  # no field and no option: nobody else reads numbers
+                words = [int(each) if str(each).isdecimal() else each for each in words]
+            value = words[0] if one else words
+        if key in found:
+            both = (found[key], value)
+            value = [each for part in both for each in (part if type(part) is list else [part])]
+        found[key] = value
+    return found
+
+
+def _is_one(key: str, text: str, options: list[Option]) -> bool:
+    """Whether a text with commas is one value: a partition, or what a check takes."""
+    if key in ("a", "b", "c"):
+        try:
+            return bool(parse(text))
+        except LayoutError:
+            return False
+    checked = [each for each in options if each.check]
+    try:
+        return bool(checked) and bool(read_as_any(checked, text))
+    except DrbenchError:
+        return False

@@ -37,14 +37,21 @@ _SECTIONS = {
         "machines": "predict.machines",
         "calibrate": "predict.model",
     },
-    "Compare": {
-        "peers": "peers",
-        "compare-algorithms": "compare_algorithms",
-        "scaling": "scaling",
-        "bandwidth": "bandwidth",
-    },
-    "The paper": {"mlp": "sweep", "artifact": "artifact"},
+    "Compare": {"bandwidth": "bandwidth"},
+    "The paper": {"artifact": "artifact"},
     "Also": {"list": "plan"},
+}
+#: Commands that there were, and what does the same.
+REMOVED = {
+    "advise": "drbench tune",
+    "bounds": "drbench tune",
+    "compare-algorithms": "drbench sweep same-tiles",
+    "ledger": "drbench artifact --only A",
+    "mlp": "drbench sweep mlp",
+    "paper": "drbench artifact",
+    "peers": "drbench sweep libraries",
+    "scaling": "drbench sweep scaling",
+    "unlock": "drbench sweep",
 }
 _INTERRUPTED = 130
 
@@ -164,6 +171,13 @@ class Group(click.Group):
     def list_commands(self, ctx):
         """In the order of the help."""
         return [name for section in self.sections.values() for name in section]
+
+    def resolve_command(self, ctx, args):
+        """The command of a name; what there is no more answers with what does the same."""
+        name = args[0] if args else ""
+        if name in REMOVED and name not in self.commands:
+            raise click.UsageError(f"drbench {name} is now {REMOVED[name]}.", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx, formatter):
         """A section for each heading."""

@@ -267,5 +267,5 @@ def _list_peers() -> None:
         found = peer.available()
         told = found.what if found.ok else f"{found.what}. {found.get}"
         rows.append((peer.name, "yes" if found.ok else "no", f"{peer.about}\n{told}"))
-    title = "peers, for drbench run --algorithm NAME and drbench peers"
+    title = "peers, for drbench run --algorithm NAME and drbench sweep libraries"
     console().print(table("name|here|~what", rows, title))

@@ -1,29 +1,25 @@
-"""``drbench sweep`` and ``mlp``: experiments of many cases."""
+"""``drbench sweep``: experiments of many cases."""
 
 import json
-import os
 import re
-import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from drbench.errors import UsageError
-from drbench.measure.record_file import read_csv
 from drbench.options import Option
 from launch.cases.launchers import load_launcher
-from launch.cases.sweep_values import scale_of, shipped
-from launch.host.files import made_folder
+from launch.cases.machine_models import find_machine
+from launch.cases.sweep_file import find_sweep, ranks_of
+from launch.cases.sweep_values import shipped
+from launch.host.files import check_output, write_output
 from launch.host.kernels import without_weaker_pins
-from launch.host.units import plural
-from launch.peers import get_peer
 from launch.sweeps.estimate import long_time
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import progress_console
-from launch.sweeps.store import GOOD
-from launch.sweeps.sweep import INTERRUPTED, SweepRequest, left_to_run, plan_cases, run_sweep
+from launch.sweeps.sweep import left_to_run, run_sweep
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
@@ -33,10 +29,10 @@ from .options import (
     YES,
     Value,
     command,
+    csv_option,
+    json_option,
     label_beside_launcher,
-    label_option,
     launcher_option,
-    of_case,
     option,
     out_option,
     peak_option,
@@ -57,22 +53,44 @@ def _part(text: str) -> tuple[int, int]:
     return part
 
 
+def _pair(text: str) -> tuple[str, str]:
+    """Key and text of ``KEY=VALUE``."""
+    key, _, value = text.partition("=")
+    if not (key and value):
+        raise UsageError(
+            f"{text!r} is no key of a sweep file with a value. Use KEY=VALUE, as m=4Ki."
+        )
+    return key.strip().replace("-", "_"), value.strip()
+
+
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
 @ranks_option(OWN_RANKS)
-@out_option("Folder of the records; one sweep a folder. Needed unless --dry-run.")
+@option(
+    "-o",
+    "override",
+    multiple=True,
+    type=Value(Option(check=_pair)),
+    metavar="KEY=VALUE",
+    help="A key of the file instead of its own value, as m=4Ki, ranks=1,2,4 or preset=row. "
+    "Repeatable.",
+)
+@scale_option("Multiply m, n and k by this instead of the file's scale, as 1/16 or 2/1.")
+@out_option(
+    "Folder of the records; one sweep a folder. [default: in results/measured/here, or "
+    "results/simulated/here, by name, -o and ranks]"
+)
+@option("--simulate", is_flag=True, help="Predict the cases on --machine; run nothing.")
+@option("--machine", "model", metavar="NAME|FILE", help="With --simulate: the machine model.")
 @option(
     "--dry-run",
     is_flag=True,
     help="Print the cases, their number, memory and an estimate of the time; run nothing.",
 )
 @option(
-    "--limit",
-    type=click.IntRange(0),
-    default=40,
-    help="Cases that --dry-run lists; 0 for all.",
+    "--limit", type=click.IntRange(0), help="Cases that --dry-run lists; 0 for all. [default: 40]"
 )
-@option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
+@option("--max-cases", type=click.IntRange(1), help="Run at most so many now.")
 @timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=120.0)
 @option(
     "--fresh/--resume",
@@ -80,11 +98,6 @@ def _part(text: str) -> tuple[int, int]:
     help="Move what the folder holds aside and begin anew; or go on where it stands.",
 )
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
-@option(
-    "--rerun-on-new-code",
-    is_flag=True,
-    help="Count rows of another version of the source as not done.",
-)
 @launcher_option(
     "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file with its modules "
     "and environment (docs/sweeps.md). [default: this Python's mpiexec]"
@@ -92,26 +105,12 @@ def _part(text: str) -> tuple[int, int]:
 @peak_option
 @label_beside_launcher()
 @option(
-    "--shuffle",
-    type=int,
-    default=None,
-    is_flag=False,
-    flag_value=0,
-    metavar="[SEED]",
-    help="Run in random order, the same for the same seed. [seed: 0]",
-)
-@option(
     "--mem-limit",
     type=BYTES,
     metavar="BYTES",
     help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
     "out_of_memory.",
 )
-@scale_option("Multiply m, n and k by this instead of the file's scale, as 1/16 or 2/1.")
-@of_case("iters", default=None, help="Timed repeats, at least, instead of the file's.")
-@of_case("budget", default=None, says="the file's")
-@of_case("threads")
-@of_case("backend", default=None, says="the file's")
 @option(
     "--part",
     type=Value(Option(check=_part)),
@@ -125,6 +124,8 @@ def _part(text: str) -> tuple[int, int]:
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
+@json_option("Print the tables at the end as one JSON object; everything else to standard error.")
+@csv_option("Write the rows of the tables at the end to this file.")
 @yes_option(YES)
 @option(
     "--jobs",
@@ -137,164 +138,155 @@ def _part(text: str) -> tuple[int, int]:
     default=1,
     help="With --jobs: share the sweep between so many jobs.",
 )
-def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
-    """Run every case of an experiment, resume it, lose nothing.
+def sweep(
+    sweep,
+    ranks,
+    out,
+    scale,
+    machine,
+    model,
+    dry_run,
+    limit,
+    jobs,
+    parts,
+    as_json,
+    csv_path,
+    **options,
+):
+    """Run every case of an experiment, resume it, lose nothing; print its table, draw its figure.
 
     \b
-      drbench sweep mlp1-small -p 4 --out runs/mlp1
-      drbench sweep mine.toml  -p 4 --out runs/mine --dry-run
+      drbench sweep mlp
+      drbench sweep scaling -o m=4Ki -o preset=row -o ranks=1,2,4
+      drbench sweep libraries -p 2 -o m=1000 -o n=2000 -o k=512
+      drbench sweep mine.toml -p 4 --out runs/mine --dry-run
       drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
+      drbench sweep square --simulate --machine h100x8
 
     FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: {names}. The same
     command again goes on where a killed one stopped.
     """
     refuse_ranks("sweep")
-    if out is None and not dry_run:
-        raise UsageError("--out is missing: the folder that gets the records.")
-    options["label"] = options.pop("machine")
+    if limit is not None and not dry_run:
+        raise UsageError("--limit belongs to --dry-run. Use --max-cases to run fewer.")
+    if parts > 1 and not jobs:
+        raise UsageError("--parts belongs to --jobs. Use --part I/N to run one part here.")
+    check_output("--csv", csv_path)
+    simulate, given = options["simulate"], options["override"]
+    _check_model(simulate, model, options)
     words = ("Slurm",) if jobs else tuple(load_launcher(options["launcher"]).words)
-    ranks = ranks or default_ranks(options["threads"], options["backend"], words)
-    request = SweepRequest(sweep, ranks, out or "", **options)
-    console = progress_console(stderr=request.stream)
+    listed = ranks_of(sweep, None, given)
+    doubling = listed == (1,)
+    if listed and not doubling:
+        if ranks and ranks != max(listed):
+            raise UsageError(
+                f"-p {ranks}, and ranks of {sweep} is {', '.join(map(str, listed))}. Leave -p out."
+            )
+        ranks = max(listed)
+    if ranks is None and simulate:
+        from launch.models.predict import ranks_on
+
+        ranks = ranks_on(find_machine(model))
+    threads = dict(given).get("threads", "")
+    threads = int(threads) if threads.isdecimal() else None
+    ranks = ranks or default_ranks(threads, dict(given).get("backend"), words)
+    name = _folder_name(sweep, ranks if not listed or doubling else None, scale, given)
+    if simulate:
+        name += f"-{Path(model).stem}"
+    place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
+    options |= {"scale": scale, "label": machine, "machine": model}
+    request = SweepRequest(sweep, ranks, out or place, **options)
+    console = progress_console(stderr=request.stream or as_json)
     if jobs:
         from launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, console)
-    if parts > 1:
-        raise UsageError("--parts belongs to --jobs. Use --part I/N to run one part here.")
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 
-        return show(request, *plan_cases(request), limit, console)
-    if load_launcher(request.launcher).words == ():
-        refuse_too_many(ranks, request.threads, request.yes)
-    long = long_time(left_to_run(request), ranks, request.threads)
-    go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
-    if load_launcher(request.launcher).words == ():
-        environ = without_weaker_pins(partial(console.print, markup=False))
-        request = replace(request, environ=environ)
-    return run_sweep(request, console)
+        return show(request, plan_cases(request), 40 if limit is None else limit, console)
+    run = None
+    if simulate:
+        from launch.models.simulate_sweeps import simulate_cases
+
+        run = partial(simulate_cases, find_machine(model))
+    else:
+        here = load_launcher(request.launcher).words == ()
+        if here:
+            refuse_too_many(ranks, threads, request.yes)
+        long = long_time(left_to_run(request))
+        go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
+        if here:
+            environ = without_weaker_pins(partial(console.print, markup=False))
+            request = replace(request, environ=environ)
+    show = partial(_show, Path(request.out), console, as_json, csv_path)
+    return run_sweep(request, console, run=run, show=show)
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
 
 
-_HIDDEN = 12288
+def _check_model(simulate: bool, model: str | None, options: dict) -> None:
+    """Refuse what simulated cases have no use for, and a model without them."""
+    if not simulate:
+        if model is not None:
+            raise UsageError("--machine belongs to --simulate. Give both, or use -o model=NAME.")
+        return
+    if model is None:
+        raise UsageError("--simulate needs a machine model. Name a --machine.")
+    for name in ("launcher", "peak", "mem_limit"):
+        if options[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} is for cases that run, and these are simulated. Leave it out."
+            )
 
 
-@command()
-@ranks_option(OWN_RANKS)
-@scale_option(
-    "Multiply the paper's hidden size 12288 and batch sizes by this, as 1/16 or 2/1.",
-    default="1/8",
-)
-@option(
-    "--layer",
-    type=click.Choice(["both", "mlp1", "mlp2"]),
-    default="both",
-    help="Which layer.",
-)
-@of_case("iters", default=5)
-@of_case("budget", default=6.0)
-@of_case("threads", says="cores // ranks")
-@out_option("Folder of the CSV file and the figures.", default="results/measured/here")
-@label_option(help="Name of the machine in the records and figures.")
-@yes_option(YES)
-@of_case("backend")
-@peak_option
-@click.pass_obj
-def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, backend, peak, yes):
-    """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
-    figures.
-
-    A run that was killed goes on. If every case was ok before, the figures are drawn again: give
-    another --out to measure again. A complete run of other options, or with cases that were not ok,
-    is moved aside.
-    """
-    refuse_ranks("mlp")
-    ranks = ranks or default_ranks(threads, backend)
-    refuse_too_many(ranks, threads, yes)
-    hidden = int(_HIDDEN * scale_of(scale))
-    if not hidden:
-        raise UsageError(
-            f"--scale {scale} leaves nothing of the hidden size {_HIDDEN}. Use 1/{_HIDDEN} or more."
-        )
-    say, folder = progress_console(), made_folder(out)
-    layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
-    sweeps = {name: f"{name}-small" for name in layers}
-    dtensor, without = get_peer("dtensor").available(), ""
-    if backend != "numpy":
-        without = "DTensor here multiplies on cores; drbench peers --backend cupy compares on GPUs"
-    elif dtensor.ok:
-        sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
-    else:
-        without = f"{dtensor.what}. {dtensor.get}"
-    worst, files, requests = 0, [], []
-    for name, sweep in sweeps.items():
-        place = folder / f"{name}-h{hidden}-p{ranks}"
-        request = SweepRequest(
-            sweep,
-            ranks,
-            os.fspath(place),
-            scale,
-            iters,
-            budget,
-            threads,
-            machine,
-            backend=None if backend == "numpy" else backend,
-            peak=peak,
-        )
-        requests.append(replace(request, fresh=_moved_aside(request)))
-        files.append(place / "records.csv")
-    left = [case for request in requests for case in left_to_run(request)]
-    go_on(long_time(left, ranks, threads), "drbench mlp", yes, "a smaller --scale")
-    if without:
-        say.print(f"without DT - Row and DT - Column: {without}", markup=False)
-    if not any(map(_left, requests)):
-        say.print(f"all measured before; to measure again give another --out than {out}")
-    environ = without_weaker_pins(say.print)
-    for request in requests:
-        request = replace(request, environ=environ)
-        code = run_sweep(request, say, shlex.join(["drbench", *arguments]))
-        if code == INTERRUPTED:
-            return code
-        worst = max(worst, code)
-    stem = folder / f"{'mlp' if layer == 'both' else layer}-h{hidden}-p{ranks}"
-    records = [record for path in files for record in read_csv(path)]
-    ok = sum(record.status == "ok" for record in records)
-    say.print(f"{ok} of {plural(len(records), 'case')} ok, each verified")
-    if ok:
-        _draw(say, files, stem)
-    return worst
+def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str:
+    """What tells an experiment from others: name, keys that were given, ranks."""
+    words = [find_sweep(sweep).stem, *(f"{key}{value}" for key, value in given)]
+    words += [f"scale{scale}"] * (scale is not None) + [f"p{ranks}"] * (ranks is not None)
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join(words).replace("/", "of"))[:120]
 
 
-def _left(request: SweepRequest) -> set[str]:
-    """Identifiers of the cases that are not yet ok in the folder of a sweep."""
-    ids = {name for name, _ in plan_cases(request)[2]}
-    try:
-        records = read_csv(Path(request.out) / "records.csv")
-    except (OSError, ValueError):
-        return ids
-    return ids - {record.case for record in records if record.status in GOOD}
+#: The figure of each view.
+_FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 
 
-def _moved_aside(request: SweepRequest) -> bool:
-    """Whether the folder of a sweep holds a complete run in which a case of this one is missing or
-    not ok."""
-    place = Path(request.out)
-    try:
-        done = {record.case for record in read_csv(place / "records.csv")}
-        known = json.loads((place / "sweep.json").read_text())["cases"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return bool(known) and set(known) <= done and bool(_left(request))
+def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found: dict) -> None:
+    """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
+    from launch.views import csv_text, tables_of
+
+    tables = tables_of(sweep.view, found)
+    if as_json:
+        print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
+    for each in () if as_json else tables:
+        console.print(each.printed(console))
+        for line in each.lines:
+            console.print(line, markup=False)
+    if csv_path:
+        write_output("--csv", csv_path, csv_text(tables))
+        console.print(f"table: {csv_path}", markup=False)
+    records = [record for run in found.values() for record in run.values()]
+    ok = [record for record in records if record.status == "ok"]
+    kind = _FIGURES.get(sweep.view)
+    if sweep.view == "scaling" and len({record.ranks for record in ok}) > 1:
+        grown = len({(each.m, each.n, each.k) for each in ok}) > 1
+        kind = "weak" if grown else "strong"
+    if kind and ok:
+        _draw(kind, out, console)
 
 
-def _draw(say: Console, files: list[Path], stem: Path) -> None:
+def _draw(kind: str, out: Path, console) -> None:
     from plots.registry import draw
+    from plots.select.cases import SelectionError
 
-    drawn = draw("mlp", files, stem, (".pdf", ".png"))
+    try:
+        drawn = draw(kind, [out / "records.csv"], out / kind, (".pdf", ".png"))
+    except SelectionError as error:
+        console.print(f"no figure: {error}", markup=False)
+        return
     for line in drawn.notes:
-        say.print(f"not drawn: {line}", markup=False)
+        console.print(line, markup=False)
     for path in drawn.paths:
-        say.print(f"figure: {path}", markup=False)
+        console.print(f"figure: {path}", markup=False)

@@ -31,7 +31,7 @@ from launch.host.kernels import without_pins
 from launch.host.memory import available_memory
 from launch.peers import get_peer
 from launch.sweeps.estimate import estimated
-from launch.sweeps.sweep import SweepRequest, plan_cases
+from launch.sweeps.plan import SweepRequest, plan_cases
 
 from . import papers
 from .claims import Claim, Verdict
@@ -301,8 +301,8 @@ def experiments(place: Place) -> Iterator[Check]:
 
 def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
     """One of the sweeps that are run here, at a scale."""
-    repeats = QUICK if place.quick else {}
-    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, **repeats)
+    repeats = tuple(QUICK.items()) if place.quick else ()
+    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, repeats)
 
 
 def words_of(place: Place, sweep: str) -> list[str]:

@@ -12,16 +12,14 @@ from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, bound_on, in_place_on, near_by
-from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
-from launch.cases.sweep_file import Sweep
 from launch.host.units import duration, format_bytes, plural
 from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
 from .estimate import OVERHEAD_S, estimated
+from .plan import Plan, SweepRequest, part_of
 from .progress import title
-from .sweep import SweepRequest, part_of
 
 
 @dataclass(frozen=True)
@@ -79,25 +77,20 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
     return Needs(max(sizes), sum(sizes), moves)
 
 
-def dry_run(
-    request: SweepRequest,
-    sweep: Sweep,
-    launcher: Launcher,
-    pairs: list[tuple[str, Case]],
-    limit: int,
-    console: Console,
-) -> int:
+def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
     """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
-    ranks, nodes = request.ranks, launcher.nodes(request.ranks)
+    sweep, launcher = plan.sweep, plan.launcher
     console.print(
         f"{sweep.name}: {sweep.about}; scale {sweep.scale}, launcher "
         f"{' '.join(launcher.words) or 'mpiexec'}",
         markup=False,
     )
-    cases = [case for _, case in part_of(pairs, request.part)][: request.max_cases]
-    room = math.inf if request.mem_limit is None else request.mem_limit * nodes
-    most, counts, able = Needs(), Counter(), []
-    for number, case in enumerate(cases, 1):
+    chosen = part_of(plan.pairs, request.part)[: request.max_cases]
+    most, most_nodes, counts, able = Needs(), 1, Counter(), {}
+    for number, (name, case) in enumerate(chosen, 1):
+        ranks = plan.ranks_of[name]
+        nodes = launcher.nodes(ranks)
+        room = math.inf if request.mem_limit is None else request.mem_limit * nodes
         each = needs(case, ranks, launcher.node_of(ranks))
         flags = {
             "refused": each.refused,
@@ -107,29 +100,39 @@ def dry_run(
         marks = [mark for mark, holds in flags.items() if holds]
         counts.update(marks)
         if not each.refused:
-            able.append(case)
-        most = max(most, each, key=lambda f: f.total_bytes)
+            able.setdefault(ranks, []).append(case)
+        if each.total_bytes > most.total_bytes:
+            most, most_nodes = each, nodes
         if not limit or number <= limit:
+            on = f" on {plural(ranks, 'rank')}" if len({*plan.ranks_of.values()}) > 1 else ""
             memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
             told = f"refused: {each.refused}" if each.refused else "; ".join(marks)
-            console.print(Text(f"{number:6}  {title(case):<48} {memory}  {told}".rstrip()))
+            console.print(Text(f"{number:6}  {title(case) + on:<48} {memory}  {told}".rstrip()))
         elif number == limit + 1:
-            console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
-    found = estimated(able, ranks, request.threads)
+            console.print(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
+    rounds = sweep.rounds if type(sweep.rounds) is int else 1
+    found = [estimated(cases * max(1, rounds), ranks) for ranks, cases in able.items()]
+    ranks = ", ".join(map(str, sorted({*plan.ranks_of.values()})))
     console.print(
-        f"cases: {len(cases)} on {plural(ranks, 'rank')} and {plural(nodes, 'node')}; "
+        f"cases: {len(chosen)} on {ranks} rank{'s' * (ranks != '1')} and "
+        f"{plural(max(map(launcher.nodes, plan.ranks_of.values())), 'node')}; "
         f"no communication: {counts['no communication']} (marked, figures leave them out); "
         f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
     )
+    if sweep.rounds:
+        told = "until the fastest are known" if rounds != sweep.rounds else plural(rounds, "round")
+        console.print(f"interleaved, {told}")
     console.print(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
-        f"{format_bytes(-(-most.total_bytes // nodes))} a node "
+        f"{format_bytes(-(-most.total_bytes // most_nodes))} a node "
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
-    console.print(
-        f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
-        f"{found.flops_per_s / 1e9:.4g} GFLOP/s of {found.cores} "
-        "cores, measured just now on this machine with a 1024^3 product, and "
-        f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
-    )
+    if found:
+        console.print(
+            f"estimated time: up to {duration(sum(each.time_s for each in found))} for "
+            f"{sum(each.flops for each in found):.3g} FLOPs at the "
+            f"{found[-1].flops_per_s / 1e9:.4g} GFLOP/s of {found[-1].cores} "
+            "cores, measured just now on this machine with a 1024^3 product, and "
+            f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
+        )
     return 0

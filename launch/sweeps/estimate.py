@@ -60,14 +60,13 @@ def most_products(case: Case, product_s: float) -> int:
     return case.warmup + repeats + case.roof * (repeats + _ROOF_TRIALS)
 
 
-def estimated(
-    cases: Iterable[Case], ranks: int, threads: int | None = None, *, measure: bool = True
-) -> Estimate:
+def estimated(cases: Iterable[Case], ranks: int, *, measure: bool = True) -> Estimate:
     """The estimate for cases of so many ranks on this machine, each repeated as often as its budget
     allows; without ``measure`` at a rate that any core reaches, so that it is too long rather than
     too short."""
     cases, cores = list(cases), usable_cores()
-    used = min(cores, ranks * (threads or max(1, cores // ranks)))
+    threads = [case.threads or max(1, cores // ranks) for case in cases]
+    used = min(cores, ranks * max(threads, default=1))
     rate = measure_kernels().flops_per_s if measure else _SLOW_FLOPS_PER_S
     flops = 0
     for case in cases:
@@ -76,10 +75,14 @@ def estimated(
     return Estimate(len(cases), flops, used, rate)
 
 
-def long_time(cases: Iterable[Case], ranks: int, threads: int | None = None) -> float:
-    """Seconds that cases are estimated at, if that is long enough to be asked about; else 0."""
-    cases = list(cases)
-    if estimated(cases, ranks, threads, measure=False).time_s <= LONG_S:
-        return 0.0
-    found = estimated(cases, ranks, threads).time_s
-    return found if found > LONG_S else 0.0
+def long_time(jobs: Iterable[tuple[int, Case]]) -> float:
+    """Seconds that cases, each with its number of ranks, are estimated at, if that is long enough
+    to be asked about; else 0."""
+    on: dict[int, list[Case]] = {}
+    for ranks, case in jobs:
+        on.setdefault(ranks, []).append(case)
+    for measure in (False, True):  # what is short at the rate of any core needs no measurement
+        time_s = sum(estimated(cases, ranks, measure=measure).time_s for ranks, cases in on.items())
+        if time_s <= LONG_S:
+            return 0.0
+    return time_s

@@ -32,19 +32,15 @@ def opened(
     *,
     fresh: bool = False,
     retry: bool = False,
-    keep: bool = False,
-    renew: bool = False,
 ) -> Iterator[Store]:
     """The store of a folder, made if need be. Whoever ends this process meanwhile means its ranks.
 
     Parameters
     ----------
     wanted : iterable of str
-        Ids of the cases. The rows of others are moved out of the way, or stay with ``keep``.
+        Ids of the cases. The rows of others are moved out of the way.
     fresh, retry : bool
         Move earlier results aside; or rows of cases that were not ok.
-    renew : bool
-        Rows of other cases may be all that is there.
 
     Raises
     ------
@@ -61,7 +57,7 @@ def opened(
         if aside is not None:
             what = "" if fresh else "cases that were not ok run again; the "
             say.print(f"{what}earlier {'results' if fresh else 'rows'}: {aside}", markup=False)
-        store.open(name, ranks, list(wanted), keep, renew)
+        store.open(name, ranks, list(wanted))
         for note in store.notes:
             say.print(note, markup=False)
         yield store

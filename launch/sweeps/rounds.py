@@ -1,9 +1,9 @@
 """Rounds: contenders are measured in turn, each once a round, so that a drifting machine hurts all
 alike; what is compared are ratios of times of the same round. Pure: nothing is run here.
 
-``compare-algorithms`` and ``tune --measure`` go on until the ratios to the fastest are known
-(:func:`turns`); ``peers`` and ``scaling``, whose ranks are started anew for every turn, make as
-many rounds as they are told, in the same order (:func:`turned`).
+Sweeps with ``rounds = "known"`` and ``tune --measure`` go on until the ratios to the fastest are
+known (:func:`turns`); others make as many rounds as they are told, in the same order
+(:func:`turned`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -19,7 +19,7 @@ from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
 from .estimate import estimated
-from .sweep import SweepRequest, part_of, plan_cases
+from .plan import SweepRequest, part_of, plan_cases
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
@@ -113,13 +113,14 @@ def time_limit(seconds: float) -> str:
 def _asked(request: SweepRequest, launcher: Launcher, cases: list[Case]) -> dict[str, str]:
     """What a job needs: cores of each rank, and time, as far as they are known here."""
     ranks, options = min(request.ranks, launcher.ranks_per_node or request.ranks), {}
-    threads = request.threads
+    threads = dict(request.override).get("threads", "")
+    threads = int(threads) if threads.isdecimal() else None
     if threads is None and launcher.cores_per_node:
         threads = max(1, launcher.cores_per_node // ranks)
     if threads:
         options["cpus-per-task"] = str(threads)
     if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in cases):
-        options["time"] = time_limit(estimated(cases, request.ranks, threads).time_s)
+        options["time"] = time_limit(estimated(cases, request.ranks).time_s)
     return options
 
 
@@ -131,7 +132,13 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
         raise UsageError(
             "--jobs and --fresh: a job that is submitted again would begin anew. Use another --out."
         )
-    sweep, launcher, pairs = plan_cases(request)
+    plan = plan_cases(request)
+    sweep, launcher, pairs = plan.sweep, plan.launcher, plan.pairs
+    if len({*plan.ranks_of.values()}) > 1:
+        raise UsageError(
+            f"--jobs: {sweep.name} runs on several numbers of ranks, and a job has one. Use -o "
+            "ranks=N, a job each."
+        )
     if request.launcher is None:
         launcher = launcher.with_launcher("srun")
         request = dataclasses.replace(request, launcher="srun")

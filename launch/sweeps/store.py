@@ -25,12 +25,11 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import append_csv, read_damaged_csv
 from launch.cases.case import Case
-from launch.host.files import ROOT, free_name, sync_folder, write_json
+from launch.host.files import free_name, sync_folder, write_json
 from launch.host.units import plural
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
-_PACKAGES = ("partitions", "drbench", "algorithms", "launch")
 
 
 def case_id(case: Case, ranks: int, code: str | None = None) -> str:
@@ -53,17 +52,6 @@ def case_id(case: Case, ranks: int, code: str | None = None) -> str:
         {"case": fields, "ranks": ranks, "code": code}, sort_keys=True, separators=(",", ":")
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def code_version(root: Path = ROOT) -> str:
-    """A hash of all source files that a run can depend on."""
-    digest = hashlib.sha256()
-    for package in _PACKAGES:
-        for path in sorted((root / package).rglob("*.*")):
-            if path.suffix in (".py", ".cu", ".c"):
-                name = path.relative_to(root).as_posix().encode()
-                digest.update(name + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 def write_csv(path: Path, records: Iterable[Record]) -> None:
@@ -99,26 +87,22 @@ class Store:
         self.attempts: Counter = Counter()
         self.notes: list[str] = []
 
-    def open(
-        self, name: str, ranks: int, ids: list[str], keep: bool = False, renew: bool = False
-    ) -> None:
-        """Take up a sweep where it was left; ``keep`` the rows of other cases among its own.
+    def open(self, name: str, ranks: int, ids: list[str]) -> None:
+        """Take up a sweep where it was left.
 
         Raises
         ------
         UsageError
-            If the folder holds results of another sweep, of none but other cases (unless to
-            ``renew`` them is what was asked for), or a file that is not one of ours.
+            If the folder holds results of another sweep, of none but other cases, or a file that
+            is not one of ours.
         """
         self._is_there(self.folder / "log.txt")
         self._refuse_another(name)
         records = self._read(self.records_path)
-        if keep:
-            ids = [*(record.case for record in records), *ids]
         ids = list(dict.fromkeys(ids))
         wanted = set(ids)
         kept = [record for record in records if record.case in wanted]
-        if records and not kept and not renew:
+        if records and not kept:
             raise UsageError(
                 f"{self.folder} holds {plural(len(records), 'row')} of {name}, none of these cases "
                 f"({self._changed(ranks)}). Use another --out to keep both, or move them aside "
@@ -223,7 +207,7 @@ class Store:
             before = ranks
         if before != ranks:
             return f"they are on {plural(before, 'rank')}, these on {ranks}"
-        return "another --scale, --iters, --threads or file"
+        return "another --scale, -o or file"
 
     def _supersede(self, stray: list[Record], kept: list[Record]) -> None:
         path = self.folder / "superseded.csv"

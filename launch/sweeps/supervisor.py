@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from drbench.errors import CaseFailed, MissingError
+from drbench.errors import CaseFailed, DrbenchError, MissingError
 from drbench.measure.record import Record
-from launch.cases.case import Case, failure
+from launch.cases.case import Case, case_keys, failure
 from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
@@ -112,7 +112,7 @@ def run_cases(
             for index, (name, case) in enumerate(todo):
                 if name in store.done:
                     continue
-                record, environment, crashes = _refused(case, settings.ranks), None, 0
+                record, environment, crashes = _without_ranks(case, settings), None, 0
                 while record is None:
                     if store.attempts[name] >= ATTEMPTS:
                         reason = (
@@ -137,21 +137,31 @@ def run_cases(
             raise
 
 
-def _refused(case: Case, ranks: int) -> Record | None:
-    """The row of a case that ranks of this installation cannot run."""
+def _without_ranks(case: Case, settings: Settings) -> Record | None:
+    """The row of a case that no ranks of ours run: of a program of its own, or of an algorithm that
+    this installation does not have."""
     from algorithms import algorithms
 
-    name, reason = case.algorithm, None
+    name = case.algorithm
     if name in PEERS:
-        if get_peer(name).launch is not None:
-            reason = (
-                f"{name} is a program of its own, which ranks that wait here cannot run. Use "
-                "drbench peers"
-            )
-    elif name not in algorithms():
-        known = ", ".join(algorithms())
-        reason = f"no algorithm {name!r} in this drbench; there are {known}"
-    return reason and failure(case, ranks, "unsupported", reason)
+        return _launched(case, settings) if get_peer(name).launch is not None else None
+    if name in algorithms():
+        return None
+    known = ", ".join(algorithms())
+    reason = f"no algorithm {name!r} in this drbench; there are {known}"
+    return failure(case, settings.ranks, "unsupported", reason)
+
+
+def _launched(case: Case, settings: Settings) -> Record:
+    """The row of a case of a program of its own, which is started for it. Nobody knows its BLAS, so
+    it has no roof."""
+    case = replace(case, roof=False)
+    launch = get_peer(case.algorithm).launch
+    try:
+        return launch(case, case_keys(case), settings.ranks, settings.timeout_s)
+    except DrbenchError as error:
+        status = "failed" if error.status == "usage" else error.status
+        return failure(case, settings.ranks, status, str(error))
 
 
 class _Starter:

@@ -1,170 +1,157 @@
 """``drbench sweep``: expand, lock, resume, run, sum up."""
 
+import csv
 import os
-import random
 import shlex
-from dataclasses import MISSING, dataclass, field, fields
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from drbench.errors import EXIT_CODES
-from drbench.measure.record import RecordError
+from drbench.errors import EXIT_CODES, DrbenchError, MissingError
+from drbench.measure.record import HEADER, Record, RecordError
 from drbench.measure.record_file import read_csv
-from launch.cases.case import Case
-from launch.cases.launchers import Launcher, load_launcher
+from launch.cases.case import Case, bound
 from launch.cases.peak_files import read_peaks
-from launch.cases.sweep_file import Sweep, load_sweep
+from launch.cases.sweep_file import Sweep
 from launch.host.units import plural
+from launch.peers import PEERS, get_peer
+from partitions import LayoutError
 
-from .folder import opened
-from .progress import SweepProgress, fastest_cases
-from .store import GOOD, case_id, code_version
-from .stream import Stream
-from .supervisor import Settings, run_cases
+from .plan import Plan, SweepRequest, part_of, plan_cases
+from .progress import fastest_cases
+from .rounds import pooled
+from .run_rounds import ROUNDS, Experiment, Job, run_experiment
+from .store import GOOD
+from .supervisor import Settings
 
 INTERRUPTED = 130
-#: What is asked for once: the same again goes on.
-_ONCE = ("fresh", "retry")
+#: Fields that make a problem: cases that differ in one are not compared.
+_PROBLEM = ("m", "n", "k", "dtype", "compute", "transpose", "alpha", "beta")
 
 
-@dataclass(frozen=True)
-class SweepRequest:
-    """What a sweep was asked to be; names and values as on the command line."""
-
-    sweep: str
-    ranks: int
-    out: str
-    scale: str | None = None
-    iters: int | None = None
-    budget: float | None = None
-    threads: int | None = None
-    label: str | None = None
-    launcher: str | None = None
-    timeout: float = 120.0
-    mem_limit: int | None = None
-    max_cases: int | None = None
-    shuffle: int | None = None
-    part: tuple[int, int] = (1, 1)
-    fresh: bool = False
-    retry: bool = False
-    rerun_on_new_code: bool = False
-    backend: str | None = None
-    peak: str | None = None
-    stream: bool = False
-    yes: bool = False
-    environ: dict = field(default_factory=lambda: dict(os.environ))
-
-    def arguments(self) -> list[str]:
-        """The command line that asks for the same again."""
-        sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
-        words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
-        for each in fields(self):
-            value, flag = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
-            if each.default in (MISSING, value) or each.name in _ONCE:
-                continue
-            if each.name == "part":
-                value = "{}/{}".format(*value)
-            words.append(flag if value is True else f"{flag}={value}")
-        return words
+def experiment_of(plan: Plan, pairs: list[tuple[str, Case]], simulate: bool = False) -> Experiment:
+    """The experiment of some cases of a plan. Compared are cases of one problem, in a sweep of
+    algorithms those on the same tiles; what is simulated needs no rounds."""
+    sweep, groups = plan.sweep, {}
+    for name, case in pairs:
+        job = Job(name, plan.ranks_of[name], case)
+        key = tuple(getattr(case, each) for each in _PROBLEM)
+        if sweep.rounds == "known":
+            key += (job.ranks, _tiles(job) if sweep.view == "algorithms" else ())
+        elif len({*plan.ranks_of.values()}) > 1 or not sweep.rounds:
+            key = ()
+        groups.setdefault(key, []).append(job)
+    return Experiment(sweep.name, list(groups.values()), 0 if simulate else sweep.rounds)
 
 
-def plan_cases(request: SweepRequest) -> tuple[Sweep, Launcher, list[tuple[str, Case]]]:
-    """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of
-    it."""
-    launcher = load_launcher(request.launcher)
-    sweep = load_sweep(
-        request.sweep,
-        request.ranks,
-        request.scale,
-        iters=request.iters,
-        budget=request.budget,
-        threads=request.threads,
-        backend=request.backend,
-        machine=request.label or (launcher.name if launcher.name != "here" else None),
-    )
-    code = code_version() if request.rerun_on_new_code else None
-    pairs = [(case_id(case, request.ranks, code), case) for case in sweep.cases]
-    if request.shuffle is not None:
-        random.Random(request.shuffle).shuffle(pairs)
-    return sweep, launcher, pairs
+def _tiles(job: Job) -> tuple:
+    """Where the tiles of a case lie; what is refused lies nowhere, and is compared with nothing."""
+    try:
+        return tuple(bound(job.case, job.ranks)[1].texts.values())
+    except (DrbenchError, LayoutError):
+        return (job.name,)
 
 
-def left_to_run(request: SweepRequest) -> list[Case]:
-    """The cases that a sweep on this machine would run now, as far as its folder says; none if
-    ranks are started elsewhere, or compute on GPUs, whose time nobody here knows."""
-    _, launcher, pairs = plan_cases(request)
-    path = Path(request.out) / "records.csv"
+def absent_libraries(names: set[str], simulate: bool) -> dict[str, str]:
+    """Libraries of those names that do not take part: name -> why."""
+    found = {}
+    for name in PEERS:
+        if name in names:
+            here = get_peer(name).available()
+            if simulate:
+                found[name] = "its programs cannot be simulated"
+            elif not here.ok:
+                found[name] = f"{here.what}. {here.get}"
+    return found
+
+
+def left_to_run(request: SweepRequest) -> list[tuple[int, Case]]:
+    """(ranks, case) of what a sweep on this machine would run now, as far as its folder says, each
+    as often as it has rounds at least; none if ranks are started elsewhere, or compute on GPUs,
+    whose time nobody here knows."""
+    plan = plan_cases(request)
+    experiment = experiment_of(plan, part_of(plan.pairs, request.part), request.simulate)
+    folder = Path(request.out) / ROUNDS if experiment.rounds else Path(request.out)
+    path = folder / "records.csv"
     try:
         kept = path.is_file() and not request.fresh  # a pipe would keep its reader waiting
         done = {record.case for record in read_csv(path)} if kept else set()
     except (OSError, RecordError):
         done = set()  # none, or one that is refused when it is opened
-    todo = [case for name, case in part_of(pairs, request.part) if name not in done]
-    here = not launcher.words and all(case.backend == "numpy" for case in todo)
-    return todo[: request.max_cases] if here else []
+    jobs = experiment.jobs.values()
+    if plan.launcher.words or any(job.case.backend != "numpy" for job in jobs):
+        return []
+    if not experiment.rounds:
+        todo = [(job.ranks, job.case) for job in jobs if job.name not in done]
+    else:
+        left = max(0, experiment.total - len(done)) // max(1, len(jobs))
+        todo = [(job.ranks, job.case) for job in jobs for _ in range(left)]
+    return todo[: request.max_cases]
 
 
-def part_of(pairs: list, part: tuple[int, int]) -> list:
-    """Every n-th, from the i-th.
-
-    Examples
-    --------
-    >>> part_of(["a", "b", "c", "d", "e"], (2, 2))
-    ['b', 'd']
-    """
-    return pairs[part[0] - 1 :: part[1]]
-
-
-def run_sweep(request: SweepRequest, console: Console, again: str | None = None) -> int:
+def run_sweep(
+    request: SweepRequest,
+    console: Console,
+    again: str | None = None,
+    run: Callable | None = None,
+    show: Callable[[Sweep, dict], None] | None = None,
+) -> int:
     """Run what has no row yet; the exit code. With ``stream`` each record goes to standard output,
     those of earlier runs first. ``again`` is the command line that goes on, by default that of the
-    sweep.
+    sweep. ``run`` is what runs cases (:func:`run_experiment`), and ``show`` gets the sweep and the
+    records of each case by round in the end.
 
     Returns
     -------
     int
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
-    sweep, launcher, pairs = plan_cases(request)
+    plan = plan_cases(request)
+    sweep, launcher = plan.sweep, plan.launcher
     if sweep.repeated:
         console.print(
             f"{plural(sweep.repeated, 'case')} of {sweep.name} the same as an earlier one: run once"
         )
+    pairs, mine = plan.pairs, part_of(plan.pairs, request.part)
+    if not launcher.words:
+        absent = absent_libraries({case.algorithm for _, case in mine}, request.simulate)
+        for name, why in absent.items():
+            console.print(f"without {name}: {why}", markup=False)
+        mine = [(name, case) for name, case in mine if case.algorithm not in absent]
+        if not mine:
+            raise MissingError(
+                f"no case of {sweep.name} is left to run. drbench list says who is here."
+            )
     settings = Settings(
         request.ranks,
         launcher,
         request.timeout or None,
         request.mem_limit,
         request.environ,
-        read_peaks(request.peak, sweep.cases, request.launcher),
+        {} if request.simulate else read_peaks(request.peak, sweep.cases, request.launcher),
     )
-    ids = [name for name, _ in pairs]
-    modes = {
-        "fresh": request.fresh,
-        "retry": request.retry,
-        "renew": request.rerun_on_new_code,
-    }
+    counts = sorted({plan.ranks_of[name] for name, _ in mine})
+    told = (
+        plural(counts[-1], "rank") if len(counts) == 1 else f"{', '.join(map(str, counts))} ranks"
+    )
+    experiment = experiment_of(plan, mine, request.simulate)
     try:
-        with opened(request.out, sweep.name, request.ranks, ids, console, **modes) as store:
-            mine = part_of(pairs, request.part)
-            before = [store.done[name] for name, _ in mine if name in store.done]
-            todo = [(name, case) for name, case in mine if name not in store.done]
-            said = f"{sweep.name}: {plural(len(mine), 'case')} on {plural(request.ranks, 'rank')}"
-            console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
-            run_now = todo[: request.max_cases]
-            on_record = Stream() if request.stream else None
-            for record in before if on_record else ():
-                on_record(record)
-            _run(run_now, store, settings, len(mine), before, console, on_record)
-            console.print(f"records: {store.records_path}", markup=False)
-            if len(run_now) < len(todo):
-                console.print(
-                    f"left: {plural(len(todo) - len(run_now), 'case')} (--max-cases). The same "
-                    "command goes on",
-                    markup=False,
-                )
-            return verdict(store.done.values())
+        found = run_experiment(
+            experiment_of(plan, pairs, request.simulate),
+            request.out,
+            settings,
+            console,
+            mine=experiment,
+            most=request.max_cases,
+            on_record=Stream() if request.stream else None,
+            run=run,
+            about=f"{sweep.name}: {plural(len(mine), 'case')} on {told}",
+            fresh=request.fresh,
+            retry=request.retry,
+        )
     except KeyboardInterrupt:
         console.print(
             "interrupted; nothing that was finished is lost. Resume: "
@@ -173,18 +160,41 @@ def run_sweep(request: SweepRequest, console: Console, again: str | None = None)
             markup=False,
         )
         return INTERRUPTED
+    rows = {
+        name: replace(pooled(list(run.values())), case=name) for name, run in found.items() if run
+    }
+    if not sweep.view:
+        for line in fastest_cases(rows.values()):
+            console.print(line, markup=False)
+    if len(rows) < len(found):
+        console.print(
+            f"left: {plural(len(found) - len(rows), 'case')} (--max-cases). The same command goes "
+            "on",
+            markup=False,
+        )
+    if show is not None and rows:
+        show(sweep, found)
+    console.print(f"records: {Path(request.out) / 'records.csv'}", markup=False)
+    return verdict(rows.values())
 
 
-def _run(pairs, store, settings, total, before, console, on_record=None) -> None:
-    """Run cases behind a bar, and say where it stands in the end."""
-    watch = SweepProgress(total, before, console, on_record)
-    try:
-        with watch:
-            run_cases(pairs, store, settings, watch)
-    finally:
-        console.print(watch.line(), markup=False)
-    for line in fastest_cases(watch.records):
-        console.print(line, markup=False)
+class Stream:
+    """Writes each record it is called with; a reader that has gone away interrupts the sweep."""
+
+    def __init__(self):
+        self._write(HEADER)
+
+    def __call__(self, record: Record) -> None:
+        self._write(record.to_row())
+
+    def _write(self, row) -> None:
+        try:
+            csv.writer(sys.stdout, lineterminator="\n").writerow(row)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # what is left to flush goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise KeyboardInterrupt from None
 
 
 def verdict(records) -> int:

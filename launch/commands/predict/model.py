@@ -1,19 +1,14 @@
 """``drbench simulate`` and ``calibrate``: machine models, used and made."""
 
-import time
-from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import click
 
 from drbench.errors import UsageError
-from drbench.measure.record_file import read_csv
-from launch.host.files import check_csv, check_output, hand_over, made_folder, write_output
+from launch.host.files import check_csv, check_output, hand_over, write_output
 from launch.host.mpi import launched, run_ranks, started_by_us
-from launch.host.units import plural
 
-from ..guards import default_ranks, go_on, refuse_too_many
+from ..guards import default_ranks, refuse_too_many
 from ..options import (
     ARBITRATION,
     FILE,
@@ -28,7 +23,6 @@ from ..options import (
     label_option,
     of_case,
     option,
-    out_option,
     problem_options,
     ranks_option,
     save_option,
@@ -37,13 +31,9 @@ from ..options import (
     yes_option,
 )
 
-_NAMES = ("mlp1", "mlp2")
-#: Seconds of simulating after which the time of a whole sweep is estimated.
-_LOOK_S = 20.0
-
 
 @command("simulate")
-@click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")
+@click.argument("sweep", required=False, metavar="")
 @problem_options(
     required=False,
     type=MODELLED,
@@ -76,38 +66,16 @@ _LOOK_S = 20.0
     metavar="CONSTANT=VALUE",
     help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
 )
-@out_option("Sweeps: folder of the CSV file. Cases it holds are not run again.", group="Output")
-@option(
-    "--replication",
-    group="Sweeps",
-    type=click.Choice(["equal", "paired", "all"]),
-    default="paired",
-    help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple.",
-)
-@option(
-    "--lines-only",
-    group="Sweeps",
-    is_flag=True,
-    help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C.",
-)
-@option(
-    "--excerpt",
-    group="Output",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Sweeps: also write the rows that figures and claims need to this folder.",
-)
-@csv_option("One problem: append the record to this file.")
+@csv_option("Append the record to this file.")
 @option(
     "--timeline",
     group="Output",
     type=FILE,
     metavar="FILE",
-    help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
+    help="Write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
-@yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
-@json_option("One problem: print the record as one JSON object.", flag_value="json")
+@json_option("Print the record as one JSON object.", flag_value="json")
 @brief_option()
 def simulate(
     sweep,
@@ -116,14 +84,9 @@ def simulate(
     arbitration,
     transport,
     changes,
-    out,
-    replication,
-    lines_only,
-    excerpt,
     csv_path,
     timeline,
     as_json,
-    yes,
     **values,
 ):
     """Predict times on a machine model: the same programs, in virtual time.
@@ -131,18 +94,18 @@ def simulate(
     \b
       drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --chunk none
       drbench simulate -m 8192 -n 48Ki -k 12Ki -p 8 --preset column
-      drbench simulate mlp1 --machine h100x8 --out results/simulated
-      drbench simulate lowering --machine h100x8 --out results/simulated
 
-    mlp1 and mlp2 are the paper's figures: all triples of row, column and block, and traditional,
-    with c_A = c_B and any c_C, Stationary A, B and C, four batch sizes. FILE is a sweep as drbench
-    sweep takes it (a TOML file, or a name such as lowering; docs/sweeps.md), or a JSON list of
-    cases. Simulated rows say so in column mode.
+    Of many cases: drbench sweep NAME --simulate --machine NAME.
     """
     from launch.cases.machine_models import find_machine
 
+    if sweep is not None:
+        raise UsageError(
+            f"simulate takes one problem, got {sweep!r}. Of a sweep use drbench sweep {sweep} "
+            "--simulate --machine NAME."
+        )
     if machine is None:
-        needs = [("sweeps", sweep), ("--set", changes), ("--arbitration", arbitration)]
+        needs = [("--set", changes), ("--arbitration", arbitration)]
         needs += [("--csv", csv_path), ("--timeline", timeline)]
         return _count(needs, ranks, as_json, transport, values)
     model = find_machine(machine, arbitration)
@@ -151,33 +114,7 @@ def simulate(
         if not (name and value):
             raise UsageError(f"--set {change}: write CONSTANT=VALUE, as fence_s=2e-6.")
         model = model.with_value(name, _value(value))
-    if sweep is None:
-        for name, given in (("--out", out), ("--excerpt", excerpt), ("--lines-only", lines_only)):
-            if given:
-                raise UsageError(
-                    f"{name} belongs to sweeps. Name one (mlp1, mlp2 or a file), or leave it out."
-                )
-        return _one(model, ranks, transport, csv_path, timeline, as_json, values)
-    for name, given in (
-        ("-m, -n and -k", values["m"] or values["n"] or values["k"]),
-        ("--csv", csv_path),
-        ("--timeline", timeline),
-        ("--json", as_json),
-        ("--compute", values["compute"]),
-        ("--threads", values["threads"]),
-        *((f"--{name}", values[name]) for name in ("a", "b", "c", "preset", "stationary")),
-        ("--algorithm", values["algorithm"] != "universal"),
-    ):
-        if given:
-            raise UsageError(
-                f"{name} belong to one problem; the sweep {sweep} has partitions, algorithms and "
-                "data movements of its own. Leave them out."
-            )
-    if out is None:
-        raise UsageError(f"the sweep {sweep} needs --out DIR for its records.")
-    return _sweep(
-        sweep, model, ranks, out, replication, lines_only, excerpt, transport, values, yes
-    )
+    return _one(model, ranks, transport, csv_path, timeline, as_json, values)
 
 
 def _count(needs, ranks, as_json, transport, values) -> int:
@@ -195,7 +132,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
     for name, given in needs:
         if given:
             raise UsageError(
-                f"{name} need{'' if name == 'sweeps' else 's'} a machine model. Name a --machine, "
+                f"{name} needs a machine model. Name a --machine, "
                 f"{', '.join(machine_names())} or a file: {CALIBRATE}."
             )
     _check_sizes(values)
@@ -226,10 +163,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
 def _check_sizes(values) -> None:
     for name in "mnk":
         if values[name] is None:
-            raise UsageError(
-                f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: "
-                f"{', '.join(_NAMES)}."
-            )
+            raise UsageError(f"-{name} is missing. Give -m, -n and -k.")
 
 
 def _value(text: str):
@@ -265,83 +199,6 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
         about = {name: getattr(record, name) for name in TOLD}
         write_output("--timeline", timeline, chrome_trace(found.timeline, about))
     return code
-
-
-def _sweep(
-    sweep, machine, ranks, out, replication, lines_only, keep, transport, values, yes
-) -> int:
-    from rich.console import Console
-
-    from launch.models.predict import ranks_on
-    from launch.models.simulate_sweeps import (
-        excerpt,
-        legend_cases,
-        load_cases,
-        run_simulations,
-        sweep_cases,
-    )
-    from launch.sweeps.estimate import LONG_S
-    from launch.sweeps.store import write_csv
-
-    ranks = ranks_on(machine, ranks)
-    options = take_options(values)
-    say = Console(highlight=False, soft_wrap=True)
-    if sweep not in _NAMES:
-        given = [
-            name
-            for name, differs in (
-                ("algorithm options", options),
-                ("--transport", transport != "auto"),
-                ("--prefetch", values["prefetch"] is not None),
-                ("--dtype", values["dtype"]),
-                ("--replication", replication != "paired"),
-                ("--lines-only", lines_only),
-            )
-            if differs
-        ]
-        if given:
-            raise UsageError(
-                f"the cases of {sweep} say themselves what they are; {', '.join(given)} "
-                f"{'is' if len(given) == 1 else 'are'} for mlp1 and mlp2."
-            )
-        cases = load_cases(sweep, ranks)
-    else:
-        made = legend_cases if lines_only else partial(sweep_cases, replication=replication)
-        fields = {"prefetch": values["prefetch"], "dtype": values["dtype"] or machine.dtype}
-        cases = list(made(sweep, ranks, options=options, transport=transport, **fields))
-    folder = made_folder(out)
-    if keep:
-        keep = made_folder(keep, "--excerpt")
-    path = folder / f"{Path(sweep).stem}-{machine.name}.csv"
-    start, done, asked = time.monotonic(), 0, yes
-    known = len(read_csv(path)) if path.exists() else 0
-
-    def on_case(record):
-        nonlocal done, asked
-        done += 1
-        spent = time.monotonic() - start
-        if spent > _LOOK_S and not asked:
-            asked, whole = True, spent / done * (len(cases) - known)
-            what = f"{sweep}, of which {done} cases are done and kept,"
-            go_on(whole if whole > LONG_S else 0, what, yes, "--lines-only, or fewer cases")
-        if done % 1000 == 0:
-            say.print(
-                f"{done} cases in {time.monotonic() - start:.0f} s; {record.a} {record.b} "
-                f"{record.c} S-{record.stationary} m={record.m}"
-            )
-
-    records = run_simulations(cases, machine, ranks, path, on_case)
-    counts = Counter(record.status for record in records)
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    say.print(
-        f"{plural(len(records), 'case')} ({told}), {done} of them new, in "
-        f"{time.monotonic() - start:.0f} s: {path}"
-    )
-    if keep:
-        kept = excerpt(records)
-        write_csv(keep / path.name, kept)
-        say.print(f"{len(kept)} rows for figures and claims: {keep / path.name}")
-    return 0
 
 
 @command()
@@ -402,9 +259,7 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
         check_output("--save", save)
         read_document(save)  # what it holds stays, so it must be readable
         if pinned():
-            click.echo(
-                f"{' and '.join(pinned())} unset for the measurement, as drbench mlp does", err=True
-            )
+            click.echo(f"{' and '.join(pinned())} unset for the measurement", err=True)
         return run_ranks(ranks, list(arguments), timeout, without_pins())
     from mpi4py import MPI  # noqa: F401  (initialises)
 

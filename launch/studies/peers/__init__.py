@@ -1,2 +1,1 @@
-"""drbench beside other libraries on the same work: who is faster, what DTensor does with each
-layout, and DTensor with drbench under it."""
+"""Committed records of drbench next to other libraries, as the pages show them."""

@@ -1,4 +1,4 @@
-"""What cases of ``drbench peers`` are called, so that records tell who ran what."""
+"""What cases of committed records are called, so that they tell who ran what."""
 
 import re
 

@@ -1,28 +1,14 @@
-"""The tables of ``drbench peers``, from records alone."""
+"""Lines of drbench next to libraries, of records whose cases are named ``round | shape | who |
+label``: those that are committed, of which the pages have tables."""
 
-from math import inf, nan
+from math import nan
 
-from drbench.measure.noise import Ratio, median_interval
+from drbench.measure.noise import median_interval
 from launch.peers import ON_DRBENCH
 
-from .names import NAME, PARTITIONINGS
+from .names import NAME
 
 _MARKS = ("noisy", "oversubscribed")
-#: The header, and the rows of cells.
-Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
-_HEADER = (
-    "shape",
-    "who",
-    "setting",
-    "best",
-    "median",
-    "GFLOP/s",
-    "time / best peer's",
-    "time / its best setting's",
-    "of its own roof",
-    "of drbench's roof",
-    "note",
-)
 
 
 def lines(records) -> list:
@@ -144,86 +130,6 @@ def _interval(ratios) -> tuple[float, float]:
     return median_interval(list(ratios.dropna())) or (nan, nan)
 
 
-def fastest_first(line) -> tuple[bool, float]:
-    """The order of lines that are timed: noisy ones last, else by the median time; never by a
-    ratio.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace as Line
-    >>> lines = [Line(noisy=True, median_s=1.0), Line(noisy=False, median_s=3.0)]
-    >>> min(lines, key=fastest_first).median_s
-    3.0
-    """
-    return bool(line.noisy), inf if line.median_s is None else line.median_s
-
-
-def _ratio(line, to: str = "") -> str:
-    """The paired ratio to the best peer's default, or with ``best_`` to its best setting, with its
-    interval."""
-    middle, reference = getattr(line, f"{to}ratio"), getattr(line, f"{to}reference")
-    if middle is None:
-        return ""
-    if reference == f"{line.who} {line.label}":
-        return "1 (it is)"
-    low, high = ("best_low", "best_high") if to else ("ratio_low", "ratio_high")
-    return str(Ratio(middle, getattr(line, low), getattr(line, high)))
-
-
-def table_rows(chosen: list) -> Table:
-    """Header and cells: shape, who, setting, times, rate and ratios as text."""
-    rows = []
-    for line in chosen:
-        if line.best_s is None:
-            rows.append((line.shape, line.who, line.label, *[""] * 7, line.reason))
-            continue
-        own = (
-            f"{line.own_roof:.1f} % ({line.own_low:.0f}-{line.own_high:.0f})"
-            if line.own_roof is not None
-            else "unknown"
-        )
-        rows.append(
-            (
-                line.shape,
-                line.who,
-                line.label,
-                f"{1000 * line.best_s:.4g} ms",
-                f"{1000 * line.median_s:.4g} ms",
-                f"{line.gflops:.4g}",
-                _ratio(line),
-                _ratio(line, "best_"),
-                own,
-                f"{line.roof:.1f} %" if line.roof is not None else "",
-                "; ".join(
-                    filter(
-                        None,
-                        (
-                            line.reason,
-                            "moves nothing" if line.moved_bytes == 0 else "",
-                            "noisy" if line.noisy else "",
-                            "oversubscribed" if line.oversubscribed else "",
-                        ),
-                    )
-                ),
-            )
-        )
-    return _HEADER, rows
-
-
-def libraries(found: list) -> Table:
-    """Who multiplies locally with which BLAS and kernels, on how many threads, and how fast that is
-    alone: the largest roof of all shapes."""
-    from pandas import DataFrame
-
-    table = DataFrame(found)
-    ran = table[table.best_s.notna()].groupby(["who", "blas", "threads"], sort=False, dropna=False)
-    rows = [
-        (who, blas, f"{threads:.0f}", f"{roof:.4g}" if roof > 0 else "unknown")
-        for (who, blas, threads), roof in ran.own_gflops.max().items()
-    ]
-    return ("who", "BLAS and kernels", "threads a rank", "largest roof, GFLOP/s"), rows
-
-
 def best_settings(found: list) -> list:
     """For each shape and library the setting with the smallest median time, of those that are known
     to move something or do not tell; a noisy one only where there is no other, and where several
@@ -246,61 +152,3 @@ def best_settings(found: list) -> list:
     order = moving.drop_duplicates(["shape", "who"])[["shape", "who"]].itertuples(index=False)
     of = {(found[at].shape, found[at].who): found[at] for at in best}
     return [of[shape, who] for shape, who in order]
-
-
-def summary(found: list) -> Table:
-    """For each shape: drbench's best, median and worst of its partitionings, the first setting of
-    each library, and in words who is faster, drbench's best or the best library.
-
-    A cell is the median time, and its ratio to the best library's default in the same rounds. Noisy
-    lines are no best, median or worst, and win nothing. A library under which drbench multiplies is
-    no competitor.
-    """
-    shapes = list(dict.fromkeys(line.shape for line in found))
-    whos = [who for who in dict.fromkeys(line.who for line in found) if who != "drbench"]
-    header = ("shape", "drbench best", "drbench median", "drbench worst", *whos, "who is faster")
-    rows = []
-    for shape in shapes:
-        of = lambda who: [line for line in found if (line.shape, line.who) == (shape, who)]
-        ours = [line for line in of("drbench") if line.label in PARTITIONINGS and line.median_s]
-        sure = sorted((line for line in ours if not line.noisy), key=fastest_first)
-        if sure:
-            left_out = f", {len(ours) - len(sure)} noisy" if len(sure) < len(ours) else ""
-            middle = f"{_cell(sure[len(sure) // 2])} (of {len(sure)}{left_out})"
-            cells = [_cell(sure[0], True), middle, _cell(sure[-1], True)]
-        else:
-            cells = ["noisy" if ours else ""] * 3
-        firsts = {who: next(iter(of(who)), None) for who in whos}
-        cells += [_cell(first, True) if first else "" for first in firsts.values()]
-        rivals = [
-            first
-            for who, first in firsts.items()
-            if first and who not in ON_DRBENCH and first.median_s is not None
-        ]
-        rows.append((shape, *cells, _who_is_faster(sure, rivals)))
-    return header, rows
-
-
-def _who_is_faster(ours: list, theirs: list) -> str:
-    """Drbench's best or the best library, by the paired ratio of their times, where its interval
-    tells them apart."""
-    if not theirs:
-        return "no library ran"
-    named = {f"{line.who} {line.label}": line for line in theirs}
-    best = min(theirs, key=fastest_first)
-    library = named.get(ours[0].reference, best) if ours else best
-    if not ours or library.noisy:
-        return f"not decided: {'drbench' if not ours else library.who} is noisy"
-    ratio = Ratio(ours[0].ratio, ours[0].ratio_low, ours[0].ratio_high)
-    told = f"drbench's {ours[0].label} takes {ratio} of {library.who}'s time"
-    if not ratio.apart:
-        return f"not told apart: {told}"
-    return f"{'drbench' if ratio.middle < 1 else library.who}: {told}"
-
-
-def _cell(line, named: bool = False) -> str:
-    if line.median_s is None:
-        return line.reason.partition(":")[0]
-    marks = [name for name in _MARKS if getattr(line, name)]
-    told = [f"{1000 * line.median_s:.4g} ms", _ratio(line), *marks]
-    return ", ".join(filter(None, told)) + (f" ({line.label})" if named else "")

@@ -17,9 +17,9 @@ from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on
 from launch.host.files import hand_over
 from launch.host.kernels import Kernels
+from launch.sweeps.plan import SweepRequest, arguments_of, plan_cases
 from launch.sweeps.store import Store
-from launch.sweeps.stream import arguments_of
-from launch.sweeps.sweep import SweepRequest, left_to_run, plan_cases
+from launch.sweeps.sweep import left_to_run
 
 SIZES = ["-m", 64, "-n", 64, "-k", 64]
 
@@ -44,16 +44,26 @@ REFUSED = [
         ["the sweep mlp1 is estimated at", "--yes", "--scale"],
     ),
     (["sweep", "mlp2", "--out", "x"], ["is estimated at", "--yes", "--scale", "--max-cases"]),
-    (["mlp", "--scale", "1", "--out", "x"], ["drbench mlp is estimated at", "--yes", "--scale"]),
-    (["peers", "--scale", "4/1", "--only", "drbench"], ["is estimated at", "--yes", "--rounds"]),
-    (
-        ["compare-algorithms", "-p", 2, "-m", "48Ki", "-n", "48Ki", "-k", "48Ki"],
-        ["is estimated at", "--yes"],
-    ),
+    (["sweep", "mlp", "--scale", "1"], ["the sweep mlp is estimated at", "--yes", "--scale"]),
+    (["sweep", "libraries", "--scale", "4/1"], ["is estimated at", "--yes", "--scale"]),
+    (["sweep", "same-tiles", "-p", 2, "--scale", "12/1"], ["is estimated at", "--yes"]),
+    (["sweep", "scaling", "-p", 2, "--scale", "8/1"], ["is estimated at", "--yes"]),
+    (["sweep", "mlp", "--limit", 3], ["--limit belongs to --dry-run"]),
+    (["sweep", "mlp", "--machine", "h100x8"], ["--machine belongs to --simulate"]),
+    (["sweep", "mlp", "--simulate"], ["--simulate needs a machine model"]),
+    (["sweep", "mlp", "--simulate", "--machine", "h100x8", "--peak", "3"], ["--peak", "Leave it"]),
+    (["sweep", "mlp", "-o", "iters"], ["'iters'", "KEY=VALUE"]),
+    (["sweep", "scaling", "-p", 8, "-o", "ranks=1,2"], ["-p 8", "1, 2", "Leave -p out"]),
+    (["sweep", "mlp", "--csv", "/no/such/x.csv"], ["--csv /no/such"]),
+    (["mlp"], ["drbench mlp is now drbench sweep mlp"]),
+    (["peers", "-p", 2, "--triples"], ["drbench sweep libraries"]),
+    (["scaling", "-m", 8], ["drbench sweep scaling"]),
+    (["compare-algorithms"], ["drbench sweep same-tiles"]),
+    (["simulate", "mlp1", "--machine", "h100x8"], ["drbench sweep mlp1 --simulate"]),
     (["run", "-p", 1000, *SIZES], ["-p 1000", "2 cores", "--yes", "drbench simulate"]),
     (["run", "-p", 2, *SIZES, "--threads", 99], ["--threads 99", "2 cores"]),
     (["sweep", "mlp1-small", "-p", 1000, "--out", "x"], ["-p 1000", "--yes"]),
-    (["mlp", "-p", 1000], ["-p 1000", "--yes"]),
+    (["sweep", "mlp", "-p", 1000], ["-p 1000", "--yes"]),
     (["doctor", "-p", 1000], ["-p 1000"]),
     (["calibrate", "-p", 1000, "--save", "x.toml"], ["-p 1000"]),
 ]
@@ -92,9 +102,10 @@ def test_on_a_terminal_it_asks(monkeypatch, answer):
 
 
 def test_the_command_that_resumes_keeps_everything_but_what_is_asked_once():
-    request = SweepRequest("mlp1", 4, "out", scale="1/16", stream=True, yes=True, fresh=True)
+    more = {"stream": True, "yes": True, "fresh": True, "override": (("m", "1,2"),)}
+    request = SweepRequest("mlp1", 4, "out", scale="1/16", **more)
     assert request.arguments() == [
-        *("drbench", "sweep", "mlp1", "-p", "4", "--out=out", "--scale=1/16"),
+        *("drbench", "sweep", "mlp1", "-p", "4", "--out=out", "--scale=1/16", "-o", "m=1,2"),
         *("--stream", "--yes"),
     ]
 
@@ -103,14 +114,8 @@ def test_rows_of_other_ranks_are_not_moved_out_of_the_way(tmp_path, made):
     store = Store(tmp_path)
     store.open("s", 2, ["a" * 16])
     store.add(made("a" * 16))
-    for renew in (False, True):
-        again = Store(tmp_path)
-        if renew:  # --rerun-on-new-code asks for it
-            again.open("s", 4, ["b" * 16], renew=True)
-        else:
-            with pytest.raises(UsageError, match="1 row .* on 2 ranks, these on 4.*--out.*fresh"):
-                again.open("s", 4, ["b" * 16])
-    assert (tmp_path / "superseded.csv").exists()
+    with pytest.raises(UsageError, match="1 row .* on 2 ranks, these on 4.*--out.*fresh"):
+        Store(tmp_path).open("s", 4, ["b" * 16])
 
 
 @pytest.fixture
@@ -271,11 +276,12 @@ def test_a_plan_says_how_much_of_the_tiles_it_draws(say):
 
 def test_what_has_its_row_is_not_estimated_nor_what_runs_elsewhere(tmp_path, made):
     request = SweepRequest("mlp1", 2, str(tmp_path), max_cases=None)
-    _, _, pairs = plan_cases(request)
-    assert left_to_run(request) == [case for _, case in pairs]
+    pairs = plan_cases(request).pairs
+    cases = lambda some: [(2, case) for _, case in some]
+    assert left_to_run(request) == cases(pairs)
     append_csv(tmp_path / "records.csv", made(pairs[0][0]))
-    assert left_to_run(request) == [case for _, case in pairs[1:]]
-    assert left_to_run(replace(request, part=(1, 2), max_cases=2)) == [pairs[2][1], pairs[4][1]]
-    assert left_to_run(replace(request, fresh=True)) == [case for _, case in pairs]
+    assert left_to_run(request) == cases(pairs[1:])
+    assert left_to_run(replace(request, part=(1, 2), max_cases=2)) == cases([pairs[2], pairs[4]])
+    assert left_to_run(replace(request, fresh=True)) == cases(pairs)
     assert left_to_run(replace(request, launcher="srun")) == []
-    assert left_to_run(replace(request, backend="cupy")) == []
+    assert left_to_run(replace(request, override=(("backend", "cupy"),))) == []

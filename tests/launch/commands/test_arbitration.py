@@ -4,7 +4,6 @@ import pytest
 
 from drbench.measure.record_file import read_csv
 from launch.cases.machine_models import find_machine
-from launch.models.scaling import POINTS
 
 SIZES = ["-m", "1024", "-n", "4096", "-k", "1024", "--machine", "h100x8"]
 #: Stationary A on rows: many accumulate into the same ranks.
@@ -32,21 +31,10 @@ def test_every_command_that_predicts_takes_it(say, tmp_path):
     page = tmp_path / "page.html"
     shown = ["explain", "-p", "4", *SIZES, *CASE, "--save", str(page)]
     assert say(*shown, "--arbitration", "fifo").returncode == 0
-    scaled = ["scaling", *SIZES, "--preset", "row", "--simulate", "--ranks-list", "2,4"]
-    assert say(*scaled, "--arbitration", "fifo", "--out", str(tmp_path / "s")).returncode == 0
-    assert {row.arbitration for row in read_csv(tmp_path / "s" / POINTS)} == {"fifo"}
     chain = ["chain", "-m", "256", "--widths", "64,128,64", "-p", "2", "--machine", "h100x8"]
     table = str(tmp_path / "chain.csv")
     assert say(*chain, "--arbitration", "fifo", "--csv", table).returncode == 0
     assert {row.arbitration for row in read_csv(table)} == {"fifo"}
-
-
-def test_rows_of_one_rule_are_not_taken_for_those_of_the_other(say, tmp_path):
-    path = tmp_path / "some.json"
-    path.write_text('[{"m": 64, "n": 64, "k": 64, "a": "row", "b": "row", "c": "row"}]')
-    sweep = ["simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path)]
-    assert say(*sweep, "--arbitration", "fair").returncode == 0
-    assert "another version of the model" in say(*sweep).refusal()
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
     assert weaker_pins() == ((held, free) if weaker else None)
 
 
-def test_run_and_sweep_lift_weaker_kernels_as_mlp_does_and_say_so_in_one_line(
+def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
     say, kernels, monkeypatch, tmp_path
 ):
     """125 against 242 GFLOP/s a thread, in two commands of one session, without a word before."""
@@ -309,7 +309,7 @@ def test_run_and_sweep_lift_weaker_kernels_as_mlp_does_and_say_so_in_one_line(
     monkeypatch.setattr(
         launch.commands.sweep,
         "run_sweep",
-        lambda request, console: given.append(request.environ) or 0,
+        lambda request, console, **more: given.append(request.environ) or 0,
     )
     words = "-p", 2, "-m", 64, "-n", 64, "-k", 64
     ended = say("run", *words), say("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")

@@ -44,8 +44,8 @@ def test_a_bare_whole_number_is_no_scale(text):
 
 @pytest.mark.parametrize(
     "command",
-    [["sweep", "mlp1", "--dry-run"], ["mlp"], ["peers"]],
-    ids=["sweep", "mlp", "peers"],
+    [["sweep", "mlp1", "--dry-run"], ["sweep", "mlp"], ["sweep", "libraries"]],
+    ids=["mlp1", "mlp", "libraries"],
 )
 @pytest.mark.parametrize("scale, says", [("16", "16/1"), ("x", "1/16"), ("-1/2", "1/16")])
 def test_scale_means_one_thing(say, command, scale, says):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from drbench.measure.record_file import read_csv
 from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
 from launch.models.sure import how_sure
@@ -26,7 +25,6 @@ ONE = [
     "--stationary",
     "C",
 ]
-SWEEP = ["simulate", "--machine", "pvc12"]
 SIZES = ["-m", "8", "-n", "8", "-k", "8"]
 
 
@@ -49,61 +47,12 @@ def test_a_changed_constant_changes_the_time(say):
     assert slow > 2 * fast
 
 
-def test_a_sweep_goes_on_where_it_stopped_and_says_what_it_left_out(say, tmp_path):
-    cases = [
-        {"m": 64, "n": 64, "k": 64, "a": "row", "b": "row", "c": c}
-        for c in ("row", "column", "block")
-    ]
-    path = tmp_path / "some.json"
-    for count in (2, 3):
-        path.write_text(json.dumps(cases[:count]))
-        done = say("simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path))
-        assert done.returncode == 0
-    assert (
-        "3 cases (3 ok), 1 of them new" in done.stdout
-        and len(read_csv(tmp_path / "some-pvc12.csv")) == 3
-    )
-    other = say(
-        "simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path), "--set", "fence_s=1e-3"
-    )
-    assert "another version of the model" in other.refusal()
-
-
-def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(
-        'name = "tiny"\n[defaults]\nm = 1024\nn = 4096\nk = 1024\npreset = "column"\n'
-        '[[cases]]\nstationary = "C"\nschedule = ["direct", "greedy"]\n[[cases]]\nalgorithm = '
-        '["cannon", "dtensor"]\n[[cases]]\ntransport = "rma"\n'
-    )
-    done = say("simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path))
-    assert done.returncode == 0 and "5 cases (1 failed, 2 ok, 2 unsupported)" in done.stdout
-    rows = read_csv(tmp_path / "tiny-pvc12.csv")
-    assert [row.schedule for row in rows[:2]] == ["direct", "greedy"] and rows[0].best_s == say(
-        *ONE, "--json"
-    ).json()["best_s"]
-    assert [row.status for row in rows[2:]] == [
-        "unsupported",
-        "unsupported",
-        "failed",
-    ] and "no model of the transport" in rows[4].reason
-
-
 @pytest.mark.parametrize(
     "arguments, says",
     [
         (["simulate"], "-m is missing"),
-        (["simulate", "lowrin", "--out", "x", "--machine", "pvc12"], "Did you mean lowering?"),
-        (
-            [*SWEEP, "lowering", "--out", "x", "--prefetch", "2", "--lines-only"],
-            "--prefetch, --lines-only are for mlp1 and mlp2",
-        ),
-        ([*SWEEP, "mlp1"], "needs --out"),
-        (["simulate", "mlp1", "--out", "x"], "sweeps need a machine model"),
         (["simulate", *SIZES], "-p is missing"),
         (["simulate", *SIZES, "-p", "2", "--set", "fence_s=0"], "--set needs a machine model"),
-        ([*SWEEP, "mlp1", "--out", "x", "-m", "8"], "belong to one problem"),
-        ([*ONE, "--out", "x"], "belongs to sweeps"),
         ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (

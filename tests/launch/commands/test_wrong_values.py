@@ -63,8 +63,8 @@ WRONG = [
     ([*PLAN, "--preset", "colum"], ["colum", "column"]),
     (["doctor", "-p", 0], ["-p", "0"]),
     (["list", "everything"], ["everything"]),
-    (["mlp", "--layer", "mlp3"], ["mlp3", "mlp1"]),
-    (["mlp", "--scale", 0], ["--scale", "0"]),
+    (["sweep", "mlp3"], ["mlp3", "mlp1"]),
+    (["sweep", "mlp", "--scale", 0], ["--scale", "0"]),
 ]
 
 
@@ -79,19 +79,12 @@ def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, ment
     assert all(text in line for text in mentioned), line
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["mlp", "--scale", "1/20000"], ["mlp", "--scale", "1/192", "--out", "/dev/null/results"]],
-    ids=["scale", "out"],
-)
-def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, arguments):
-    """A --scale above 12288 would leave n = 0 in all cases; an --out that cannot be made is found
-    before any runs."""
+def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(say, monkeypatch):
     monkeypatch.setattr(
-        "launch.commands.sweep.run_sweep", lambda *_, **__: pytest.fail("ranks were started")
+        "launch.sweeps.run_rounds.run_cases", lambda *_: pytest.fail("ranks were started")
     )
-    monkeypatch.chdir(tmp_path)
-    assert arguments[-2] in say(*arguments).refusal()
+    words = ["sweep", "mlp", "-p", 2, "--scale", "1/192", "--out", "/dev/null/results"]
+    assert "--out" in say(*words).stderr
 
 
 @pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])

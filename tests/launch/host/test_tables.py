@@ -4,10 +4,10 @@ are there; those that are not are named."""
 import re
 
 import pytest
-from plots.select.bandwidth_rows import COPY, row_of
 from rich.console import Console
 
 from launch.studies.bandwidth import bandwidth_table
+from plots.figures.bandwidth import COPY, row_of
 
 ANSWERS = {
     "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 5": ["busiest moves", "algorithm"],

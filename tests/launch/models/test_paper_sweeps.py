@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,8 +10,9 @@ from algorithms import get_algorithm
 from algorithms.registry import Algorithm
 from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
+from launch.cases.sweep_file import load_sweep
 from launch.models.predict import predict, programs_of, with_interval
-from launch.models.simulate_sweeps import load_cases, run_simulations, sweep_cases
+from launch.models.simulate_sweeps import legend_cases, simulate_cases
 from launch.papers.artifact import Place, simulations
 from plots.select.cases import line_of
 from plots.select.records import read_records
@@ -19,7 +21,8 @@ from plots.select.records import read_records
 @pytest.mark.parametrize("ranks", [8, 12])
 @pytest.mark.parametrize("sweep", ["mlp1", "mlp2", "lowering"])
 def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
-    cases = load_cases(sweep, ranks) if sweep == "lowering" else sweep_cases(sweep, ranks)
+    paper = sweep == "lowering"
+    cases = load_sweep(sweep, ranks, simulate=True).cases if paper else legend_cases(sweep, ranks)
     seen = set()
     for case in cases:
         if case.algorithm == "dtensor_mm":
@@ -41,16 +44,26 @@ def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
 
 
 def test_options_say_otherwise_and_users_get_slices():
-    case = next(sweep_cases("mlp2", 8, options={"fetch": "slice"}))
+    case = next(legend_cases("mlp2", 8, options={"fetch": "slice"}))
     assert (case.options["fetch"], case.options["reduce"]) == ("slice", "push")
     problem = Problem(64, 64, 64, 8, a="row", b="row", c="row")
     assert not {"fetch", "reduce"} & get_algorithm("universal").resolve(problem, True).keys()
 
 
 def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():
-    case = next(c for c in sweep_cases("mlp1", 8, legend=True) if c.preset == "block")
+    case = next(c for c in legend_cases("mlp1", 8) if c.preset == "block")
     record = predict(case, find_machine("h100x8"))
     assert (line_of(record), record.a, record.prefetch) == ("UA - Block", "block:4x2", 1)
+
+
+def simulated(cases, machine, ranks):
+    """The records of some cases."""
+    found = []
+    store = SimpleNamespace(done={}, add=found.append)
+    watch = SimpleNamespace(started=lambda case: None, ended=lambda case, record: None)
+    named = [(str(at), case) for at, case in enumerate(cases)]
+    simulate_cases(machine, named, store, SimpleNamespace(ranks=ranks), watch)
+    return found
 
 
 @pytest.mark.parametrize("name, ranks", [("h100x8", 8), ("pvc12", 12)])
@@ -58,7 +71,7 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
     name, ranks, monkeypatch
 ):
     """Also those that are lowered by their costs, which go by the machine, and those refused."""
-    machine, mine = find_machine(name), list(islice(sweep_cases("mlp1", ranks), 0, None, 2500))
+    machine, mine = find_machine(name), list(islice(legend_cases("mlp1", ranks), 0, None, 120))
     cost = replace(mine[0], options={"stationary": "C", "schedule": "cost"})
     refused = replace(mine[0], a="tiles:0x0")
     singly = [predict(case, machine, ranks) for case in [*mine, cost]]
@@ -73,12 +86,12 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
             traced.append(rank) or trace(self, problem, rank, **more)
         ),
     )
-    together = run_simulations(mine, machine, ranks, None)
+    together = simulated(mine, machine, ranks)
     once = len(traced)
     for case in mine:
         programs_of(case, machine, ranks)
     assert once == len(traced) - once > 0
-    together += run_simulations([cost, refused], machine, ranks, None)
+    together += simulated([cost, refused], machine, ranks)
     assert together.pop().status == "failed"
     for record, single in zip(together, singly, strict=True):
         assert record.median_low_s < record.median_s < record.median_high_s

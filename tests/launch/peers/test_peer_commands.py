@@ -5,13 +5,10 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from drbench.measure.record_file import read_csv
-from launch.peers import Availability
-from launch.studies.peers.bench import case_name
 
 #: Prints what COSMA's program does, in its own format; the ranks of MPI say it once. PRINT replaces
 #: the times.
@@ -214,107 +211,31 @@ def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
 
 
 @pytest.mark.mpi
-def test_the_comparison_runs_in_rounds_is_continued_and_shown(
-    drbench, say, monkeypatch, cosma, without, tmp_path
-):
+def test_own_shapes_run_next_to_libraries_in_rounds_and_go_on(drbench, cosma, without, tmp_path):
+    words = [*("sweep", "libraries", "-p", 2, "--peak", "none", "--out", "out")]
+    for each in ("m=40", "n=24", "k=32", "preset=row", "rounds=2", "iters=1", "budget=0"):
+        words += ["-o", each]
     environ = without | cosma
-    words = (
-        "peers",
-        "-p",
-        2,
-        "--scale",
-        "1/128",
-        "--shapes",
-        "square",
-        "--rounds",
-        2,
-        "--iters",
-        1,
-        "--budget",
-        0,
-        "--out",
-        "out",
-    )
     first = drbench(*words, env=environ, timeout=60)
     assert (first.returncode, first.stderr) == (0, "")
-    assert (
-        "without dtensor: torch is not installed" in first.stdout and "without heat" in first.stdout
-    )
-    path = tmp_path / "out" / "peers-p2" / "records.csv"
-    for suffix in ("pdf", "png"):
-        assert (
-            f"figure: out/peers-p2.{suffix}" in first.stdout
-            and (tmp_path / "out" / f"peers-p2.{suffix}").stat().st_size > 1000
-        )
-    records = read_csv(path)
-    names = [case_name(record) for record in records]
-    assert len(names) == len(set(names)) and None not in names
-    assert {name[0] for name in names} == {1, 2} and {name[1] for name in names} == {"square 32"}
-    ours = [
-        record
-        for record, name in zip(records, names)
-        if name[2] == "drbench" and record.algorithm == "universal"
-    ]
-    assert (
-        len(ours) == 12
-        and {(record.status, record.error) for record in ours} == {("ok", 0.0)}
-        and all(record.roof_gflops for record in ours)
-    )
-    assert [name[2] for name in names if name[2] != "drbench"] == ["cosma", "cosma"]
+    assert "without dtensor: torch is not installed" in first.stdout
+    assert "without heat" in first.stdout and "40x24x32 float32, 2 ranks" in first.stdout
+    assert "fastest: " in first.stdout and "cosma" in first.stdout
+    assert {path.name for path in (tmp_path / "out").glob("peers.*")} == {"peers.pdf", "peers.png"}
+    turns = read_csv(tmp_path / "out" / "rounds" / "records.csv")
+    rows = read_csv(tmp_path / "out" / "records.csv")
+    assert len(turns) == 2 * len(rows) and {row.case.partition(" ")[0] for row in turns} == {
+        "1",
+        "2",
+    }
+    ok = [row for row in rows if row.status == "ok"]
+    assert {(row.m, row.n, row.k) for row in rows} == {(40, 24, 32)}
+    assert {"universal", "fsdp", "cosma"} <= {row.algorithm for row in ok}
+    assert all(row.error == 0.0 and row.roof_gflops for row in ok if row.algorithm != "cosma")
 
     # as if it had been ended here
+    path = tmp_path / "out" / "rounds" / "records.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
     second = drbench(*words, env=environ, timeout=60)
-    assert (
-        second.returncode == 0
-        and f"{len(records) - 3} of them are in the file already" in second.stdout
-    )
-    assert sorted(map(case_name, read_csv(path))) == sorted(names)
-
-    # no ranks from here on
-    monkeypatch.chdir(tmp_path)
-    for name in cosma:
-        monkeypatch.setenv(name, cosma[name])
-    shown = say("peers", "-p", 2, "--show", "--markdown", "--out", "out")
-    assert (
-        shown.returncode == 0
-        and "| square 32 | cosma | its own choice | 4 ms | 4 ms |" in shown.stdout
-    )
-    assert len(read_csv(path)) == len(records)
-    other = say(*words[:-4], "--iters", 3, "--budget", 0, "--out", "out")
-    assert "Use another --out, or --fresh" in other.refusal(2)
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (("--scale", "x"), "no scale"),
-        (("--scale", "1/3"), "--scale 1/3"),
-        (("--shapes", "cube"), "cube"),
-        (("--only", "blas"), "none of drbench"),
-        (("--only", "drbench,cosma:pq2"), "cosma has no setting 'pq2', but its own choice;"),
-        (("--show",), "no out/peers-p2/records.csv"),
-        (("--show", "--placements"), "no out/placements-p2/rounds/records.csv"),
-        (("--placements", "--triples"), "two comparisons"),
-        (("--placements", "--only", "dtensor"), "--placements takes no --only"),
-        (("--placements", "--iters", 3), "a turn is one repeat"),
-        (("--triples", "--scale", "1/2"), "--triples takes no --scale"),
-        (("--triples", "--backend", "numpy-async"), "the same on every backend"),
-    ],
-)
-def test_comparisons_that_make_no_sense_are_refused(say, monkeypatch, tmp_path, options, words):
-    monkeypatch.chdir(tmp_path)
-    assert words in say("peers", "-p", 2, "--out", "out", *options).refusal(2)
-
-
-@pytest.mark.parametrize("which", ["triples", "placements"])
-def test_triples_and_placements_need_torch(say, monkeypatch, tmp_path, which):
-    monkeypatch.setattr(
-        f"launch.studies.peers.{which}.get_peer",
-        lambda name: SimpleNamespace(
-            name=name, available=lambda: Availability(False, "no torch", "Get it.")
-        ),
-    )
-    assert "dtensor is not available: no torch. Get it." in say(
-        "peers", "-p", 2, f"--{which}", "--out", tmp_path
-    ).refusal(3)
+    assert second.returncode == 0 and f"{len(turns) - 3} done before" in second.stdout
+    assert sorted(row.case for row in read_csv(path)) == sorted(row.case for row in turns)

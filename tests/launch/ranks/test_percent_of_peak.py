@@ -12,6 +12,7 @@ from launch.ranks.peak import LEAST_SAMPLES, SHAPES, best_gemm
 
 SMALL = ["-m", 64, "-n", 96, "-k", 48]
 ONCE = ["--iters", 1, "--budget", 0]
+ONCE_EACH = ["-o", "iters=1", "-o", "budget=0", "-o", "threads=1"]
 SWEEP = """
 name = "two"
 [[cases]]
@@ -111,7 +112,7 @@ def test_a_bad_peak_is_refused_before_ranks_start(drbench):
 @pytest.mark.parametrize("words, percent", [([], None), (["--peak", "0.5"], True)])
 def test_a_sweep_has_percent_of_the_peak_it_is_given(drbench, tmp_path, words, percent):
     (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
-    sweep = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
+    sweep = ["sweep", "two.toml", "-p", 2, "--out", "two", *ONCE_EACH]
     assert drbench(*sweep, *words, timeout=60).returncode == 0
     for record in read_csv(tmp_path / "two" / "records.csv"):
         assert (record.percent_of_peak is None) == (percent is None)

@@ -1,6 +1,7 @@
 """A sweep file becomes the cases that nested loops would give, in their order; a slip is answered
 with file and key."""
 
+from contextlib import suppress
 from fractions import Fraction
 from itertools import product
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.errors import UsageError
-from launch.cases.sweep_file import expand, load_sweep
+from drbench.errors import UnsupportedError, UsageError
+from launch.cases.case import bound
+from launch.cases.sweep_file import expand, load_sweep, ranks_of
 from launch.cases.sweep_values import shipped
 from launch.sweeps.store import case_id
 
@@ -18,16 +20,22 @@ NAMES = (
     "exhaustive",
     "gpu-exact",
     "gpu-overlap",
+    "libraries",
     "lowering",
     "misaligned",
+    "mlp",
     "mlp1",
     "mlp1-dtensor",
     "mlp1-small",
     "mlp2",
     "mlp2-dtensor",
     "mlp2-small",
+    "placements",
+    "same-tiles",
+    "scaling",
     "square",
     "training-step",
+    "triples",
 )
 
 
@@ -159,10 +167,88 @@ def test_all_meshes_are_those_of_the_ranks():
 
 
 def test_what_the_command_line_sets_goes_before_the_file():
-    sweep = load_sweep("mlp1-small", 2, "1/192", iters=2, machine="there", threads=None)
+    sweep = load_sweep("mlp1-small", 2, "1/192", [("iters", "2")], "there")
     assert {(case.n, case.k, case.iters, case.machine, case.threads) for case in sweep.cases} == {
         (256, 64, 2, "there", None)
     }
+
+
+def overridden(name, *words, ranks=4):
+    return load_sweep(name, ranks, overrides=[word.split("=", 1) for word in words]).cases
+
+
+def test_any_key_of_a_file_can_be_given_instead_of_its_own():
+    assert [
+        case.m for case in overridden("mlp1-small", "m=64,1Ki", "preset=row", "stationary=C")
+    ] == [
+        8,
+        128,
+    ]
+    (case,) = overridden(
+        "scaling", "m=8", "n=8", "k=8", "a=S(0),R@2x2", "transport=throttled:0.5,50"
+    )
+    assert (case.a, case.b, case.transport) == ("S(0),R@2x2", "column", "throttled:0.5,50")
+    both = overridden("scaling", "a=row", "a=block", "roof=false")
+    assert [case.a for case in both] == ["row", "block"] and not both[0].roof
+    assert {case.a for case in overridden("exhaustive", "preset=inner", "replication=1,2")} == {
+        "row",
+        "row/c2",
+    }
+    assert overridden("scaling", "grow=m", "m=64")[0].m == 256
+
+
+def test_libraries_keep_their_layouts_and_algorithms_take_the_options_that_are_theirs():
+    cases = overridden("libraries", "m=8", "n=9", "k=7", "preset=row", "libraries=heat,scalapack")
+    assert {(case.m, case.n, case.k) for case in cases} == {(8, 9, 7)}
+    found = {case.algorithm: case for case in cases}
+    assert (found["universal"].preset, found["summa"].preset) == ("row", None)
+    assert list(found)[-2:] == ["scalapack", "heat"] or list(found)[-2:] == ["heat", "scalapack"]
+    every = overridden("libraries", "m=8", "n=8", "k=8", "libraries=scalapack", "settings=all")
+    assert sum(case.algorithm == "scalapack" for case in every) > 3
+    flows = overridden("same-tiles", "dataflow=LS", "mesh=2x2")
+    by_name = {case.algorithm: case.options for case in flows}
+    assert by_name["summa"] == {"dataflow": "LS", "mesh": "2x2"} and by_name["fsdp"] == {}
+    assert "tensor_parallel_1d" not in by_name  # which has no such dataflow
+
+
+@pytest.mark.parametrize(
+    "word, mentioned",
+    [
+        ("mm=3", "-o mm: there is no such key. Did you mean m?"),
+        ("slices=3", "-o slices: no case of mlp1 takes it"),
+        ("m=x", "mlp1.toml: cases 1: m: must be a whole number"),
+        ("m=[1", "-o m=[1 is not TOML"),
+        ("rounds=no", 'rounds: must be a whole number, or "known"'),
+        ("view=pie", "view: must be one of scaling"),
+        ("grow=a", "grow: must be one of m, n, k"),
+        ("libraries=heat", "-o libraries: no case of mlp1 takes it"),
+        ("preset=rwo", "did you mean row"),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_refused_in_one_line(word, mentioned):
+    with pytest.raises(UsageError) as caught:
+        overridden("mlp1", word)
+    assert mentioned in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "1,two", "-1", "[]"])
+def test_numbers_of_ranks_are_whole(text):
+    with pytest.raises(UsageError, match="ranks: must be"):
+        ranks_of("scaling", 4, [("ranks", text)])
+
+
+def test_each_algorithm_is_next_to_the_universal_one_on_its_tiles():
+    cases = overridden("same-tiles", "mesh=1x2", "dataflow=OS", "m=64", "n=64", "k=64", ranks=2)
+    layouts = {}
+    for case in cases:
+        with suppress(UnsupportedError):
+            texts = tuple(bound(case, 2)[1].texts.values())
+            layouts.setdefault(texts, []).append(case.algorithm)
+    assert all("universal" in names for names in layouts.values())
+    first = layouts["block:1x2", "block:1x2", "block:1x2"]
+    assert {"collective", "meshslice", "summa", "universal", "wang"} <= {*first}
+    ours = next(case for case in cases if case.algorithm == "universal")
+    assert ours.options == {"stationary": "C"}
 
 
 SHAPE = {"m": 8, "n": 8, "k": 8}
@@ -247,7 +333,7 @@ def test_changing_anything_that_counts_changes_the_id():
     ids = [
         case_id(base, 4),
         case_id(base, 2),
-        case_id(base, 4, "new code"),
+        case_id(base, 4, "another model"),
         *(case_id(case, 4) for case in others),
     ]
     assert len(set(ids)) == len(ids)

@@ -114,7 +114,7 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(say, sweep_file, tmp_pat
     file = sweep_file(block)
     sized = {"launch": launch | {"cores_per_node": 64}}
     assert {"cpus-per-task=16", "nodes=2", "ntasks-per-node=4"} <= lines(file, sized)
-    assert "cpus-per-task=3" in lines(file, sized, "--threads", 3)
+    assert "cpus-per-task=3" in lines(file, sized, "-o", "threads=3")
     assert "time=0-00:11:00" in lines(file, {"launch": launch})
     own = {"time": "07:00:00", "cpus-per-task": "5", "account": "a", "partition": "b"}
     found = lines(file, sized | {"launch.sbatch": own})

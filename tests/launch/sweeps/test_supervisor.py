@@ -7,10 +7,10 @@ from rich.console import Console
 
 from launch.cases.case import Case
 from launch.sweeps import supervisor
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.starter import RanksEnded
 from launch.sweeps.store import Store, case_id
 from launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, Watch, run_cases
-from launch.sweeps.sweep import SweepRequest, plan_cases
 
 CASE = Case(8, 8, 8, "row", "row", "row")
 CRASH = RanksEnded("failed", "a rank was killed by SIGSEGV", 139, crashed=True)

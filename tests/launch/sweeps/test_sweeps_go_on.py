@@ -13,8 +13,8 @@ import pytest
 from starting import wait_until, within
 
 from drbench.measure.record_file import read_csv
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.supervisor import ATTEMPTS
-from launch.sweeps.sweep import SweepRequest, plan_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
@@ -297,14 +297,14 @@ def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
         "1/3072",
         "-p",
         2,
-        "--iters",
-        1,
-        "--budget",
-        0,
+        "-o",
+        "iters=1",
+        "-o",
+        "budget=0",
         "--max-cases",
         2,
-        "--threads",
-        1,
+        "-o",
+        "threads=1",
     )
     assert ended.returncode == 0, ended.stderr
     (tmp_path / "mlp1.txt").write_text(ended.stdout)

@@ -1,0 +1,132 @@
+"""Who is the fastest: algorithms on the same tiles, or drbench and libraries on the same problem,
+by ratios of times of the same round."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from drbench.measure.noise import doubts
+from drbench.measure.record import Record, by_balance
+from launch.host.units import plural, seconds
+from launch.peers import ON_DRBENCH, PEERS
+from launch.sweeps.rounds import Standing, standings
+
+from .tables import Column, Table, layout, name_of
+
+_PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+#: Contenders that are named as no slower than the fastest, and cases that have no time.
+_SHOWN = 6
+
+
+def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Table]:
+    """A table for each problem, or with ``tiles`` for each problem and layout: the smallest ratio
+    to the fastest first, noisy ones last.
+
+    What moves nothing is another problem, unless the tiles are the same, and is compared with
+    nobody.
+    """
+    from plots.select.cases import form
+
+    groups: dict[tuple, list[Mapping[int, Record]]] = {}
+    without = []
+    for run in filter(None, runs):
+        first = next(iter(run.values()))
+        product = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
+        problem = (product, first.dtype, first.ranks)
+        groups.setdefault(problem + (layout(first) if tiles else ()), []).append(run)
+    found = []
+    for (product, dtype, ranks, *where), group in groups.items():
+        ranked = _ranked(group, tiles)
+        at = f"{product} {dtype}, {plural(ranks, 'rank')}"
+        at += ": {}".format(", ".join(map(" ".join, zip("ABC", where)))) if where else ""
+        failed = [each.record for each in ranked if each.record.status != "ok"]
+        without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
+        timed = [each for each in sorted(ranked, key=_order) if each.record.status == "ok"]
+        if timed:
+            rows = [_row(each, tiles) for each in timed]
+            found.append(Table(at, _COLUMNS, rows, _verdict(timed, tiles)))
+    if without and found:
+        more = len(without) - _SHOWN
+        lines = without[:_SHOWN] + [f"{more} more that did not run: see the records"] * (more > 0)
+        found[-1].lines.extend(lines)
+    return found
+
+
+def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
+    """How each fared among those that compete."""
+    still = [not tiles and _moves_nothing(next(iter(run.values()))) for run in group]
+    competing = iter(standings([run for run, out in zip(group, still) if not out]))
+    alone = iter(standings([run for run, out in zip(group, still) if out]))
+    return [Standing(next(alone).record) if out else next(competing) for out in still]
+
+
+def _moves_nothing(record: Record) -> bool:
+    return record.moved_bytes == 0 and (record.ranks or 1) > 1
+
+
+def _order(standing: Standing) -> tuple:
+    record, ratio = standing.record, standing.ratio
+    return ratio is None, not standing.fastest, bool(record.noisy), ratio and ratio.middle
+
+
+def _row(standing: Standing, tiles: bool) -> dict:
+    record, ratio = standing.record, standing.ratio
+    roof = record.percent_of_roof if not record.oversubscribed else None
+    marks = doubts(record)
+    if not tiles and _moves_nothing(record):
+        marks = ["moves nothing", *marks]
+    told = str(standing)
+    if record.mode == "simulated" and ratio and not standing.fastest:
+        told = str(ratio)  # one pair, and no chance in it
+    return {
+        "contender": name_of(record, tiles),
+        "median_s": record.time_s,
+        **standing.to_json_dict(),
+        "to_the_fastest": told or None,
+        "percent_of_roof": roof,
+        "roof": None if roof is None else f"{roof:.1f}{by_balance(record)}",
+        "moved_bytes": record.moved_bytes,
+        "in_doubt": ", ".join(marks) or None,
+        **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in _PHASES},
+        "blas": record.blas,
+    }
+
+
+_COLUMNS = (
+    Column("contender", "", itemgetter("contender")),
+    Column("median_s", ">median", lambda row: seconds(row["median_s"])),
+    Column("to_the_fastest", ">to the fastest", itemgetter("to_the_fastest")),
+    Column("roof", ">% of roof", itemgetter("roof")),
+    Column("in_doubt", "in doubt", itemgetter("in_doubt")),
+    Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}"),
+)
+
+
+def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
+    """Which is the fastest, and which are not told apart from it; of drbench and libraries also how
+    the best of the others compares."""
+    timed = sorted((each for each in ranked if each.ratio), key=_order)
+    if not timed:
+        return []
+    first, *others = timed
+    alike = [
+        each
+        for each in others
+        if not (each.ratio.apart or each.given_up or each.record.mode == "simulated")
+    ]
+    names = [name_of(each.record, tiles) for each in alike]
+    shown = names[:_SHOWN] + [f"{len(names) - _SHOWN} more"] * (len(names) > _SHOWN)
+    more = f"; not told apart from it: {', '.join(shown)}" if shown else ""
+    lines = [f"fastest: {name_of(first.record, tiles)}{more}"]
+    ours = lambda each: each.record.algorithm not in PEERS
+    rivals = [
+        each
+        for each in others
+        if ours(each) != ours(first) and each.record.algorithm not in ON_DRBENCH
+    ]
+    if rivals and not tiles and first.record.algorithm not in ON_DRBENCH:
+        whose = "drbench's" if ours(rivals[0]) else "the libraries'"
+        ratio = rivals[0].ratio if first.record.mode == "simulated" else rivals[0]
+        lines.append(
+            f"{whose} fastest, {name_of(rivals[0].record, tiles)}, takes {ratio} of its time"
+        )
+    return lines

@@ -1,0 +1,103 @@
+"""Speed-up and efficiency over numbers of ranks, each round compared with the same round of the
+fewest ranks."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from statistics import median
+
+from drbench.measure.noise import doubts, median_interval
+from drbench.measure.record import Record, by_balance
+from launch.host.show import predicted_text
+from launch.host.units import seconds
+from launch.sweeps.rounds import pooled
+
+from .tables import Column, Table, name_of
+
+#: Middle, low and high.
+_SPREAD = ("", "_low", "_high")
+
+
+def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
+    """A table for each series: the n-th case of a contender on each number of ranks.
+
+    Examples
+    --------
+    >>> what = {"mode": "simulated", "status": "ok", "algorithm": "universal"}
+    >>> make = lambda ranks, *seconds: {
+    ...     turn: Record(**what, best_s=s, m=8, n=8, k=8, ranks=ranks)
+    ...     for turn, s in enumerate(seconds)
+    ... }
+    >>> (found,) = scaling_tables([make(1, 8.0, 9.0), make(4, 4.0, 3.0)])
+    >>> found.rows[1]["speedup"], found.rows[1]["efficiency_percent_low"]
+    (2.5, 50.0)
+    """
+    series: dict[tuple, list] = {}
+    seen: dict[tuple, int] = {}
+    for run in filter(None, runs):
+        first = next(iter(run.values()))
+        who = (first.algorithm, first.preset or (first.a, first.b, first.c), first.dtype)
+        at = seen[who, first.ranks] = seen.get((who, first.ranks), -1) + 1
+        series.setdefault((who, at), []).append(run)
+    return [_table(each) for each in series.values()]
+
+
+def _table(runs: list[Mapping[int, Record]]) -> Table:
+    rows, lines, base = [], [], None
+    for run in sorted(runs, key=lambda run: next(iter(run.values())).ranks):
+        record = pooled(list(run.values()))
+        row = {"ranks": record.ranks, "m": record.m, "n": record.n, "k": record.k}
+        if record.status != "ok":
+            on = f"{record.ranks} rank{'s' * (record.ranks != 1)}"
+            lines.append(f"not on {on}: {record.status}: {record.reason}")
+            continue
+        rates = {turn: each.m * each.n * each.k / each.time_s for turn, each in run.items()}
+        base = base or (record.ranks, rates)
+        ratios = [rates[turn] / base[1][turn] for turn in rates.keys() & base[1].keys()]
+        low, high = median_interval(ratios) or (min(ratios), max(ratios))
+        for end, value in zip(_SPREAD, (median(ratios), low, high)):
+            row[f"speedup{end}"] = value
+            row[f"efficiency_percent{end}"] = 100 * base[0] / record.ranks * value
+        text = predicted_text(record) if record.mode == "simulated" else seconds(record.time_s)
+        roof = record.percent_of_roof
+        rows.append(
+            row
+            | {
+                "time_s": record.time_s,
+                "time_s_low": record.median_low_s,
+                "time_s_high": record.median_high_s,
+                "time": text,
+                "percent_of_roof": roof,
+                "roof": None if roof is None else f"{roof:.0f}{by_balance(record)}",
+                "percent_of_peak": record.percent_of_peak,
+                "in_doubt": ", ".join(doubts(record)) or None,
+            }
+        )
+    first = pooled(list(runs[0].values()))
+    if base is not None:
+        rounds = max(map(len, runs))
+        spread = f"; in brackets: over {rounds} rounds" if rounds > 1 else ""
+        lines.insert(
+            0,
+            f"Speed-up and efficiency are against {base[0]} rank{'s' * (base[0] > 1)}{spread}.",
+        )
+    return Table(f"{name_of(first, False)}, {first.dtype}", _COLUMNS, rows, lines)
+
+
+def _spread(key: str, unit: str = ""):
+    def text(row: dict) -> str:
+        middle, low, high = (f"{row[key + end]:.3g}" for end in _SPREAD)
+        return f"{middle}{unit}" + (f" ({low}-{high})" if low != high else "")
+
+    return text
+
+
+_COLUMNS = (
+    Column("ranks", ">ranks", lambda row: str(row["ranks"])),
+    Column("time", ">time", itemgetter("time")),
+    Column("speedup", ">speed-up", _spread("speedup")),
+    Column("efficiency_percent", ">efficiency", _spread("efficiency_percent", " %")),
+    Column("roof", ">% of roof", itemgetter("roof")),
+    Column("in_doubt", "in doubt", itemgetter("in_doubt")),
+    Column("m", ">m x n x k", lambda row: f"{row['m']}x{row['n']}x{row['k']}"),
+    Column("percent_of_peak", ">% of peak", lambda row: f"{row['percent_of_peak']:.0f}"),
+)

@@ -1,0 +1,98 @@
+"""Tables of values: printed, or as JSON or CSV; and what contenders are called in them."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table as Printed
+
+from drbench.measure.record import Record
+from launch.cases.command_line import describe
+from launch.host.show import table
+from launch.peers import PEERS
+
+
+class Column(NamedTuple):
+    """A column: the key of its values in the rows, its heading (``>``: to the right), and the text
+    of a row in it."""
+
+    key: str
+    heading: str
+    text: Callable[[dict], str]
+
+
+class Table(NamedTuple):
+    """A table of values. ``lines`` are sentences under it; a row has more keys than there are
+    columns."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: list[dict[str, Any]]
+    lines: list[str] = []
+
+    def printed(self, console: Console) -> Printed:
+        """The table for a terminal: without columns in which no row has a value, nor the last ones
+        where it is too narrow for them."""
+        kept = [
+            each for each in self.columns if any(row.get(each.key) is not None for row in self.rows)
+        ]
+        wide = console.options.update(width=1000)
+        while True:
+            cells = [
+                [each.text(row) if row.get(each.key) is not None else "" for each in kept]
+                for row in self.rows
+            ]
+            made = table("|".join(each.heading for each in kept), cells, self.title)
+            if len(kept) < 3 or console.measure(made, options=wide).maximum <= console.width:
+                return made
+            kept.pop()
+
+    def to_json_dict(self) -> dict:
+        """Title, rows and sentences."""
+        return {"title": self.title, "rows": self.rows, "lines": self.lines}
+
+
+def csv_text(tables: list[Table]) -> str:
+    """All rows as CSV, with the title of their table.
+
+    Examples
+    --------
+    >>> print(csv_text([Table("one", (), [{"a": 1}]), Table("two", (), [{"b": None}])]), end="")
+    table,a,b
+    one,1,
+    two,,
+    """
+    keys = dict.fromkeys(key for each in tables for row in each.rows for key in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["table", *keys], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"table": each.title} | row for each in tables for row in each.rows)
+    return text.getvalue()
+
+
+def layout(record: Record) -> tuple:
+    """Where the tiles of A, B and C lie."""
+    return tuple(text or "?" for text in (record.a, record.b, record.c))
+
+
+def name_of(record: Record, tiles: bool) -> str:
+    """A contender; with ``tiles`` its layout is known.
+
+    Examples
+    --------
+    >>> row = dict(mode="measured", status="ok", best_s=1.0, stationary="C", preset="row")
+    >>> name_of(Record(algorithm="universal", **row), False)
+    'drbench row S-C'
+    >>> name_of(Record(algorithm="scalapack", mesh="1x2", **row), False)
+    'scalapack 1x2'
+    """
+    from plots.select.cases import configuration
+
+    if record.algorithm in PEERS:
+        return f"{record.algorithm} {configuration(record)}".strip()
+    if tiles or record.algorithm != "universal":
+        return describe(record) if record.status == "ok" or record.dataflow else record.algorithm
+    texts = [record.preset] if record.preset else list(dict.fromkeys(layout(record)))
+    return " ".join(["drbench", *texts] + [f"S-{record.stationary}"] * bool(record.stationary))

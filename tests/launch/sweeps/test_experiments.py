@@ -1,0 +1,286 @@
+"""One engine: any numbers of ranks and libraries, in rounds, taken up where it was left; and the
+tables that are made of its records."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from made_up import made_up
+
+from drbench.measure.record_file import read_csv
+from launch.cases.case import Case, case_keys
+from launch.cases.sweep_file import load_sweep
+from launch.commands.sweep import _folder_name
+from launch.sweeps import run_rounds as engine
+from launch.sweeps.run_rounds import Experiment, Job, rounds_of
+from launch.views import tables_of
+from launch.views.contest import contest_tables
+from launch.views.scaling import scaling_tables
+from launch.views.triples import triple_tables
+
+
+def job(name, ranks=2, **fields):
+    return Job(name, ranks, Case(8, 8, 8, **fields))
+
+
+def test_every_round_visits_all_and_each_library_goes_first_in_turn():
+    group = [job("a"), job("b"), job("h", algorithm="heat"), job("s", algorithm="scalapack")]
+    found = [each.name for each in rounds_of([group], 6)]
+    rounds = [found[at : at + 4] for at in range(0, 24, 4)]
+    assert all(sorted(name[-1] for name in names) == list("abhs") for names in rounds)
+    assert [names[0][-1] for names in rounds] == ["a", "s", "h", "a", "s", "h"]
+    assert all("".join(name[-1] for name in names).find("ab") >= 0 for names in rounds)
+
+
+def test_a_stock_library_and_the_same_on_drbench_share_their_ranks():
+    ours, stock = job("x", algorithm="dtensor+drbench"), job("y", algorithm="dtensor")
+    assert ours.library == stock.library == "dtensor" != job("z").library
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Stands in for ranks: a list of (ranks, names) of each start. A case takes m / ranks seconds,
+    twice as long in every second round; those of ``bad`` algorithms are wrong, and the start
+    ``breaks`` is interrupted after its first case."""
+    starts = []
+
+    def run_cases(todo, store, settings, watch):
+        names = []
+        for name, case in todo:
+            if name in store.done:
+                continue
+            if not names:
+                starts.append((settings.ranks, names))
+            elif len(starts) == getattr(run_cases, "breaks", None):
+                run_cases.breaks = None
+                raise KeyboardInterrupt
+            names.append(name)
+            slow = 2.0 if name[0] in "2468" and " | " in name else 1.0
+            seconds = slow * case.m / settings.ranks
+            wrong = case.algorithm in getattr(run_cases, "bad", ())
+            known = {"status": "wrong", "reason": "struck"} if wrong else {"samples_s": [seconds]}
+            known |= {} if wrong else {"best_s": seconds, "gflops": 1.0, "direct_bytes": 8}
+            keys = case_keys(case) | {"case": name, "ranks": settings.ranks} | known
+            store.add(made_up(**keys))
+            watch.ended(case, store.done[name])
+
+    monkeypatch.setattr(engine, "run_cases", run_cases)
+    monkeypatch.setattr("launch.commands.sweep._draw", lambda *_: None)
+    monkeypatch.setattr("launch.commands.sweep.without_weaker_pins", lambda say: {})
+    return starts, run_cases
+
+
+SCALING = ["sweep", "scaling", "-o", "ranks=1,2,4", "-o", "m=64", "-o", "n=8", "-o", "k=8"]
+SCALING += ["--peak", "none", "--out", "out"]
+
+
+def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(
+    say, started, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    starts, _ = started
+    ended = say(*SCALING, "--json")
+    assert [ranks for ranks, _ in starts] == [1, 2, 4, 2, 1, 2, 4, 1]
+    (table,) = json.loads(ended.stdout)["tables"]
+    assert [row["ranks"] for row in table["rows"]] == [1, 2, 4]
+    assert [row["speedup"] for row in table["rows"]] == [1, 2, 4]  # however slow a round was
+    assert [row["efficiency_percent_low"] for row in table["rows"]] == [100, 100, 100]
+    rows = read_csv(tmp_path / "out" / "records.csv")
+    assert [(row.ranks, len(row.samples_s)) for row in rows] == [(1, 3), (2, 3), (4, 3)]
+    before = (tmp_path / "out" / "rounds" / "records.csv").read_bytes()
+    again = say(*SCALING)
+    assert again.returncode == 0 and len(starts) == 8 and "9 done before" in again.stdout
+    assert (tmp_path / "out" / "rounds" / "records.csv").read_bytes() == before
+    more = say(*SCALING, "-o", "rounds=4")
+    assert more.returncode == 0 and len(starts) == 11
+    assert "another --out" in say(*SCALING, "-o", "rounds=0").stderr
+
+
+def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(
+    say, started, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    starts, run_cases = started
+    words = ["sweep", "same-tiles", "-p", 2, "-o", "mesh=1x2", "-o", "m=8", "-o", "iters=2"]
+    words += ["-o", "budget=0", "--peak", "none", "--out", "out"]
+    run_cases.breaks = 1
+    ended = say(*words)
+    assert ended.returncode == 130
+    assert "Resume: drbench sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8" in ended.stdout
+    path = tmp_path / "out" / "rounds" / "records.csv"
+    kept = read_csv(path)
+    assert len(kept) == 1 and len(read_csv(tmp_path / "out" / "records.csv")) == 1
+    assert say(*words).returncode == 0
+    rows = read_csv(path)
+    assert rows[:1] == kept and len({row.case for row in rows}) == len(rows)
+    cases = load_sweep("same-tiles", 2, overrides=[("mesh", "1x2")]).cases
+    assert len(rows) == 2 * len(cases)
+
+
+def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(
+    say, started, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    starts, run_cases = started
+    run_cases.bad = ("fsdp",)
+    ended = say("sweep", "same-tiles", "-p", 2, "-o", "mesh=1x2", "--peak", "none")
+    assert ended.returncode == 1 and "fsdp: wrong: struck" in ended.stdout
+    (folder,) = (tmp_path / "results/measured/here").iterdir()
+    assert folder.name == "same-tiles-mesh1x2-p2"
+
+
+def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(
+    say, started, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=False))
+    ended = say("sweep", "mlp", "-p", 2, "--scale", "1/192", "--peak", "none")
+    assert ended.returncode == 0 and "without dtensor: no torch. Get it." in ended.stdout
+    place = Path("results/measured/here/mlp-scale1of192-p2/records.csv")
+    assert len(read_csv(place)) == 96 and f"records: {place}" in ended.stdout
+    assert {(row.n, row.k) for row in read_csv(place)} == {(256, 64), (64, 256)}
+    monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=True))
+    monkeypatch.setattr("launch.sweeps.supervisor.get_peer", lambda name: _Peer(ok=True))
+    ended = say("sweep", "mlp", "-p", 2, "--scale", "1/192", "--peak", "none")
+    assert ended.returncode == 0 and "96 done before" in ended.stdout
+    theirs = [row for row in read_csv(place) if row.algorithm == "dtensor"]
+    assert sorted(row.preset for row in theirs) == ["column"] * 8 + ["row"] * 8
+
+
+class _Peer:
+    def __init__(self, ok):
+        self.ok, self.what, self.get = ok, "no torch", "Get it."
+
+    def available(self):
+        return self
+
+
+def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
+    name = _folder_name("scaling", None, "1/8", (("m", "4Ki"), ("a", "S(0),R@2x3")))
+    assert name == "scaling-m4Ki-aS_0_R_2x3-scale1of8"
+    assert _folder_name("mlp", 4, None, ()) == "mlp-p4"
+
+
+SIMULATE = ["--simulate", "--machine", "h100x8", "--out", "out"]
+
+
+def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.toml").write_text(
+        'name = "tiny"\n[[cases]]\nm = 1024\nn = 4096\nk = 1024\npreset = ["row", "column"]\n'
+        '[[cases]]\nm = 64\nn = 64\nk = 64\nalgorithm = ["cannon", "dtensor"]\n'
+    )
+    first = say("sweep", "tiny.toml", *SIMULATE, "--max-cases", 1)
+    assert first.returncode == 0 and len(read_csv("out/records.csv")) == 1
+    done = say("sweep", "tiny.toml", *SIMULATE)
+    assert "1 done before" in done.stdout and "1 unsupported" in done.stdout
+    assert "without dtensor: its programs cannot be simulated" in done.stdout
+    rows = read_csv("out/records.csv")
+    assert [row.status for row in rows] == ["ok", "ok", "unsupported"]
+    for row in rows[:2]:
+        assert row.mode == "simulated" and row.machine == "h100x8" and row.ranks == 8
+        assert row.median_low_s < row.median_s < row.median_high_s
+    single = ["simulate", "-m", 1024, "-n", 4096, "-k", 1024, "--preset", "row", "--json"]
+    assert say(*single, "--machine", "h100x8").json()["best_s"] == rows[0].best_s
+    (tmp_path / "mine.toml").write_text(
+        (Path(__file__).parents[3] / "launch/data/machines/h100x8.toml")
+        .read_text()
+        .replace("fence_s = ", "fence_s = 1")
+    )
+    changed = [*SIMULATE[:2], "./mine.toml", *SIMULATE[3:]]
+    assert "none of these cases" in say("sweep", "tiny.toml", *changed).stderr
+
+
+def test_predicted_scaling_is_a_table_as_text_json_and_csv(say, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("launch.commands.sweep._draw", lambda *_: None)
+    words = ["sweep", "scaling", *SIMULATE, "-o", "grow=m", "-o", "m=64", "-p", 4]
+    shown = say(*words, "--csv", "table.csv")
+    assert shown.returncode == 0 and "efficiency" in shown.stdout
+    assert "against 1 rank." in shown.stdout
+    told = json.loads(say(*words, "--json").stdout)["tables"][0]["rows"]
+    assert [(row["ranks"], row["m"]) for row in told] == [(1, 64), (2, 128), (4, 256)]
+    assert all(row["time_s_low"] < row["time_s"] < row["time_s_high"] for row in told)
+    with open("table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["speedup"]) for row in rows] == [row["speedup"] for row in told]
+
+
+# -- tables of records, without anything that runs
+
+
+def run(seconds, **fields):
+    """The rounds of a case that takes so long in each."""
+    known = {"m": 8, "n": 8, "k": 8, "ranks": 2, "direct_bytes": 8, "algorithm": "universal"}
+    return {
+        turn: made_up(**{**known, **fields}, best_s=s, samples_s=[s], case=f"{turn + 1} | x")
+        for turn, s in enumerate(seconds)
+    }
+
+
+def refused(ranks, reason, **fields):
+    return made_up(status="failed", reason=reason, ranks=ranks, m=8, n=8, k=8, **fields)
+
+
+def test_who_is_faster_is_told_by_pairs_of_a_round_on_a_machine_that_drifts():
+    slow = [1.0, 2.0] * 3
+    ours = run([0.9 * s for s in slow], preset="row")
+    theirs = run([1.0 * s for s in slow], algorithm="scalapack", mesh="1x2")
+    still = run([0.1] * 6, algorithm="dtensor", direct_bytes=0, a="row", b="R", c="row")
+    failed = {0: refused(2, "no room", algorithm="heat")}
+    (table,) = contest_tables([theirs, still, ours, failed], tiles=False)
+    names = [row["contender"] for row in table.rows]
+    assert names == ["drbench row", "scalapack 1x2", "dtensor row | R | row"]
+    assert table.rows[1]["ratio"] == pytest.approx(1 / 0.9) and table.rows[1]["told_apart"]
+    assert table.rows[2]["ratio"] is None and "moves nothing" in table.rows[2]["in_doubt"]
+    assert table.lines == [
+        "fastest: drbench row",
+        "the libraries' fastest, scalapack 1x2, takes 1.11 (1.11-1.11) of its time",
+        "heat: failed: no room",
+    ]
+
+
+def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
+    rows = dict.fromkeys("abc", "row")
+    columns = dict.fromkeys("abc", "column")
+    runs = [
+        run([1.0, 1.0], **rows),
+        run([2.0, 2.0], algorithm="fsdp", **rows),
+        run([1.0, 1.0], algorithm="fsdp", **columns),
+    ]
+    first, second = contest_tables(runs, tiles=True)
+    assert [row["contender"] for row in first.rows] == ["universal", "fsdp"]
+    assert "A column" in second.title and len(second.rows) == 1
+
+
+def test_a_number_of_ranks_that_failed_has_no_point_and_none_is_measured_against_it():
+    bad = {0: refused(1, "why", algorithm="universal")}
+    (table,) = scaling_tables([bad, run([4.0, 8.0], ranks=2), run([2.0, 4.0], ranks=4)])
+    assert [(row["ranks"], row["speedup"]) for row in table.rows] == [(2, 1.0), (4, 2.0)]
+    assert table.lines[1] == "not on 1 rank: failed: why" and "against 2 ranks" in table.lines[0]
+
+
+def test_triples_are_paired_and_counted():
+    def both(c, theirs, ours, dataflow):
+        known = (
+            {"a": "row", "b": "row/c2", "c": c} if "/" in c else {"a": "row", "b": "row", "c": c}
+        )
+        return [
+            run([1.0], algorithm="dtensor", dataflow=dataflow, direct_bytes=theirs, **known),
+            run([1.0], direct_bytes=ours, **known),
+        ]
+
+    runs = both("row", 8, 4, "all_gather, mm") + both("row/c2", 8, 8, "2x mm")
+    single, counted = triple_tables(runs)
+    (row,) = single.rows
+    assert (row["does"], row["moved_bytes"], row["drbench_bytes"]) == ("reshards an operand", 8, 4)
+    (count,) = counted.rows
+    assert (count["multiplies"], count["repeats"], count["fewer"], count["same"]) == (1, 1, 1, 0)
+    assert tables_of("mlp", {"x": runs[0]}) == []
+
+
+def test_an_experiment_of_one_round_a_case_runs_them_in_order():
+    jobs = [job("a"), job("b", algorithm="heat")]
+    once = Experiment("x", [jobs])
+    assert [each.name for each in once.todo({})] == once.names == ["a", "b"] and once.total == 2
