@@ -1,6 +1,5 @@
 """Tables of peers.md: drbench beside other libraries."""
 
-from fractions import Fraction
 from functools import cache
 
 from pandas import DataFrame, concat
@@ -8,7 +7,6 @@ from pandas import DataFrame, concat
 from drbench.measure.noise import Ratio
 from drbench.measure.record_file import read_csv
 from launch.peers import ON_DRBENCH
-from launch.studies.peers.bench import SHAPES, shapes
 from launch.studies.peers.names import PARTITIONINGS
 from launch.studies.peers.placements import placement_lines
 from launch.studies.peers.tables import best_settings
@@ -23,10 +21,10 @@ from .tables import block, describe_time, list_rows, table
 def peer_lines(ranks: int) -> DataFrame:
     """Lines of :func:`launch.studies.peers.tables.lines`, with the rate of the median time."""
 
-    found = DataFrame(lines_of(records(f"{CORE}/full/peers-p{ranks}")))
-    flops = {
-        each.label: 2 * each.m * each.n * each.k for each in shapes(",".join(SHAPES), Fraction(1))
-    }
+    rows = records(f"{CORE}/full/peers-p{ranks}")
+    found = DataFrame(lines_of(rows))
+    sizes = zip(rows.case.str.split(" | ", regex=False).str[1], rows.m, rows.n, rows.k)
+    flops = {shape: 2.0 * m * n * k for shape, m, n, k in sizes}
     for mark in ("noisy", "oversubscribed"):
         found[mark] = found[mark].astype("boolean").fillna(False).astype(bool)
     return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)

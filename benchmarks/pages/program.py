@@ -43,7 +43,7 @@ def artifact_times() -> str:
 def _swept_s(sweep: str, ranks: int, **repeats) -> float:
     """Seconds of a sweep of the artifact at 1/16 on cores like those that its steps' times are of,
     one for each rank."""
-    cases = load_sweep(sweep, ranks, SCALES[0], **repeats).cases
+    cases = load_sweep(sweep, ranks, SCALES[0], tuple(repeats.items())).cases
     flops = 0.0
     for case in cases:
         once = 2 * case.m * case.n * case.k
