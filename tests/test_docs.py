@@ -166,7 +166,7 @@ def test_every_example_of_a_help_text_parses(examples):
     [
         ("drbench runn -p 4", "'runn'"),
         ("drbench run -p 4 --presets row", "--presets"),
-        ("drbench run -p 4 --fill zebra", "'zebra'"),
+        ("drbench run -p 4 -o fill zebra", "'zebra'"),
         ("drbench plan -p", "-p"),
         ("drbench calibrate -p 2 --out x.toml", "--out"),
         ("drbench check-claims results", "check-claims"),
@@ -195,7 +195,7 @@ def test_the_algorithm_of_the_page_is_planned_and_predicted(tmp_path):
     call = (
         "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
         "from launch.commands.cli import main\n"
-        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows --option width=2 --json'.split()\n"
+        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows -o width=2 --json'.split()\n"
         "sys.exit(main(['plan', *size]) or main(['simulate', *size, '--machine', 'pvc12']))"
     )
     ended = subprocess.run(

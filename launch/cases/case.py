@@ -40,9 +40,9 @@ COLLECTIVES = {
 }
 
 
-def _is(kind=str, default=None, group="Measurement", *, on=BACKENDS, ours=False, **words):
+def _is(kind=str, default=None, group="", *, on=BACKENDS, ours=False, **words):
     """A field and its description: ``on`` are the backends that obey it; ``ours`` says that only
-    our executor does, not a peer."""
+    our executor does, not a peer. Without a heading it is given by ``-o``."""
     words |= {"type": kind, "group": group}
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
 
@@ -135,18 +135,17 @@ class Case:
     backend: str = _is(
         BACKENDS,
         "numpy",
-        "GPU",
+        _MOVES,
         help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on "
         "worker threads (to test it, its times mean nothing).",
     )
     fill: str = _is(
         ("integer", "uniform"),
         "integer",
-        "Problem",
         help="integer: every sum is exact, C is checked without tolerance; uniform: checked "
         "against an elementwise bound.",
     )
-    seed: int = _is(int, 0, "Problem", help="Seed of the matrix elements.")
+    seed: int = _is(int, 0, help="Seed of the matrix elements.")
     transport: str = _is(
         str,
         "auto",
@@ -160,21 +159,18 @@ class Case:
     )
     get: str | None = _is(
         ("view", "copy"),
-        group=_MOVES,
         ours=True,
         help="view: read tiles of ranks on this node in place; copy: copy them first.",
         says="view; on devices copy",
     )
     compute: str | None = _is(
         ("tf32",),
-        group="GPU",
         on=_GPUS,
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         says="true float32",
     )
     max_gemms: int | None = _is(
         int,
-        group="GPU",
         on=_DEVICES,
         least=1,
         help="Devices: products that may run at the same time.",
@@ -182,7 +178,6 @@ class Case:
     )
     max_accumulates: int | None = _is(
         int,
-        group="GPU",
         on=_DEVICES,
         least=1,
         help="Devices: accumulates that may run at the same time.",
@@ -190,7 +185,6 @@ class Case:
     )
     accumulate_blocks: int | None = _is(
         int,
-        group="GPU",
         on=_GPUS,
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
@@ -199,7 +193,6 @@ class Case:
     )
     copy_streams: int | None = _is(
         int,
-        group="GPU",
         on=_DEVICES,
         least=1,
         help="Devices: streams for the copies of each direction in programs with signals; ranks "
@@ -208,7 +201,6 @@ class Case:
     )
     collectives: str | None = _is(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
-        group=_MOVES,
         ours=True,
         help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
         "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
@@ -216,19 +208,16 @@ class Case:
     )
     prefetch: int | str | None = _is(
         int,
-        None,
-        _MOVES,
         ours=True,
         words=("all",),
         help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
-        "nothing but what a step takes. Lowered programs (--schedule) have their operations "
+        "nothing but what a step takes. Lowered programs (-o schedule) have their operations "
         "instead; 0 still overlaps nothing.",
         says="1; all for programs with signals",
     )
     progress: str = _is(
         ("poll", "none"),
         "poll",
-        _MOVES,
         on=BACKENDS[:1],
         ours=True,
         help="Who drives RMA while a rank computes: polls between pieces of a GEMM, or nobody.",
@@ -241,10 +230,11 @@ class Case:
         help="BLAS threads a rank.",
         says="cores of the node // ranks on it",
     )
-    iters: int = _is(int, 10, least=1, help="Timed repeats, at least; see --budget.")
+    iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least; see --budget.")
     budget: float = _is(
         float,
         3.0,
+        "Measurement",
         unit="seconds",
         check=_seconds,
         metavar="SECONDS",
@@ -262,7 +252,6 @@ class Case:
     )
     pool: int | None = _is(
         int,
-        group=_MOVES,
         ours=True,
         unit="bytes",
         help="Most receive and scratch memory a rank may use, as 64MiB.",
@@ -349,7 +338,7 @@ def check_case(case: Case) -> None:
     --------
     >>> check_case(Case(8, 8, 8, compute="tf32"))
     Traceback (most recent call last):
-    drbench.errors.UsageError: --compute is for GPUs, and the backend is numpy. ...
+    drbench.errors.UsageError: -o compute is for GPUs, and the backend is numpy. ...
     """
     check_options(FIELDS, vars(case))
     for each in fields(Case):
@@ -378,16 +367,16 @@ def check_case(case: Case) -> None:
         )
     if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
         raise UnsupportedError(
-            "--fill uniform is checked against elements that TF32 and bfloat16 round (our "
-            "implementation). Use --fill integer, which both hold exactly."
+            "-o fill=uniform is checked against elements that TF32 and bfloat16 round (our "
+            "implementation). Use -o fill=integer, which both hold exactly."
         )
     kinds = COLLECTIVES[case.backend]
     if case.collectives is not None and case.collectives not in kinds:
         of_devices = not on_cores and case.collectives in COLLECTIVES["cupy"]
         raise (UnsupportedError if of_devices else UsageError)(
-            f"--collectives {case.collectives} is for "
+            f"-o collectives={case.collectives} is for "
             f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, and the backend is "
-            f"{case.backend}. Use --collectives {' or '.join(kinds)}."
+            f"{case.backend}. Use -o collectives={' or '.join(kinds)}."
         )
 
 
@@ -399,7 +388,7 @@ def refuse_our_options(case: Case) -> None:
     --------
     >>> refuse_our_options(Case(8, 8, 8, algorithm="dtensor", prefetch=2))
     Traceback (most recent call last):
-    drbench.errors.UsageError: dtensor moves its data itself and takes no --prefetch. Leave it out.
+    drbench.errors.UsageError: dtensor moves its data itself and takes no -o prefetch. Leave it out.
     """
     left_open = Case(case.m, case.n, case.k)
     for each in fields(Case):
@@ -505,6 +494,17 @@ def _room(values: dict, ranks: int) -> int | None:
     return -(-(m * k + k * n + m * n) // ranks) + values["pool"] // itemsize
 
 
+def taker_of(name: str) -> Any:
+    """The algorithm or peer of that name.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    return get_peer(name) if name in PEERS else get_algorithm(name)
+
+
 def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     """The algorithm or peer of a case, its problem on so many ranks, and the options that are set.
 
@@ -514,8 +514,7 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     >>> algorithm.name, problem.nprocs, options
     ('universal', 2, {'stationary': 'B'})
     """
-    name = case.algorithm
-    taker = get_peer(name) if name in PEERS else get_algorithm(name)
+    taker = taker_of(case.algorithm)
     options = taker.pick(case.options)
     try:
         problem = taker.problem(

@@ -147,7 +147,7 @@ def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
     """
     why = why_not_exact(chain, dtype)
     if asked == "integer" and why:
-        raise UsageError(f"--fill integer: {why}. Use --fill uniform.")
+        raise UsageError(f"-o fill=integer: {why}. Use -o fill=uniform.")
     return asked or ("uniform" if why else "integer")
 
 

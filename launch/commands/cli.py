@@ -76,6 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
         return EXIT_CODES["usage"]
+    except click.NoSuchOption as error:
+        return _say(_instead(error, arguments) or _one_line(error), EXIT_CODES["usage"])
     except click.ClickException as error:
         return _say(_one_line(error), EXIT_CODES["usage"])
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -103,6 +105,19 @@ def _one_line(error: click.ClickException) -> str:
     if context is not None and isinstance(error, click.UsageError):
         return f"{text} See {context.command_path} --help."
     return text
+
+
+def _instead(error: click.NoSuchOption, arguments: list[str]) -> str | None:
+    """What to use instead of an option that is a pair of ``-o`` now."""
+    command = error.ctx.command if error.ctx else None
+    if not command or all(
+        "-o" not in each.opts or each.name != "option" for each in command.params
+    ):
+        return None
+    from .options import instead_of
+
+    now = instead_of(error.option_name, arguments)
+    return now and f"{error.option_name} is no option by itself: use {now}."
 
 
 def _say(message: str, code: int) -> int:

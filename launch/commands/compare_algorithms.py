@@ -18,9 +18,11 @@ from .options import (
     of_case,
     option,
     out_option,
+    pairs_option,
     peak_option,
     ranks_option,
     refuse_ranks,
+    take_options,
     timeout_option,
     yes_option,
 )
@@ -52,7 +54,8 @@ from .options import (
     "long each, as do repeats in the first; 0: --iters.",
 )
 @of_case("threads", says="1; none on GPUs")
-@of_case("prefetch", "progress", "transport", "backend", "collectives")
+@of_case("transport", "backend")
+@pairs_option("prefetch", "progress", "collectives", help="As of run. Repeatable.")
 @label_option()
 @peak_option(PEAK_OF_MANY)
 @yes_option(YES)
@@ -73,6 +76,7 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, yes, **fiel
     from launch.sweeps.estimate import long_time
 
     refuse_ranks("compare-algorithms")
+    take_options(fields)
     if fields["backend"] != "cupy":
         fields["threads"] = fields["threads"] or 1
     ranks = ranks or default_ranks(fields["threads"], fields["backend"])

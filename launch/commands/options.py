@@ -1,20 +1,20 @@
-"""Options that several commands take, made of their descriptions: fields of a case, and options of
-algorithms and peers. Help groups them under headings."""
+"""Options that several commands take, made of the descriptions of a case's fields, and ``-o
+NAME=VALUE`` for what algorithms, peers and fine tuning take. Help groups them under headings."""
 
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 
 import click
 
-from drbench.errors import DrbenchError, MissingError, UsageError
+from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.measure.record_file import TornRowWarning
 from drbench.model.links import ARBITRATIONS
 from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
-from launch.cases.case import FIELDS, Case, partition_texts
+from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peak_files import check_peak
 from launch.cases.sweep_values import ranks_list, scale_of
 from launch.host.files import check_output
@@ -26,10 +26,9 @@ _HEADINGS = (
     "Problem",
     "Layout",
     "Algorithm",
-    "Machine model",
     "Ranks and data movement",
+    "Machine model",
     "Measurement",
-    "GPU",
     "Sweeps",
     "Output",
     "Options",
@@ -45,55 +44,18 @@ class _Option(click.Option):
         self.group = group
 
 
-#: Of a command with many options the help leaves to ``--help-all`` what is under these headings,
-#: but for those named, and some others.
-_ALL_BUT = {
-    "Algorithm": {"algorithm", "stationary", "chunk", "replicate_result"},
-    "GPU": {"backend"},
-}
-_RARE, _MANY = {"pool", "progress"}, 30
-
-
-def _is_rare(parameter: click.Parameter) -> bool:
-    kept = _ALL_BUT.get(getattr(parameter, "group", ""))
-    return parameter.name in _RARE or kept is not None and parameter.name not in kept
-
-
 class _Command(click.Command):
-    """A command whose help lists its options under headings; with many options the common ones,
-    and all with ``--help-all``."""
-
-    def __init__(self, *arguments, **words):
-        super().__init__(*arguments, **words)
-        if len(self.params) > _MANY:
-            everything = _Option(
-                ["--help-all"],
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=_show_all,
-                help="Show the options of particular algorithms and of GPUs too.",
-            )
-            self.params.append(everything)
+    """A command whose help lists its options under headings."""
 
     def format_options(self, context, formatter):
         found: dict = {}
-        short = len(self.params) > _MANY and not context.meta.get(__name__)
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
-            shown = isinstance(parameter, click.Option) and not (short and _is_rare(parameter))
-            if record and shown:
+            if record and isinstance(parameter, click.Option):
                 found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
         for heading in sorted(found, key=_HEADINGS.index):
             with formatter.section(heading):
                 formatter.write_dl(found[heading])
-
-
-def _show_all(context, parameter, value) -> None:
-    if value and not context.resilient_parsing:
-        context.meta[__name__] = True
-        click.echo(context.get_help())
-        context.exit()
 
 
 def command(*name):
@@ -127,20 +89,12 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    """Name and text of ``NAME=VALUE``."""
-    name, _, value = text.partition("=")
-    if not (name and value):
-        raise UsageError(f"{text!r} is no option of an algorithm. Use NAME=VALUE.")
-    return name.replace("-", "_"), value
-
-
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
 SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
-#: Options of algorithms and peers by name, those of universal first: who takes it -> what it is.
-_OPTIONS = dict(sorted(known_options().items(), key=lambda each: "universal" not in each[1]))
+#: Options of algorithms that are options of their own on the command line.
+_OWN = ("stationary", "mesh")
 
 
 def installed(context, parameter, value):
@@ -197,16 +151,6 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
         return command
 
     return add
-
-
-def arithmetic_option():
-    """``--compute`` of commands that predict."""
-    return of_case(
-        "compute",
-        group="Machine model",
-        help="Multiply float32 in TF32, at the peak that the machine model has for it.",
-        says="true float32",
-    )
 
 
 @contextmanager
@@ -329,32 +273,32 @@ def label_beside_launcher():
     )
 
 
-def problem_options(*, required: bool = True, **dtype):
-    """The options that define C = A·B and the algorithm, with those of every algorithm and peer;
-    ``dtype`` describes the element types anew."""
+def problem_options(*fields: str, required: bool = True, **dtype):
+    """The options that define C = A·B and the algorithm; ``dtype`` describes the element types
+    anew, and ``fields`` of a case are given by ``-o`` as the algorithm's own options are."""
 
     def add(command):
-        taken = {each.name for each in getattr(command, "__click_params__", ())} | FIELDS.keys()
-        flags = [
-            _described(*_of_all(takers)) for name, takers in _OPTIONS.items() if name not in taken
-        ]
-        pairs = option(
-            "--option",
-            multiple=True,
-            type=Value(Option(check=_pair)),
-            metavar="NAME=VALUE",
-            group="Algorithm",
-            help="Any option of the algorithm, by its name. Repeatable.",
-        )
         for each in reversed(
             [
                 of_case("m", "n", "k", required=required),
                 of_case("transpose", "alpha", "beta"),
                 of_case("dtype", **dtype),
                 of_case("a", "b", "c", "preset", "algorithm"),
-                *flags,
-                pairs,
-                of_case("prefetch"),
+                option(
+                    "--stationary",
+                    type=TEXT,
+                    metavar="A|B|C|auto",
+                    group="Algorithm",
+                    help="Matrix whose tiles do not move. [default: auto]",
+                ),
+                option(
+                    "--mesh",
+                    type=TEXT,
+                    metavar="ROWSxCOLS",
+                    group="Algorithm",
+                    help="Process mesh of a 2-D algorithm. [default: near-square]",
+                ),
+                pairs_option(*fields),
             ]
         ):
             command = each(command)
@@ -363,41 +307,115 @@ def problem_options(*, required: bool = True, **dtype):
     return add
 
 
-def _of_all(takers: dict[str, Option]) -> tuple[Option, Value | None]:
-    """One description of what several algorithms take by one name, and what reads it; None where
-    each takes words."""
-    told: dict = {}
-    for who, each in takers.items():
-        says = each.says or (each.default if each.default not in (None, False) else "")
-        says = f" [default: {says}]" if says != "" else ""
-        told.setdefault(each.help + says, []).append(who)
-    types, reads = [each.type for each in takers.values()], Value(*takers.values())
-    kind = types[0]
-    if all(isinstance(each, tuple) for each in types):
-        kind, reads = tuple(dict.fromkeys(chain(*types))), None
-    about = " ".join(f"{', '.join(names)}: {text}" for text, names in told.items())
-    defaults = {each.default for each in takers.values()}  # of a switch; others are each one's own
-    first, default = next(iter(takers.values())), False if defaults == {False} else None
-    return replace(first, type=kind, default=default, help=about, says=""), reads
+def _pair(text: str) -> tuple[str, str]:
+    """Name and text of ``NAME=VALUE``."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise UsageError(f"{text!r} is no option. Write NAME=VALUE, as chunk=256.")
+    return name.replace("-", "_"), value
+
+
+class _Pairs(_Option):
+    """``-o NAME=VALUE``; its value is the fields of a case that it takes, and a dict of texts."""
+
+    def __init__(self, *arguments, fields: tuple[str, ...], **words):
+        super().__init__(*arguments, **words)
+        self.fields = fields
+
+    def type_cast_value(self, context, value):
+        """What :func:`take_options` reads; a name twice, or of an option of its own, is refused."""
+        pairs: dict[str, str] = {}
+        for name, text in super().type_cast_value(context, value) or ():
+            if name in pairs:
+                self._fail(context, f"{name} is given twice. Leave one of the two out.")
+            own = {each.name: each for each in context.command.params}.get(name)
+            if own is not None:
+                self._fail(context, f"{name} is an option of its own: use {own.opts[0]} {text}.")
+            pairs[name] = text
+        return self.fields, pairs
+
+    def _fail(self, context, message: str):
+        raise click.BadParameter(message, context, self)
+
+
+def pairs_option(*fields: str, help: str = ""):
+    """``-o NAME=VALUE`` for these fields of a case, and what the algorithm of the command takes."""
+    about = "algorithm, library" + (", GPU, fine tuning" if fields else "")
+    words = {
+        "multiple": True,
+        "default": (),
+        "type": Value(Option(check=_pair)),
+        "metavar": "NAME=VALUE",
+        "help": help or f"Option of the {about}; see drbench list algorithms NAME. Repeatable.",
+        "group": "Algorithm",
+    }
+    return click.option("-o", "option", cls=_Pairs, fields=fields, **words)
 
 
 def take_options(values: dict) -> dict:
-    """Take the algorithm's options that were given out of the values of a command."""
-    taken = {name: values.pop(name) for name in _OPTIONS if name in values}
-    taken |= {
-        name: _read_option(values["algorithm"], name, text) for name, text in values.pop("option")
-    }
-    return {name: value for name, value in taken.items() if value is not None}
+    """Take what ``-o`` gave out of the values of a command: fields of a case are put among the
+    values, the options of the algorithm are returned.
+
+    Raises
+    ------
+    UsageError
+        If neither the command nor the algorithm takes one of them, or not this value.
+    """
+    fields, pairs = values.pop("option")
+    values |= {name: FIELDS[name].default for name in fields if name not in values}
+    known = taker_of(values["algorithm"]).options if "algorithm" in values else {}
+    given = {name: values.pop(name, None) for name in _OWN} | pairs
+    options = {}
+    for name, text in given.items():
+        if text is None:
+            continue
+        if name in known:
+            options[name] = _read(known[name], text)
+        elif name in fields:
+            values[name] = _read(FIELDS[name], text)
+        else:
+            raise UsageError(_unknown(name, values.get("algorithm"), known, fields))
+    return options
 
 
-def _read_option(algorithm: str, name: str, text: str):
-    """The value of ``--option``, as the algorithm takes it; one it does not take is left as it is,
-    for the algorithm to refuse."""
-    described = _OPTIONS.get(name, {}).get(algorithm)
+def _read(described: Option, text: str):
     try:
-        return described.read(text) if described else text
+        return described.read(text)
     except DrbenchError as error:
-        raise UsageError(f"--option {name}: {error}") from None
+        raise UsageError(f"{described.flag}: {error}") from None
+
+
+def _unknown(name: str, algorithm: str | None, known: dict, fields: tuple) -> str:
+    """What is wrong with an option that nobody here takes."""
+    called = f"--{name}" if name in _OWN else f"-o {name}"
+    hint = did_you_mean(name, (*known, *fields))
+    if algorithm is None:
+        return f"{called}: there is no such option. There are {', '.join(fields)}.{hint}"
+    takes = f"It takes {', '.join(known) or 'none of its own'}"
+    more = f"; every algorithm {', '.join(fields)}" if fields else ""
+    return f"{called}: {algorithm} takes no such option.{hint or f' {takes}{more}.'}"
+
+
+def instead_of(flag: str, arguments: Sequence[str]) -> str | None:
+    """What to use instead of an option that once stood by itself, ``--chunk 256``; None if there
+    was none.
+
+    Examples
+    --------
+    >>> instead_of("--chunk", ["run", "--chunk", "256"]), instead_of("--no-check", ["--no-check"])
+    ('-o chunk=256', '-o check=false')
+    >>> instead_of("--nothing", [])
+    """
+    off = flag.startswith("--no-")
+    name = flag.removeprefix("--no-" if off else "--").replace("-", "_")
+    described = FIELDS.get(name) or next(iter(known_options().get(name, {}).values()), None)
+    if described is None or described.group:
+        return None
+    if described.type is bool:
+        return f"-o {name}={'false' if off else 'true'}"
+    words = [*arguments, "VALUE"]
+    at = next((at for at, each in enumerate(words) if each.partition("=")[0] == flag), 0)
+    return f"-o {name}={words[at].partition('=')[2] or words[at + 1]}"
 
 
 def modelled(machine: str | None, arbitration: str | None):

@@ -37,7 +37,7 @@ from .options import (
 
 
 @command()
-@problem_options(type=("float32", "float64", "bfloat16:float32"))
+@problem_options("prefetch", type=("float32", "float64", "bfloat16:float32"))
 @ranks_option(required=True, help="Ranks to plan for.")
 @option(
     "--rank",

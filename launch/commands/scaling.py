@@ -52,6 +52,7 @@ _PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
     help="With --weak: the extent that grows; what is given is that of one rank. [default: m]",
 )
 @problem_options(
+    "prefetch",
     type=("float32", "float64", "bfloat16:float32", "bfloat16"),
     default=None,
     says="float32; with --simulate the machine's",

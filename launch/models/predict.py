@@ -193,7 +193,7 @@ def seen_by(case: Case, machine: Machine) -> Machine:
         )
     if case.compute == "tf32" and case.dtype != "float32":
         raise UsageError(
-            f"--compute tf32 is an arithmetic for float32, and the element type is {case.dtype}. "
+            f"-o compute=tf32 is an arithmetic for float32, and the element type is {case.dtype}. "
             "Use --dtype float32, or leave it out."
         )
     seen = machine.for_dtype(arithmetic(case.dtype, case.compute))

@@ -209,7 +209,7 @@ class Peer:
         {'block': 64}
         >>> peer.pick({"slices": 2})
         Traceback (most recent call last):
-        drbench.errors.UsageError: p takes no --slices. It takes --block.
+        drbench.errors.UsageError: p takes no slices. It takes block.
         """
         check_options(self.options, options)
         return pick_options(self.name, self.options, options)

@@ -173,7 +173,7 @@ def _words(row: Any) -> Iterator[str]:
     for name, value in read_options(row.options).items():
         yield from ("--option", f"{name}={value}")
     if row.replicate_result:
-        yield "--replicate-result"
+        yield "-o", "replicate_result=true"
 
 
 _COLUMNS = [name for name in OPTION_COLUMNS if name != "options"]

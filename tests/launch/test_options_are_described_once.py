@@ -71,7 +71,7 @@ def test_help_lists_its_options_and_a_wrong_value_is_refused(drbench):
     assert "--colour [red|blue] toy: looks. [default: red]" in printed
     assert "--bright toy: shines." in printed
     assert "--slab" in drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "--slab", 0).refusal()
-    line = drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "--option", "slab=0").refusal()
+    line = drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "-o", "slab=0").refusal()
     assert "slab" in line and "at least 1" in line
     assert (
         "--slab" in drbench("plan", "-p", 2, *SIZES, "--algorithm", "summa", "--slab", 4).refusal()
@@ -81,7 +81,7 @@ def test_help_lists_its_options_and_a_wrong_value_is_refused(drbench):
 @pytest.mark.mpi
 def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
     path = tmp_path / "runs.csv"
-    given = ["--slab", 4, "--option", "colour=blue", "--bright"]
+    given = ["--slab", 4, "-o", "colour=blue", "--bright"]
     told = drbench(
         "run",
         "-p",

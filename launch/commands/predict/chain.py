@@ -21,7 +21,9 @@ from ..options import (
     json_option,
     of_case,
     option,
+    pairs_option,
     ranks_option,
+    take_options,
 )
 
 
@@ -114,8 +116,8 @@ from ..options import (
     help="Choose among what the library runs, run it on MPI ranks here, verify every operation, "
     "and time it beside its prediction. --machine is then a file of this machine.",
 )
-@of_case("fill", says="integer where every sum of them is exact, else uniform", default=None)
-@of_case("seed", "iters", "budget", "transport")
+@pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
+@of_case("iters", "budget", "transport")
 @csv_option("Append the predicted records, and with --run the measured one, to this file.")
 @figure_option(
     help="Draw the contenders with their intervals, and the layouts of the chosen; .pdf, .png or "
@@ -126,8 +128,8 @@ from ..options import (
 @json_option("Print everything as one JSON object.")
 def chain_command(
     name, tokens, widths, between, backward, dtype, machine, arbitration, ranks, layouts, fix,
-    memory, layers, effort_s, run, fill, seed, iters, budget, transport, csv_path, figure,
-    placements, listed, as_json,
+    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, listed,
+    as_json, **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
     sequence parallelism and FSDP.
@@ -167,8 +169,11 @@ def chain_command(
     check_csv(csv_path)
     check_figure(figure)
     fixed = fixed_of(chain, fix)
-    if run:
-        fill = fill_of(chain, fill, dtype)
+    if values["option"][1] and not run:
+        raise UsageError("-o says with what the chain is run. Give --run too, or leave it out.")
+    values["fill"] = None  # chosen where it is open
+    take_options(values)
+    fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
     if machine is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "

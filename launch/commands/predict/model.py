@@ -19,7 +19,6 @@ from ..options import (
     FILE,
     MODELLED,
     arbitration_option,
-    arithmetic_option,
     case_of,
     command,
     csv_option,
@@ -44,13 +43,14 @@ _LOOK_S = 20.0
 @command("simulate")
 @click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")
 @problem_options(
+    "prefetch",
+    "compute",
     required=False,
     type=MODELLED,
     default=None,
     says="the machine's",
     help="Element type.",
 )
-@arithmetic_option()
 @ranks_option(help="Ranks. [default: the machine's devices]")
 @of_case("transport", help="Transport, where the machine has models of several.")
 @of_case(
@@ -127,7 +127,7 @@ def simulate(
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
-      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --chunk none
+      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column -o chunk=none
       drbench simulate -m 8192 -n 48Ki -k 12Ki -p 8 --preset column
       drbench simulate mlp1 --machine h100x8 --out results/simulated
       drbench simulate lowering --machine h100x8 --out results/simulated
@@ -139,6 +139,7 @@ def simulate(
     """
     from launch.cases.machine_models import find_machine
 
+    values["options"] = take_options(values)
     if machine is None:
         needs = [("sweeps", sweep), ("--set", changes), ("--arbitration", arbitration)]
         needs += [("--csv", csv_path), ("--timeline", timeline)]
@@ -161,9 +162,9 @@ def simulate(
         ("--csv", csv_path),
         ("--timeline", timeline),
         ("--json", as_json),
-        ("--compute", values["compute"]),
-        ("--threads", values["threads"]),
-        *((f"--{name}", values[name]) for name in ("a", "b", "c", "preset", "stationary")),
+        ("-o compute", values["compute"]),
+        *((f"--{name}", values[name]) for name in "threads transpose alpha beta".split()),
+        *((f"--{name}", values[name]) for name in ("a", "b", "c", "preset")),
         ("--algorithm", values["algorithm"] != "universal"),
     ):
         if given:
@@ -189,7 +190,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
     from launch.host.units import format_bytes
     from launch.models.counts import counted
 
-    needs = [*needs, *((f"--{name}", values[name]) for name in ("compute", "threads"))]
+    needs = [*needs, ("-o compute", values["compute"]), ("--threads", values["threads"])]
     for name, given in needs:
         if given:
             raise UsageError(
@@ -200,7 +201,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
     if ranks is None:
         raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
     values["dtype"] = values["dtype"] or "float32"
-    values |= {"options": take_options(values), "transport": transport, "machine": "here"}
+    values |= {"transport": transport, "machine": "here"}
     case = case_of(values, ranks)
     found = counted(case, ranks)
     told = found.loads._asdict() | {"memory_bytes": found.memory, "busiest_share": found.share}
@@ -250,7 +251,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     check_output("--timeline", timeline)
     values["dtype"] = values["dtype"] or machine.dtype
     _check_sizes(values)
-    values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
+    values |= {"transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
     case = case_of(values, ranks)
     record, found = predict_with(case, machine, ranks, timeline=bool(timeline), pool=True)
@@ -279,15 +280,15 @@ def _sweep(
     from launch.sweeps.store import write_csv
 
     ranks = ranks_on(machine, ranks)
-    options = take_options(values)
+    options = values["options"]
     say = Console(highlight=False, soft_wrap=True)
     if sweep not in _NAMES:
         given = [
             name
             for name, differs in (
-                ("algorithm options", options),
+                ("options of the algorithm", options),
                 ("--transport", transport != "auto"),
-                ("--prefetch", values["prefetch"] is not None),
+                ("-o prefetch", values["prefetch"] is not None),
                 ("--dtype", values["dtype"]),
                 ("--replication", replication != "paired"),
                 ("--lines-only", lines_only),

@@ -23,7 +23,6 @@ from ..options import (
     MODELLED,
     TEXT,
     arbitration_option,
-    arithmetic_option,
     check_figure,
     command,
     csv_option,
@@ -33,7 +32,9 @@ from ..options import (
     modelled,
     of_case,
     option,
+    pairs_option,
     ranks_option,
+    take_options,
     yes_option,
 )
 
@@ -55,7 +56,6 @@ def search_options():
             default=None,
             says="the machine's",
         ),
-        arithmetic_option(),
         ranks_option(help="Ranks. [default: the machine's devices]"),
         option(
             "--machine",
@@ -106,7 +106,8 @@ def search_options():
             group="Layout",
             help="Products that share the price of bringing the matrices into another layout.",
         ),
-        of_case("transport", "prefetch"),
+        of_case("transport"),
+        pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable."),
     ]
 
     def add(command):
@@ -124,6 +125,7 @@ def searched(values: dict) -> tuple:
 
     machine, ranks, names = (values.pop(name) for name in ("machine", "ranks", "names"))
     model = modelled(machine, values.pop("arbitration"))
+    take_options(values)
     if model is not None:
         ranks = ranks_on(model, ranks)
     elif ranks is None:
@@ -159,7 +161,7 @@ def searched(values: dict) -> tuple:
     metavar="N",
     default=3,
     group="Machine model",
-    help="Try the first N places with other look-aheads and chunks, and lowered (--schedule) if "
+    help="Try the first N places with other look-aheads and chunks, and lowered (-o schedule) if "
     "they are small.",
 )
 @option(

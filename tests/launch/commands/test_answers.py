@@ -129,7 +129,7 @@ SLIPS = {
     'b = "rwo"': ["cases 2: b: ", "'rwo'", "did you mean row"],
     'b = "block-cyclic"': ["cases 2: b: ", "'block-cyclic'", "tiles:"],
     'partitions = [["row", "rwo", "row"]]': ["cases 2: b: ", "'rwo'"],
-    'algorithm = "heat"\nprefetch = 2': ["cases 2: ", "heat", "--prefetch"],
+    'algorithm = "heat"\nprefetch = 2': ["cases 2: ", "heat", "-o prefetch"],
     "colour = 3": ["cases 2: colour: there is no such key"],
     "iters = 0": ["cases 2: iters: ", "at least 1"],
 }

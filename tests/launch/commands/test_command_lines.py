@@ -56,7 +56,9 @@ def test_the_first_choice_is_run_by_its_command(drbench):
     sizes = ["-m", 96, "-n", 128, "-k", 64, "-p", 2]
     tuned = drbench("tune", *sizes, "--c", "R", "--replication", "equal", "--json").json()
     first = tuned["ranking"][0]
-    ran = drbench(*shlex.split(first["command"])[1:], "--iters", 1, "--no-roof", "--json").json()
+    ran = drbench(
+        *shlex.split(first["command"])[1:], "--iters", 1, "-o", "roof=false", "--json"
+    ).json()
     assert (ran["status"], ran["error"], ran["c"], ran["replicate_result"]) == ("ok", 0, "R", True)
     assert [ran[name] for name in "abc"] == first["layouts"]
     moved = sum(ran[name] or 0 for name in COUNTERS)
@@ -83,7 +85,7 @@ def program(problem, rank, **options):
         ("plan", None),
         ("plan --algorithm another", "first=A;wide=true"),
         ("plan --algorithm another --reverse --first B", "first=B;wide=true;reverse=true"),
-        ("plan --algorithm another --option reverse=false", "first=A;wide=true;reverse=false"),
+        ("plan --algorithm another -o reverse=false", "first=A;wide=true;reverse=false"),
         ("plan --algorithm another --no-wide", "first=A;wide=false"),
     ],
 )

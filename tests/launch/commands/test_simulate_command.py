@@ -97,8 +97,8 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
         (["simulate"], "-m is missing"),
         (["simulate", "lowrin", "--out", "x", "--machine", "pvc12"], "Did you mean lowering?"),
         (
-            [*SWEEP, "lowering", "--out", "x", "--prefetch", "2", "--lines-only"],
-            "--prefetch, --lines-only are for mlp1 and mlp2",
+            [*SWEEP, "lowering", "--out", "x", "-o", "prefetch=2", "--lines-only"],
+            "-o prefetch, --lines-only are for mlp1 and mlp2",
         ),
         ([*SWEEP, "mlp1"], "needs --out"),
         (["simulate", "mlp1", "--out", "x"], "sweeps need a machine model"),
@@ -177,7 +177,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
         "row",
         "--stationary",
         "auto",
-        "--schedule",
+        "-o schedule",
         "cost",
         "--transport",
         "rma",
@@ -188,7 +188,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     low, high = spread(made.residuals["rma"])
     ends = [record["best_s"] * low, record["best_s"] * high]
     assert [record["median_low_s"], record["median_high_s"]] == pytest.approx(ends)
-    ran = drbench("run", *case, "--iters", "1", "--budget", 0, "--no-roof").json()
+    ran = drbench("run", *case, "--iters", "1", "--budget", 0, "-o", "roof=false").json()
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
         "ok",
         0,

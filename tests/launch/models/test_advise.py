@@ -164,6 +164,6 @@ def test_the_commands_of_the_advice_run(drbench):
     told = drbench("advise", *given, "--json").json()
     for name in ("mine", "better"):
         words = shlex.split(told[name]["command"])[1:]
-        ran = drbench(*words, "--iters", 1, "--no-roof", "--json").json()
+        ran = drbench(*words, "--iters", 1, "-o", "roof=false", "--json").json()
         assert (ran["status"], ran["error"]) == ("ok", 0)
         assert [ran[each] for each in "abc"] == told[name]["layouts"]

@@ -88,13 +88,19 @@ def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, nam
 @pytest.mark.parametrize(
     "options, words",
     [
-        (("--prefetch", 3), "takes no --prefetch"),
-        (("--get", "copy"), "takes no --get"),
+        (("-o", "prefetch=3"), "takes no -o prefetch"),
+        (("-o", "get=copy"), "takes no -o get"),
         (("--transport", "rma"), "takes no --transport"),
-        (("--block", 8), "takes no --block"),
+        (("-o", "block=8"), "takes no -o block"),
         (("--a", "row"), "cosma chooses its own partitions"),
-        (("--roof",), "leave --roof out"),
-        (("--variant", "k2"), "is no list of splits"),
+        (
+            (
+                "-o",
+                "roof=true",
+            ),
+            "leave -o roof=true out",
+        ),
+        (("-o", "variant=k2"), "is no list of splits"),
         (("--m", "row"), "--m"),
     ],
 )
@@ -119,7 +125,7 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         2,
         "--budget",
         0,
-        "--variant",
+        "-o variant",
         "sm2,pk2",
         "--csv",
         "out.csv",
@@ -205,11 +211,11 @@ def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
         0,
         "--json",
     )
-    ended = drbench(*words, "--overlap", "on", env=cosma | {"NOT": said})
+    ended = drbench(*words, "-o", "overlap=on", env=cosma | {"NOT": said})
     record = json.loads(ended.stdout)
     assert (ended.returncode, record["status"]) == (code, status)
     assert (record["dataflow"], record["options"]) == ("pn2", "overlap=on")
-    unasked = drbench(*words, "--no-check", env=cosma | {"NOT": said})
+    unasked = drbench(*words, "-o", "check=false", env=cosma | {"NOT": said})
     assert (unasked.returncode, unasked.json()["status"]) == (0, "ok")
 
 

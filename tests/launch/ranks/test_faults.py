@@ -23,7 +23,7 @@ RUN = [
     1,
     "--budget",
     0,
-    "--warmup",
+    "-o warmup",
     0,
     "--threads",
     1,
