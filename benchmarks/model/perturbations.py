@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--save", type=Path)
     parser.add_argument("--cases", type=int, default=5000)
-    parser.add_argument("-o seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     tried: Counter = Counter()
     slower: dict = defaultdict(list)

@@ -387,13 +387,12 @@ def _read(described: Option, text: str):
 
 def _unknown(name: str, algorithm: str | None, known: dict, fields: tuple) -> str:
     """What is wrong with an option that nobody here takes."""
-    called = f"--{name}" if name in _OWN else f"-o {name}"
     hint = did_you_mean(name, (*known, *fields))
     if algorithm is None:
-        return f"{called}: there is no such option. There are {', '.join(fields)}.{hint}"
-    takes = f"It takes {', '.join(known) or 'none of its own'}"
+        return f"-o {name}: there is no such option. There are {', '.join(fields)}.{hint}"
     more = f"; every algorithm {', '.join(fields)}" if fields else ""
-    return f"{called}: {algorithm} takes no such option.{hint or f' {takes}{more}.'}"
+    takes = f"It takes {', '.join(known) or 'no options of its own'}{more}."
+    return f"{algorithm} takes no {name}. {takes}{hint}"
 
 
 def instead_of(flag: str, arguments: Sequence[str]) -> str | None:

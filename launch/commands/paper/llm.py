@@ -45,7 +45,7 @@ from ..options import (
 )
 @option("--seq", type=click.IntRange(1), default=2048, help="Tokens of a sequence.")
 @option(
-    "-o dataflow",
+    "--dataflow",
     "stays",
     type=click.Choice(["auto", "Y", "X", "W"]),
     default="auto",

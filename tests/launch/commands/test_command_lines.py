@@ -84,9 +84,9 @@ def program(problem, rank, **options):
     [
         ("plan", None),
         ("plan --algorithm another", "first=A;wide=true"),
-        ("plan --algorithm another --reverse --first B", "first=B;wide=true;reverse=true"),
+        ("plan --algorithm another -o reverse=true -o first=B", "first=B;wide=true;reverse=true"),
         ("plan --algorithm another -o reverse=false", "first=A;wide=true;reverse=false"),
-        ("plan --algorithm another --no-wide", "first=A;wide=false"),
+        ("plan --algorithm another -o wide=false", "first=A;wide=false"),
     ],
 )
 def test_defaults_and_switches_of_an_algorithm_are_nobody_elses(tmp_path, words, resolved):

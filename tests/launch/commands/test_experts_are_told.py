@@ -17,4 +17,4 @@ def test_without_experts_there_are_eight_and_a_token_has_two(say):
 
 def test_a_program_of_one_b_takes_no_experts(say):
     ended = say("plan", "-p", "2", *SIZES, "--algorithm", "ag_gemm")
-    assert "ag_gemm takes no -o experts" in ended.stderr
+    assert "ag_gemm takes no experts" in ended.stderr

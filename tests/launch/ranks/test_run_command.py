@@ -154,8 +154,8 @@ def test_run_p_starts_its_own_ranks(drbench):
         3,
         "--budget",
         0,
-        "-o warmup",
-        1,
+        "-o",
+        "warmup=1",
         "--json",
     ).json()
     assert set(KEYS) <= set(record)
@@ -296,9 +296,9 @@ def test_auto_says_what_it_came_to(drbench, mpich):
 
 def test_what_is_packed_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(drbench, mpich):
     """Not read in place: a panel has it."""
-    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "-o pack"]
+    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "-o", "pack=always"]
     ran = drbench(
-        *("run", "-p", 4, *QUICK, *words, "always", "--stationary", "C", "--json"),
+        *("run", "-p", 4, *QUICK, *words, "--stationary", "C", "--json"),
         env={"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"},
     ).json()
     machine = find_machine("lumic")
