@@ -172,6 +172,7 @@ class Case:
     max_gemms: int | None = _is(
         int,
         on=_DEVICES,
+        ours=True,
         least=1,
         help="Devices: products that may run at the same time.",
         says="1",
@@ -179,6 +180,7 @@ class Case:
     max_accumulates: int | None = _is(
         int,
         on=_DEVICES,
+        ours=True,
         least=1,
         help="Devices: accumulates that may run at the same time.",
         says="1",
@@ -186,6 +188,7 @@ class Case:
     accumulate_blocks: int | None = _is(
         int,
         on=_GPUS,
+        ours=True,
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
         "products keep the other processors.",
@@ -194,6 +197,7 @@ class Case:
     copy_streams: int | None = _is(
         int,
         on=_DEVICES,
+        ours=True,
         least=1,
         help="Devices: streams for the copies of each direction in programs with signals; ranks "
         "are dealt to them in turn.",
@@ -249,6 +253,7 @@ class Case:
         help="Measure between the repeats the same work without communication, for the ratio to it "
         "and the effective communication time, and on a layout of the 2-D algorithms collective, "
         "for the overlap efficiency.",
+        says="true; of a sweep false",
     )
     pool: int | None = _is(
         int,
@@ -328,6 +333,11 @@ FIELDS: dict[str, Option] = {
     for each in fields(Case)
     if each.metadata
 }
+
+#: Fields that libraries obey too.
+LIBRARY_FIELDS = [
+    each.name for each in fields(Case) if each.metadata and not each.metadata.get("ours")
+]
 
 
 def check_case(case: Case) -> None:

@@ -38,7 +38,7 @@ class Asked:
         """
         if (self.name is None) == (self.widths is None):
             raise UsageError(
-                "say either --preset MODEL:PART (drbench chain --list) or --widths "
+                "say either --preset MODEL:PART (drbench list chains) or --widths "
                 f"4096,16384,4096, got {'both' if self.name else 'neither'}."
             )
         if self.name is not None:

@@ -36,7 +36,6 @@ _SECTIONS = {
         "bounds": "predict.bounds",
         "chain": "predict.chain",
         "simulate": "predict.model",
-        "machines": "predict.machines",
         "calibrate": "predict.model",
         "ledger": "predict.ledger",
     },
@@ -47,7 +46,7 @@ _SECTIONS = {
         "bandwidth": "bandwidth",
     },
     "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
-    "Also": {"list": "plan", "unlock": "sweep"},
+    "Also": {"list": "listing", "unlock": "sweep"},
 }
 _PAPER = {
     "check-claims": "paper.claims",

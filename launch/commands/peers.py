@@ -126,7 +126,7 @@ def peers(
 
     Everybody runs with the same threads, elements, repeats and clock, in rounds; every result that
     is handed out is verified. A run that was ended is continued where it stopped. drbench list
-    --peers says who is here.
+    libraries says who is here.
     """
     refuse_ranks("peers")
     from launch.cases.case import Case

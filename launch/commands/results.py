@@ -195,7 +195,6 @@ class Shape(click.ParamType):
     "The figure: .pdf, .png, .svg, or .txt, which tells what it draws; .pdf and .png without a "
     "suffix. [default: NAME]",
 )
-@option("--list", "list_", is_flag=True, help="List the figures.")
 @option(
     "--moving-only",
     is_flag=True,
@@ -214,26 +213,17 @@ class Shape(click.ParamType):
     help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
 @option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
-def plot(name, files, save, list_, **options):
+def plot(name, files, save, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
     \b
-      drbench plot --list
+      drbench list figures
       drbench plot mlp1 results/measured/here results/published/h100.csv -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
     """
-    if list_:
-        if name:
-            raise UsageError("--list takes no figure. Leave one of the two out.")
-        from plots.registry import figures
-
-        for figure in figures().values():
-            takes = " ".join(f"--{each.replace('_', '-')}" for each in figure.takes)
-            click.echo(f"{figure.name:<15}{figure.summary}{f'  [{takes}]' if takes else ''}")
-        return 0
     if name is None:
-        raise UsageError("which figure? Name one of those that drbench plot --list shows.")
+        raise UsageError("which figure? Name one of those that drbench list figures shows.")
     from plots.registry import draw, find
 
     check_output("--save", save)

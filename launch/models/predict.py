@@ -162,7 +162,7 @@ def refuse_more_ranks(machine: Machine, ranks: int) -> None:
     if machine.devices and ranks > machine.devices:
         raise UsageError(
             f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
-            f"most {machine.devices}, or a machine of several nodes (drbench machines)."
+            f"most {machine.devices}, or a machine of several nodes (drbench list machines)."
         )
 
 

@@ -33,7 +33,7 @@ from ..options import (
     "name",
     metavar="MODEL:PART",
     group="Problem",
-    help="A part of a published transformer, as llama3-70b:mlp; --list names all.",
+    help="A part of a published transformer, as llama3-70b:mlp; see drbench list chains.",
 )
 @option(
     "-m",
@@ -67,7 +67,7 @@ from ..options import (
     "--machine",
     metavar="NAME|FILE",
     group="Machine model",
-    help="Machine model that the times come from: drbench list --machines, or a file of your own.",
+    help="Machine model that the times come from: drbench list machines, or a file of your own.",
 )
 @arbitration_option(ARBITRATION)
 @ranks_option("Number of ranks. [default: the machine's devices]")
@@ -124,12 +124,11 @@ from ..options import (
     ".svg say the format, without a suffix .pdf and .png are written."
 )
 @option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
-@option("--list", "listed", is_flag=True, group="Output", help="Name the presets, and end.")
 @json_option("Print everything as one JSON object.")
 def chain_command(
     name, tokens, widths, between, backward, dtype, machine, arbitration, ranks, layouts, fix,
-    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, listed,
-    as_json, **values,
+    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, as_json,
+    **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
     sequence parallelism and FSDP.
@@ -144,7 +143,6 @@ def chain_command(
     first line says by how much one could be, if the effort was spent before.
     """
     from algorithms.chains.costs import EVERYTHING, LAYOUTS, LIBRARY
-    from algorithms.chains.presets import presets
     from launch.cases.chains import Asked, fill_of, order_of
     from launch.cases.machine_models import find_machine
     from launch.host.files import add_records, check_csv
@@ -160,9 +158,6 @@ def chain_command(
     )
     from launch.models.predict import ranks_on, refuse_more_ranks
 
-    if listed:
-        print("\n".join(presets()))
-        return 0
     asked = Asked(name, tokens, widths, between, backward)
     chain = asked.chain()
     dtype = dtype or "float32"

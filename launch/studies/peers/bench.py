@@ -390,7 +390,7 @@ def run_peers(
     for line in absent:
         say.print(line)
     if not taking_part:
-        raise UsageError("nobody is left to run. drbench list --peers says who is here.")
+        raise UsageError("nobody is left to run. drbench list libraries says who is here.")
     bad = []
 
     def on_record(record: Record, at: int, total: int) -> None:

@@ -349,30 +349,6 @@ def test_without_pins_nothing_is_measured(monkeypatch):
     assert weaker_pins() is None
 
 
-def test_list_names_all_there_is(say):
-    ended = say("list")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    for title in ("algorithms", "partitions", "presets", "transports", "machines"):
-        assert title in ended.stdout.splitlines()[0] or f"\n{title}" in ended.stdout
-    for name in [
-        *algorithms(),
-        *PRESETS,
-        "row",
-        "column",
-        "block:3x2",
-        "tiles:",
-        "traditional",
-        "/cN",
-        "S(0)",
-        "auto",
-        "direct",
-        "rma",
-        "throttled:GBps,us",
-        "here",
-    ]:
-        assert name in ended.stdout, name
-
-
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_every_preset_that_is_listed_can_be_planned(say, name):
     plan = say(

@@ -56,7 +56,7 @@ def without(tmp_path):
 
 
 def test_the_list_says_what_is_missing_and_how_to_get_it(drbench, without):
-    ended = drbench("list", "--peers", env=without)
+    ended = drbench("list", "libraries", env=without)
     assert (ended.returncode, ended.stderr) == (0, "")
     for words in (
         "dtensor",
