@@ -86,33 +86,34 @@ class Case:
         ``cost`` and ``exhaustive`` go by; None for 100 FLOPs to a byte.
     """
 
-    m: int = _is(
-        int, MISSING, "Problem", **_SIZE, help="Rows of A and C (whole number; 48Ki works too)."
-    )
+    m: int = _is(int, MISSING, "Problem", **_SIZE, help="Rows of A and C, as 4096 or 48Ki.")
     n: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of B and C.")
     k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
     a: str | None = _is(
         group="Layout",
         metavar="PARTITION",
         help="Partition of A.",
-        says="the algorithm's own; universal: block",
+        says="the algorithm's own",
     )
     b: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of B, likewise.")
     c: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of C, likewise.")
     algorithm: str = _is(
-        str, "universal", "Algorithm", metavar="NAME", help="Algorithm, see drbench list."
+        str,
+        "universal",
+        "Algorithm",
+        metavar="NAME",
+        help="Algorithm or library; see drbench list.",
     )
     options: dict = field(default_factory=dict)
     preset: str | None = _is(
         group="Layout",
         metavar="NAME",
-        help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it.",
+        help="All three by name; see drbench list presets.",
     )
     transpose: str | None = _is(
         ("a", "b", "ab"),
         group="Problem",
-        help="Operands stored transposed: with a A is k x m and its transpose is multiplied, with "
-        "b B is n x k. Partitions are those of the matrices as they are stored.",
+        help="Operands stored transposed, partitioned as stored.",
         says="none",
     )
     alpha: float | None = _is(
@@ -130,14 +131,15 @@ class Case:
         tuple(ITEMSIZES),
         "float32",
         "Problem",
-        help="Element type; bfloat16:float32, on devices, is that of A and B and that of C.",
+        metavar="TYPE",
+        help="Element type, such as float64; of A and B:of C.",
     )
     backend: str = _is(
         BACKENDS,
         "numpy",
         _MOVES,
-        help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on "
-        "worker threads (to test it, its times mean nothing).",
+        metavar="NAME",
+        help="numpy (cores), cupy (GPUs) or numpy-async (tests).",
     )
     fill: str = _is(
         ("integer", "uniform"),
@@ -152,10 +154,8 @@ class Case:
         _MOVES,
         ours=True,
         check=lambda text: str(parse_transport(text)),
-        metavar="auto|direct|rma|throttled:GBps,us",
-        help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: "
-        "RMA even on a node; throttled:GBps,us: in place, each transfer completing by a timer (for "
-        "experiments).",
+        metavar="NAME",
+        help="auto, direct, rma or throttled:GBps,us.",
     )
     get: str | None = _is(
         ("view", "copy"),
@@ -232,9 +232,9 @@ class Case:
         on=_CORES,
         least=1,
         help="BLAS threads a rank.",
-        says="cores of the node // ranks on it",
+        says="cores // ranks",
     )
-    iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least; see --budget.")
+    iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least.")
     budget: float = _is(
         float,
         3.0,
@@ -242,8 +242,7 @@ class Case:
         unit="seconds",
         check=_seconds,
         metavar="SECONDS",
-        help="Go on until the median is known within 2 %, or for so long, or 100 times; 0: --iters "
-        "repeats, no more.",
+        help="Repeat until the median is known, or so long.",
     )
     warmup: int = _is(int, 1, help="Repeats before the clock starts.")
     check: bool = _is(bool, True, help="Verify C after the repeats.")
@@ -274,14 +273,13 @@ class Case:
         group="Machine model",
         called="--machine",
         metavar="NAME|FILE",
-        help="Machine model: drbench list names those there are.",
+        help="Machine model.",
     )
     timeline: str | None = _is(
         group="Output",
         ours=True,
         metavar="FILE",
-        help="Write what each step of one more repeat did when, for chrome://tracing, "
-        "ui.perfetto.dev or drbench plot timeline.",
+        help="Write what each step did when, for drbench plot timeline.",
     )
 
     @property

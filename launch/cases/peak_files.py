@@ -57,7 +57,7 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     (67000.0, None, {})
     """
     if text is None:
-        return (_of_file(machine) if machine else {}) or None
+        return (_of_file(machine.partition(",")[0]) if machine else {}) or None
     if text == MEASURE:
         return None
     if text == NONE:

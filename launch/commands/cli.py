@@ -9,50 +9,69 @@ import click
 
 from drbench import __version__
 from drbench.common import until_heard
-from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
+from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from launch.host.mpi import launched
 from partitions import LayoutError
 
-#: The commands by purpose: heading of the help -> command -> module in launch/commands that holds
-#: it. To add one: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
-#: ``@command("name")`` of options.py, and put a line here. Its module is imported when the command,
-#: or the help, is asked for; the first sentence of its docstring is its line in the help.
-_SECTIONS = {
-    "One multiplication": {
-        "run": "run",
-        "plan": "plan",
-        "explain": "predict.explain",
-        "doctor": "doctor",
-    },
-    "Many cases": {
-        "sweep": "sweep",
-        "report": "results",
-        "plot": "results",
-        "compare": "results",
-    },
-    "Choose and predict": {
-        "advise": "predict.advise",
-        "tune": "predict.tune",
-        "bounds": "predict.bounds",
-        "chain": "predict.chain",
-        "simulate": "predict.model",
-        "calibrate": "predict.model",
-        "ledger": "predict.ledger",
-    },
-    "Compare": {
-        "peers": "peers",
-        "compare-algorithms": "compare_algorithms",
-        "scaling": "scaling",
-        "bandwidth": "bandwidth",
-    },
-    "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
-    "Also": {"list": "listing", "unlock": "sweep"},
+#: Each command: the module of this package that holds it, and its line in the help. To add one:
+#: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
+#: ``@command("name")`` of options.py, and put a line here. A module is imported when its command is
+#: asked for.
+_COMMANDS = {
+    "run": ("run", "Run one multiplication on MPI ranks, verify and time it."),
+    "plan": ("plan", "Show a rank's program without running it: steps, bytes, memory."),
+    "explain": ("predict.explain", "Write a page that shows a run moment by moment."),
+    "simulate": ("predict.model", "Predict the time of one multiplication on a machine model."),
+    "tune": ("predict.tune", "Choose layouts, algorithm and options for a multiplication."),
+    "chain": ("predict.chain", "Choose the layouts of a sequence of multiplications together."),
+    "advise": ("predict.advise", "Say what is best for the layouts you have."),
+    "bounds": ("predict.bounds", "Say how far algorithms are from the lower bound."),
+    "sweep": ("sweep", "Run every case of an experiment, resume it, lose nothing."),
+    "report": ("results", "Write one HTML page about the folder of a sweep."),
+    "plot": ("results", "Draw a figure from records."),
+    "compare": ("results", "Compare records with earlier ones, case by case."),
+    "mlp": ("sweep", "Run MLP-1 and MLP-2 of the paper and draw both figures."),
+    "scaling": ("scaling", "Measure strong or weak scaling."),
+    "peers": ("peers", "Compare drbench with other libraries."),
+    "compare-algorithms": ("compare_algorithms", "Run all algorithms on one problem."),
+    "bandwidth": ("bandwidth", "Measure transfers between ranks over message sizes."),
+    "calibrate": ("predict.model", "Measure this machine and write its machine model."),
+    "doctor": ("doctor", "Report what this machine offers, and what to change."),
+    "list": ("listing", "List algorithms, libraries, machines and more, and their options."),
+    "ledger": ("predict.ledger", "Hold every prediction against what was measured."),
+    "artifact": ("artifact", "Check the artifact: its steps, records, and every claim."),
+    "unlock": ("sweep", "Remove the lock that a dead sweep left on a folder."),
 }
 _PAPER = {
-    "check-claims": "paper.claims",
-    "llm-study": "paper.llm",
-    "overlap-study": "paper.overlap",
-    "tune-llm": "paper.llm",
+    "check-claims": ("paper.claims", "Check the claims of the papers."),
+    "llm-study": ("paper.llm", "Simulate the studies of MeshSlice's evaluation."),
+    "overlap-study": ("paper.overlap", "Simulate the figures of FLUX and Triton-distributed."),
+    "tune-llm": ("paper.llm", "Choose dataflows for the FC layers of a transformer."),
+}
+#: Commands and options that there were, and what does the same.
+REMOVED = {
+    "advise": "drbench tune",
+    "bounds": "drbench tune, without --machine",
+    "compare-algorithms": "drbench sweep same-tiles",
+    "ledger": "drbench artifact",
+    "machines": "drbench list machines",
+    "mlp": "drbench sweep mlp",
+    "paper": "drbench artifact",
+    "peers": "drbench sweep libraries",
+    "scaling": "drbench sweep scaling",
+    "unlock": "not needed: a lock ends with the sweep that holds it",
+}
+_REMOVED_OPTIONS = {
+    "list --peers": "drbench list libraries",
+    "plot --list": "drbench list figures",
+    "chain --list": "drbench list chains",
+    "chain --figure": "--csv FILE, then drbench plot choice FILE",
+    "run --help-all": "drbench list algorithms NAME",
+    "run --no-roof": "-o roof=false",
+    "simulate --set": "--machine NAME,CONSTANT=VALUE",
+    "simulate --arbitration": "--machine NAME,arbitration=fifo",
+    "explain --arbitration": "--machine NAME,arbitration=fifo",
+    "chain --arbitration": "--machine NAME,arbitration=fifo",
 }
 _INTERRUPTED = 130
 
@@ -107,16 +126,16 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _instead(error: click.NoSuchOption, arguments: list[str]) -> str | None:
-    """What to use instead of an option that is a pair of ``-o`` now."""
-    command = error.ctx.command if error.ctx else None
-    if not command or all(
-        "-o" not in each.opts or each.name != "option" for each in command.params
-    ):
+    """What to use instead of an option that there was; None if there was none."""
+    if error.ctx is None:
         return None
-    from .options import instead_of
+    name = error.option_name
+    now = _REMOVED_OPTIONS.get(f"{error.ctx.info_name} {name}")
+    if now is None and any(each.name == "option" for each in error.ctx.command.params):
+        from .options import instead_of
 
-    now = instead_of(error.option_name, arguments)
-    return now and f"{error.option_name} is no option by itself: use {now}."
+        now = instead_of(name, arguments)
+    return now and f"there is no {name} any more: use {now}."
 
 
 def _say(message: str, code: int) -> int:
@@ -155,62 +174,60 @@ def _abort(code: int) -> None:
 
 
 class _Commands(UserDict):
-    """Commands by name: commands as they are, or the module of each, imported when it is asked
-    for."""
+    """Commands by name, imported when they are asked for."""
 
     def __getitem__(self, name):
-        found = self.data[name]
-        if isinstance(found, click.Command):
-            return found
-        module = importlib.import_module(f"{__package__}.{found}")
+        module = importlib.import_module(f"{__package__}.{self.data[name][0]}")
         commands = (each for each in vars(module).values() if isinstance(each, click.Command))
         return next(each for each in commands if each.name == name)
 
 
 class Group(click.Group):
-    """Commands whose help has sections.
+    """Commands whose help has a line each.
 
     Parameters
     ----------
-    sections : dict of str to dict
-        heading -> name of a command -> its module in this package, or the command itself.
+    commands : dict of str to (str, str)
+        name of a command -> its module in this package, and its line in the help.
     hidden : dict
         Likewise, commands that the help does not show.
     """
 
-    def __init__(self, *arguments, sections, hidden=(), **words):
-        self.sections = sections
-        found = {name: each for section in sections.values() for name, each in section.items()}
-        commands = _Commands(found | dict(hidden))
-        super().__init__(*arguments, commands=commands, **words)
+    def __init__(self, *arguments, commands, hidden=None, **words):
+        self.lines = {name: about for name, (_, about) in commands.items()}
+        super().__init__(*arguments, commands=_Commands(commands | (hidden or {})), **words)
 
     def list_commands(self, ctx):
         """In the order of the help."""
-        return [name for section in self.sections.values() for name in section]
+        return list(self.lines)
+
+    def resolve_command(self, ctx, args):
+        """The command of a name; what there is no more answers with what does the same."""
+        name = args[0] if args else ""
+        if name in REMOVED and name not in self.commands:
+            raise UsageError(f"there is no drbench {name} any more: use {REMOVED[name]}.")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx, formatter):
-        """A section for each heading."""
-        width = max(map(len, self.list_commands(ctx)))
-        for heading, section in self.sections.items():
-            rows = [
-                (name.ljust(width), self.commands[name].get_short_help_str(limit=200))
-                for name in section
-            ]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+        """A line a command, and nothing imported."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_dl(list(self.lines.items()))
 
-
-_SECTIONS["The paper"]["paper"] = Group(
-    "paper",
-    sections={"Commands": _PAPER},
-    help="Claims and studies of the papers: check-claims, llm-study, overlap-study, tune-llm.",
-)
+    def format_options(self, ctx, formatter):
+        """The commands; options of the group itself are in its epilogue."""
+        self.format_commands(ctx, formatter)
 
 
 @click.group(
     cls=Group,
-    sections=_SECTIONS,
-    hidden={"serve": "run", "serve-chain": "predict.chain"},
+    commands=_COMMANDS,
+    hidden={"paper": ("cli", ""), "serve": ("run", ""), "serve-chain": ("predict.chain", "")},
+    options_metavar="[--plugin FILE]",
+    subcommand_metavar="COMMAND ...",
+    epilog="drbench COMMAND --help has its options; --plugin FILE adds algorithms, layouts, "
+    "libraries. Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, "
+    "5 failed, 6 out of memory.",
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
@@ -219,18 +236,7 @@ _SECTIONS["The paper"]["paper"] = Group(
 )
 @click.version_option(__version__, prog_name="drbench")
 def cli():
-    """Run, predict and explain distributed dense matrix multiplication C = A·B.
+    """Run, predict and explain distributed dense matrix multiplication C = A·B."""
 
-    C is m×n, A is m×k, B is k×n, each with any partitioning and replication:
 
-    \b
-      row, column, block      one tile a rank (block: near-square process grid)
-      block:3x2, block:3x2:col   the same on a given grid, row- or column-major
-      tiles:128x96@2x3        tiles of 128x96 dealt cyclically on a 2x3 grid
-      traditional             tiles of A, B and C aligned on one grid
-      .../cN                  N replicas, as in row/c2
-      S(0), S(1), R, "S(0),R@2x3"  DTensor placements; P leaves the sum of C pending
-
-    Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out
-    of memory.
-    """
+paper = Group("paper", commands=_PAPER, help="Claims and studies of the papers.")

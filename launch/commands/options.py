@@ -169,19 +169,28 @@ def reading(way_out: str = "Use files that can be read."):
 
 
 def _shared(*names, **words):
-    """An option of several commands, which differs in its help alone, or in what is said anew."""
-    return lambda help="MPI ranks.", **more: option(*names, **words | more, help=help)
+    """An option of several commands, with one help text; ``words`` may be said anew, but for it."""
+    return lambda help="", **more: option(*names, **words | more | {"help": words["help"]})
 
 
-json_option = _shared("--json", "as_json", is_flag=True, group="Output")
+json_option = _shared(
+    "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
+)
 ranks_list_option = _shared(
     "--ranks-list",
     "counts",
     type=Value(Option(check=ranks_list)),
     metavar="P,P,...",
     group="Ranks and data movement",
+    help="These numbers of ranks.",
 )
-figure_option = _shared("--figure", type=FILE, metavar="FILE", group="Output")
+figure_option = _shared(
+    "--figure",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Draw it too: .pdf, .png or .svg; without a suffix .pdf and .png.",
+)
 
 
 def check_figure(path: str | None) -> None:
@@ -207,48 +216,85 @@ def draw_figure(name: str, rows: list, path: str) -> list[str]:
     return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
 
 
-csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
-out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
+csv_option = _shared(
+    "--csv",
+    "csv_path",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Append the records to this file.",
+)
+out_option = _shared(
+    "--out",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    group="Output",
+    help="Folder of the records.",
+)
 peak_option = _shared(
     "--peak",
     type=Value(Option(check=check_peak)),
-    metavar="GFLOPS|NAME|FILE|measure|none",
+    metavar="GFLOPS|NAME",
     group="Measurement",
+    help="For percent of peak: of a rank, or a machine by name.",
 )
-PEAK_OF_MANY = (
-    "For percent of peak: GFLOP/s of one rank, a machine by name or file with a table "
-    "[peak.DTYPE], measure, or none. [default: what a --launcher file holds, else measure: the "
-    "cores, once, between cases]"
-)
+PEAK_OF_MANY = ""
 ranks_option = _shared(
-    "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"
+    "-p",
+    "--ranks",
+    type=Value(Option(type=int, least=1)),
+    metavar="N",
+    group="Ranks and data movement",
+    help="Ranks. [default: usable cores, or machine's devices]",
 )
 #: Help of commands that start ranks, where None stands for launch.commands.guards.default_ranks.
-OWN_RANKS = "MPI ranks. [default: cores this process may use // threads; of GPUs one each]"
-save_option = _shared("-o", "--save", "save", type=FILE, metavar="FILE", group="Output")
+OWN_RANKS = ""
+save_option = _shared(
+    "-o",
+    "--save",
+    "save",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="File to write; its suffix says the format.",
+)
 #: Element types of what is planned or predicted, and runs on nothing.
 MODELLED = tuple(name for name in ITEMSIZES if ":" not in name)
-#: Multiplies the paper's extents, or those of a sweep file.
-scale_option = _shared("--scale", type=SCALE, metavar="FACTOR")
-yes_option = _shared("--yes", is_flag=True, group="Options")
-YES = "Go on although it is estimated at more than 30 minutes, or -p is far above the cores."
+scale_option = _shared(
+    "--scale",
+    type=SCALE,
+    metavar="FACTOR",
+    group="Problem",
+    help="Multiply all extents by this, as 1/16 or 2/1.",
+)
+yes_option = _shared(
+    "--yes",
+    is_flag=True,
+    group="Options",
+    help="Go on although it is long, or has many ranks.",
+)
+YES = ""
 launcher_option = _shared(
     "--launcher",
     metavar="NAME|FILE",
     group="Ranks and data movement",
     type=TEXT,
+    help="What starts the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
 )
 arbitration_option = _shared(
     "--arbitration",
     type=click.Choice(tuple(ARBITRATIONS)),
     group="Machine model",
+    help="How transfers share links. [default: the model's]",
 )
-#: What ``--arbitration`` says where it is asked for.
-ARBITRATION = (
-    "How transfers get over links. fair: all that want a link share it evenly; fifo: one after "
-    "another, the oldest first. [default: the model's]"
+ARBITRATION = ""
+timeout_option = _shared(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    group="Ranks and data movement",
+    help="End a case after so long (exit 4).",
 )
-timeout_option = _shared("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
 
 
 def label_option(**changes):
@@ -256,12 +302,15 @@ def label_option(**changes):
     return of_case("machine", **changes)
 
 
-def machine_option():
-    """The machine model of what is decided before a run."""
-    return of_case(
-        "model",
-        help="Machine model that packing, pushed partial sums and --schedule cost and exhaustive "
-        "go by. [default: built-in figures; of a schedule 100 FLOPs to a byte]",
+def machine_option(name: str = "model"):
+    """``--machine``, the machine model; ``name`` is that of the value."""
+    return option(
+        "--machine",
+        name,
+        type=TEXT,
+        metavar="NAME|FILE",
+        group="Machine model",
+        help="Machine model; NAME,CONSTANT=VALUE changes it.",
     )
 
 
@@ -296,7 +345,7 @@ def problem_options(*fields: str, required: bool = True, **dtype):
                     type=TEXT,
                     metavar="ROWSxCOLS",
                     group="Algorithm",
-                    help="Process mesh of a 2-D algorithm. [default: near-square]",
+                    help="Process mesh. [default: near-square]",
                 ),
                 pairs_option(*fields),
             ]
@@ -340,13 +389,12 @@ class _Pairs(_Option):
 
 def pairs_option(*fields: str, help: str = ""):
     """``-o NAME=VALUE`` for these fields of a case, and what the algorithm of the command takes."""
-    about = "algorithm, library" + (", GPU, fine tuning" if fields else "")
     words = {
         "multiple": True,
         "default": (),
         "type": Value(Option(check=_pair)),
         "metavar": "NAME=VALUE",
-        "help": help or f"Option of the {about}; see drbench list algorithms NAME. Repeatable.",
+        "help": help or "Repeatable; see drbench list algorithms NAME.",
         "group": "Algorithm",
     }
     return click.option("-o", "option", cls=_Pairs, fields=fields, **words)

@@ -35,7 +35,7 @@ from .options import (
 
 @command()
 @problem_options("prefetch", type=("float32", "float64", "bfloat16:float32"))
-@ranks_option(required=True, help="Ranks to plan for.")
+@ranks_option(required=True)
 @option(
     "--rank",
     "rank",
@@ -53,7 +53,7 @@ from .options import (
     help="Steps of the program to list.",
 )
 @machine_option()
-@json_option("Print counts as one JSON object.")
+@json_option()
 def plan(ranks, rank, limit, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
     memory, a drawing. With --machine ranks are on its nodes, else on one.

@@ -41,28 +41,17 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 
 @command()
 @problem_options(*_FINE_TUNING, type=("float32", "float64", "bfloat16:float32"))
-@ranks_option(
-    help="Start this many ranks with mpiexec. Under mpirun leave it out: the ranks are started. "
-    "[default: cores this process may use // threads; on GPUs one]",
-)
+@ranks_option()
 @of_case("threads", "transport")
-@timeout_option(
-    "With -p: kill the ranks after this many seconds (exit 4).", group="Ranks and data movement"
-)
+@timeout_option()
 @of_case("iters", "budget")
-@peak_option(
-    "For percent of peak: GFLOP/s of one rank (its threads, or its device), a machine by name or "
-    "file with a table [peak.DTYPE] (drbench doctor --save FILE writes one), or measure: the "
-    "cores, before the case. [default: what --machine holds]"
-)
+@peak_option()
 @of_case("backend")
 @of_case("timeline", kind=FILE)
-@csv_option("Append the record to this file.")
-@json_option("Print the record as one JSON object instead of a table.")
-@label_option(help="Name of the machine in the record.")
-@yes_option(
-    "Start -p ranks although they are far above the cores.", group="Ranks and data movement"
-)
+@csv_option()
+@json_option()
+@label_option()
+@yes_option(group="Ranks and data movement")
 @machine_option()
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
@@ -71,6 +60,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     \b
       drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
+
+    -p starts the ranks with mpiexec; under mpirun leave it out.
     """
     values["roof"] = None  # measured, where it can be, unless it is said
     values["options"] = take_options(values)

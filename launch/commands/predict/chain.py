@@ -9,16 +9,15 @@ from launch.host.show import console, table
 from launch.host.units import between, format_bytes, seconds, span
 
 from ..options import (
-    ARBITRATION,
     BYTES,
     SIZE,
-    arbitration_option,
     check_figure,
     command,
     csv_option,
     draw_figure,
     figure_option,
     json_option,
+    machine_option,
     of_case,
     option,
     pairs_option,
@@ -63,14 +62,8 @@ from ..options import (
     help="The gradients of input and weights too.",
 )
 @of_case("dtype", type=("float32", "float64", "bfloat16"))
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    help="Machine model that the times come from: drbench list machines, or a file of your own.",
-)
-@arbitration_option(ARBITRATION)
-@ranks_option("Number of ranks. [default: the machine's devices]")
+@machine_option("machine")
+@ranks_option()
 @option(
     "--layouts",
     metavar="LAYOUT;LAYOUT;…",
@@ -118,15 +111,15 @@ from ..options import (
 )
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
-@csv_option("Append the predicted records, and with --run the measured one, to this file.")
+@csv_option()
 @figure_option(
     help="Draw the contenders with their intervals, and the layouts of the chosen; .pdf, .png or "
     ".svg say the format, without a suffix .pdf and .png are written."
 )
 @option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
-@json_option("Print everything as one JSON object.")
+@json_option()
 def chain_command(
-    name, tokens, widths, between, backward, dtype, machine, arbitration, ranks, layouts, fix,
+    name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix,
     memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, as_json,
     **values,
 ):  # fmt: skip
@@ -174,7 +167,7 @@ def chain_command(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate."
         )
-    model = find_machine(machine, arbitration)
+    model = find_machine(machine)
     ranks = ranks_on(model, ranks)
     refuse_more_ranks(model, ranks)
     given = tuple(each for each in layouts.split(";") if each) if layouts else None

@@ -10,14 +10,12 @@ from drbench.errors import UsageError
 from launch.host.files import check_output, write_output
 
 from ..options import (
-    ARBITRATION,
     FILE,
     MODELLED,
     TEXT,
-    arbitration_option,
     case_of,
     command,
-    modelled,
+    machine_option,
     of_case,
     option,
     problem_options,
@@ -27,8 +25,7 @@ from ..options import (
 
 #: What a second case of another algorithm has in common with the first unless it says otherwise.
 _KEPT = (
-    "m n k transpose alpha beta dtype ranks machine transport arbitration experts topk routing "
-    "compute"
+    "m n k transpose alpha beta dtype ranks machine transport experts topk routing compute"
 ).split()
 
 
@@ -40,34 +37,23 @@ _KEPT = (
     type=MODELLED,
     default=None,
     says="the machine's, else float32",
-    help="Element type.",
 )
-@ranks_option(help="Ranks. [default: the machine's devices]")
-@of_case("transport", help="Transport, where the machine has models of several.")
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    type=TEXT,
-    help="Machine model, as of drbench simulate. Without one 100 FLOPs take as long as one byte, "
-    "and the page shows shares of the whole instead of times.",
-)
-@arbitration_option(ARBITRATION)
+@ranks_option()
+@of_case("transport")
+@machine_option("machine")
 @option(
     "--timeline",
     group="Problem",
     type=FILE,
     metavar="FILE",
-    help="Show this run instead of a simulated one: a file of drbench run --timeline, which says "
-    "what was run.",
+    help="Show this run instead of a simulated one.",
 )
 @option(
     "--beside",
     metavar='"OPTIONS"',
     type=TEXT,
     group="Output",
-    help='Show a second case beside it: the options that differ, as "--stationary B". With '
-    "--algorithm, layouts and options are that algorithm's own unless they are given too.",
+    help='A second case next to it: what differs, as "--stationary B".',
 )
 @option(
     "--save",
@@ -89,7 +75,9 @@ def explain(context, save, beside, **values):
       drbench explain --timeline run.json --save page.html
 
     The page has the matrices with tiles, owners and replicas, a slider through time, the timeline
-    of all ranks, and bytes by link. The text of a program is in drbench plan.
+    of all ranks, and bytes by link. Without --machine 100 FLOPs take as long as one byte, and it
+    shows shares of the whole. With another --algorithm in --beside, layouts and options are that
+    algorithm's own unless they are given there too.
     """
     from plots.report.explained import explained_page
 
@@ -146,15 +134,16 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
 
 def _told(values: dict, asked: list[str]) -> dict:
     """What the page shows of one case; ``asked`` are the options that the user gave."""
+    from launch.cases.machine_models import find_machine
     from launch.models.explained import explained, explained_timeline
     from launch.models.predict import ranks_on
 
     ranks, timeline = values.pop("ranks"), values.pop("timeline")
     machine = values.pop("machine")
-    model = modelled(machine, values.pop("arbitration"))
+    model = None if machine is None else find_machine(machine)
     if timeline is not None:
         for flag in asked:
-            if flag not in ("--timeline", "--machine", "--arbitration"):
+            if flag not in ("--timeline", "--machine"):
                 raise UsageError(
                     f"--timeline says what was run, and takes no {flag}. Leave it out."
                 )

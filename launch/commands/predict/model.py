@@ -15,15 +15,14 @@ from launch.host.units import plural
 
 from ..guards import default_ranks, go_on, refuse_too_many
 from ..options import (
-    ARBITRATION,
     FILE,
     MODELLED,
-    arbitration_option,
     case_of,
     command,
     csv_option,
     json_option,
     label_option,
+    machine_option,
     of_case,
     option,
     out_option,
@@ -51,30 +50,15 @@ _LOOK_S = 20.0
     says="the machine's",
     help="Element type.",
 )
-@ranks_option(help="Ranks. [default: the machine's devices]")
-@of_case("transport", help="Transport, where the machine has models of several.")
+@ranks_option()
+@of_case("transport")
 @of_case(
     "threads",
     help="BLAS threads a rank is to have. A calibrated machine predicts for those it was "
     "calibrated with, and says so if these are others.",
     says="the machine's",
 )
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file, such as drbench "
-    "calibrate makes. Without one, one problem is counted: bytes and balance, no time.",
-)
-@arbitration_option(ARBITRATION)
-@option(
-    "--set",
-    "changes",
-    group="Machine model",
-    multiple=True,
-    metavar="CONSTANT=VALUE",
-    help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
-)
+@machine_option("machine")
 @out_option("Sweeps: folder of the CSV file. Cases it holds are not run again.", group="Output")
 @option(
     "--replication",
@@ -96,7 +80,7 @@ _LOOK_S = 20.0
     metavar="DIR",
     help="Sweeps: also write the rows that figures and claims need to this folder.",
 )
-@csv_option("One problem: append the record to this file.")
+@csv_option()
 @option(
     "--timeline",
     group="Output",
@@ -106,14 +90,12 @@ _LOOK_S = 20.0
     "or drbench plot timeline.",
 )
 @yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
-@json_option("One problem: print the record as one JSON object.")
+@json_option()
 def simulate(
     sweep,
     ranks,
     machine,
-    arbitration,
     transport,
-    changes,
     out,
     replication,
     lines_only,
@@ -141,15 +123,10 @@ def simulate(
 
     values["options"] = take_options(values)
     if machine is None:
-        needs = [("sweeps", sweep), ("--set", changes), ("--arbitration", arbitration)]
+        needs = [("sweeps", sweep)]
         needs += [("--csv", csv_path), ("--timeline", timeline)]
         return _count(needs, ranks, as_json, transport, values)
-    model = find_machine(machine, arbitration)
-    for change in changes:
-        name, _, value = change.partition("=")
-        if not (name and value):
-            raise UsageError(f"--set {change}: write CONSTANT=VALUE, as fence_s=2e-6.")
-        model = model.with_value(name, _value(value))
+    model = find_machine(machine)
     if sweep is None:
         for name, given in (("--out", out), ("--excerpt", excerpt), ("--lines-only", lines_only)):
             if given:
@@ -226,20 +203,6 @@ def _check_sizes(values) -> None:
                 f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: "
                 f"{', '.join(_NAMES)}."
             )
-
-
-def _value(text: str):
-    """A number if it is one.
-
-    Examples
-    --------
-    >>> _value("2e9"), _value("device")
-    (2000000000.0, 'device')
-    """
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:

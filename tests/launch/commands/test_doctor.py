@@ -12,7 +12,6 @@ import launch.commands.doctor
 import launch.commands.run
 import launch.commands.sweep
 import launch.host.kernels
-from algorithms import algorithms
 from launch.cases.machine_peaks import CorePeak, doubts
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peak

@@ -4,7 +4,55 @@ import json
 
 import pytest
 
+from algorithms import algorithms
 from launch.cases.machine_models import find_machine, machine_names
+from launch.commands.listing import KINDS
+from launch.peers import PEERS
+from partitions import PRESETS
+
+NAMES = {
+    "algorithms": [*algorithms()],
+    "libraries": [*PEERS],
+    "presets": [*PRESETS],
+    "partitions": ["row", "block:3x2", "tiles:", "/cN", "S(0)"],
+    "transports": ["auto", "direct", "rma", "throttled:GBps,us"],
+    "sweeps": ["exhaustive", "lowering"],
+    "figures": ["algorithms", "best", "llm-weak", "--moving-only"],
+    "launchers": ["slurm"],
+    "chains": ["llama3-70b:mlp"],
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_list_names_all_of_its_kind(say, kind):
+    ended = say("list", kind)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert all(name in ended.stdout for name in NAMES[kind])
+    assert all(json.loads(line) for line in say("list", kind, "--json").stdout.splitlines())
+
+
+def test_without_a_kind_every_list_is_named(say):
+    assert all(f" {kind} " in say("list").stdout for kind in KINDS)
+
+
+@pytest.mark.parametrize("name", NAMES["algorithms"])
+def test_an_algorithm_is_listed_with_each_option_and_its_default(say, name):
+    printed = " ".join(say("list", "algorithms", name).stdout.split())
+    for option in algorithms()[name].options.values():
+        assert f"{option.flag}{' ' if option.group else '='}" in printed
+        assert " ".join(option.help.split()[:4]) in printed
+        assert not option.says or f"[default: {option.says}]" in printed
+    assert "-o prefetch=N|all" in printed and "-o warmup=N" in printed
+
+
+@pytest.mark.parametrize("words", [("algos",), ("libraries", "dtensr"), ("sweeps", "lowerin")])
+def test_a_name_that_is_not_there_is_answered_with_the_one_that_is_meant(say, words):
+    assert "Did you mean" in say("list", *words).refusal()
+
+
+def test_a_library_takes_what_it_obeys(say):
+    printed = say("list", "libraries", "dtensor").stdout
+    assert "-o device=cpu|cuda" in printed and "prefetch" not in printed
 
 
 def test_every_model_is_listed_with_its_peaks_and_tiers(say):
