@@ -104,7 +104,9 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
         ([*SIZES, "-p", 2, "--beside", "--a 'row"], 2, "Close the quotes."),
         ([*SIZES, "-p", 2, "--beside", "--c nothing"], 2, "nothing"),
         (["--timeline", "none.json"], 2, "No such file or directory. Use a file of drbench run."),
-        (["--timeline", "none.json", "-m", 8], 2, "--timeline says what was run."),
+        (["--timeline", "none.json", "-m", 8], 2, "--timeline says what was run, and takes no -m."),
+        (["--timeline", "none.json", "--transpose", "a"], 2, "takes no --transpose. Leave it out."),
+        (["--timeline", "none.json", "-o", "chunk=3"], 2, "takes no -o. Leave it out."),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )

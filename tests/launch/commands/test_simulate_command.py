@@ -45,7 +45,9 @@ def test_one_problem_is_one_record(say):
 
 def test_a_changed_constant_changes_the_time(say):
     slow, fast = (
-        say(*ONE, "--json", "--set", f"links.xe.bandwidth_bytes_per_s={rate}").json()["best_s"]
+        say(*ONE, "--json", "--machine", f"pvc12,links.xe.bandwidth_bytes_per_s={rate}").json()[
+            "best_s"
+        ]
         for rate in ("1e9", "1e12")
     )
     assert slow > 2 * fast
@@ -65,9 +67,7 @@ def test_a_sweep_goes_on_where_it_stopped_and_says_what_it_left_out(say, tmp_pat
         "3 cases (3 ok), 1 of them new" in done.stdout
         and len(read_csv(tmp_path / "some-pvc12.csv")) == 3
     )
-    other = say(
-        "simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path), "--set", "fence_s=1e-3"
-    )
+    other = say("simulate", str(path), "--machine", "pvc12,fence_s=1e-3", "--out", str(tmp_path))
     assert "another version of the model" in other.refusal()
 
 
@@ -103,10 +103,9 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
         ([*SWEEP, "mlp1"], "needs --out"),
         (["simulate", "mlp1", "--out", "x"], "sweeps need a machine model"),
         (["simulate", *SIZES], "-p is missing"),
-        (["simulate", *SIZES, "-p", "2", "--set", "fence_s=0"], "--set needs a machine model"),
         ([*SWEEP, "mlp1", "--out", "x", "-m", "8"], "belong to one problem"),
         ([*ONE, "--out", "x"], "belongs to sweeps"),
-        ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
+        ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
             ["simulate", *SIZES, "-p", "2", "--algorithm", "dtensor"],
