@@ -235,8 +235,12 @@ class Group(click.Group):
     },
 )
 @click.version_option(__version__, prog_name="drbench")
-def cli():
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Load a plugin.")
+def cli(plugins):
     """Run, predict and explain distributed dense matrix multiplication C = A·B."""
+    from launch.host.plugins import load_plugins
+
+    load_plugins(plugins)
 
 
 paper = Group("paper", commands=_PAPER, help="Claims and studies of the papers.")
