@@ -18,7 +18,7 @@ from drbench.errors import UsageError
 
 from .mpi import started_by_us
 
-#: Files and modules, separated as in PATH. Ranks that this process starts find what it loaded there.
+#: Files and modules, separated as in PATH; also for ranks that are started here.
 VARIABLE = "DRBENCH_PLUGINS"
 
 
