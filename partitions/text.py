@@ -30,8 +30,9 @@ from .presets import GRID, PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
 
-#: Makers of the kinds that users add, by name.
-_ADDED: dict[str, Callable[[str, Pair, int, str | None], Partition]] = {}
+#: What makes the partitions of a kind that users add.
+Maker = Callable[[str, Pair, int, str | None], Partition]
+_ADDED: dict[str, Maker] = {}
 
 FORMS = (
     "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ],"
@@ -197,7 +198,7 @@ class AddedSpec:
         return Partition.of(made.rows, made.cols, made.places, str(self))
 
 
-def partition_kind(name: str):
+def partition_kind(name: str) -> Callable[[Maker], Maker]:
     """Register a kind of partition of one's own, whose text form is ``name:DETAILS``.
 
     What is decorated is ``make(details, shape, nprocs, role)``: it returns the partition of a
@@ -219,7 +220,7 @@ def partition_kind(name: str):
     ('thirds', [(0, 0), (2, 0)])
     """
 
-    def register(make):
+    def register(make: Maker) -> Maker:
         known = (*KINDS, *_ADDED, "grid")
         if name in known or looks_like_placements(name) or not re.fullmatch("[a-z][a-z_]*", name):
             raise LayoutError(f"no kind of partition can be added as {name!r}; use another word")
