@@ -25,7 +25,7 @@ MODULES = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
 #: What a run makes, or a reader puts his own name for.
 MADE = re.compile(r"results/measured/(here|gpu-check|before)\b|.*/(NAME|yours)\b")
 #: Files of others that a page speaks of.
-THEIRS = {"Autotuner.py", "CostModel.py"}
+THEIRS = {"Autotuner.py", "CostModel.py", "mine.py"}
 
 
 def code(text: str) -> list[str]:
@@ -65,6 +65,7 @@ def commands(text: str) -> list[list[str]]:
         if start is None or re.match(r"#|\S*pip |cd ", line):
             continue
         line = re.split(r"\s#|\s[>|<&]|;|…", line[start.end() :])[0]
+        line = re.sub(r"^--plugin \S+ ", "", line)
         found.append(shlex.split(re.sub(r"[\[\]]", "", line)))
     return found
 

@@ -41,6 +41,7 @@ _COMMANDS = {
     "ledger": ("predict.ledger", "Hold every prediction against what was measured."),
     "artifact": ("artifact", "Check the artifact: its steps, records, and every claim."),
     "unlock": ("sweep", "Remove the lock that a dead sweep left on a folder."),
+    "paper": ("cli", "Check claims, or run studies, of the papers."),
 }
 _PAPER = {
     "check-claims": ("paper.claims", "Check the claims of the papers."),
@@ -222,7 +223,7 @@ class Group(click.Group):
 @click.group(
     cls=Group,
     commands=_COMMANDS,
-    hidden={"paper": ("cli", ""), "serve": ("run", ""), "serve-chain": ("predict.chain", "")},
+    hidden={"serve": ("run", ""), "serve-chain": ("predict.chain", "")},
     options_metavar="[--plugin FILE]",
     subcommand_metavar="COMMAND ...",
     epilog="drbench COMMAND --help has its options; --plugin FILE adds algorithms, layouts, "

@@ -14,6 +14,7 @@ from collections.abc import Iterable, MutableMapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from algorithms import algorithms
 from drbench.errors import UsageError
 
 from .mpi import started_by_us
@@ -41,6 +42,8 @@ def load_plugins(given: Iterable[str] = (), environ: MutableMapping[str, str] = 
     if not started_by_us():  # whoever started this rank named them already
         names += [each.value for each in entry_points(group="drbench.plugins")]
     names = [os.path.abspath(name) if name.endswith(".py") else name for name in names]
+    if names:
+        algorithms()  # first: a name of drbench's own is taken
     for name in dict.fromkeys(names):
         try:
             _load(name)
