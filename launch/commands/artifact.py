@@ -41,9 +41,9 @@ _CALLED = {
     "artifact, R the committed records, X what needs other packages or hardware, P, M, F and T the "
     "claims of papers, S those of this suite.",
 )
-@out_option("Folder for records and figures.", default="results/measured/here/artifact")
-@csv_option("Write every check to this file.")
-@json_option("Print all checks as one JSON list.")
+@out_option(default="results/measured/here/artifact")
+@csv_option()
+@json_option()
 @option(
     "--accept",
     "accepts",

@@ -38,7 +38,6 @@ from .options import (
 
 @command("bandwidth")
 @ranks_option(
-    "Ranks, all at once. Under mpirun leave it out: the ranks are started. [default: 2]",
     type=click.IntRange(2),
 )
 @option(
@@ -61,13 +60,12 @@ from .options import (
 @of_case("backend")
 @pairs_option("progress", "collectives", help="progress or collectives, as of run. Repeatable.")
 @timeout_option(
-    "With -p: kill the ranks after this many seconds (exit 4).",
     default=600.0,
     group="Ranks and data movement",
 )
 @label_option(help="Name of the machine in the rows.")
-@csv_option("Add the rows to this file.")
-@json_option("Print the rows as one JSON list instead of a table.")
+@csv_option()
+@json_option()
 @option(
     "--figure",
     type=FILE,

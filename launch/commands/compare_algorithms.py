@@ -9,10 +9,7 @@ from partitions import divisors
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
-    OWN_RANKS,
-    PEAK_OF_MANY,
     TEXT,
-    YES,
     command,
     label_option,
     of_case,
@@ -29,7 +26,7 @@ from .options import (
 
 
 @command("compare-algorithms")
-@ranks_option(OWN_RANKS)
+@ranks_option()
 @of_case("m", "n", "k", default=4096)
 @of_case("transpose", "alpha", "beta")
 @option(
@@ -57,10 +54,10 @@ from .options import (
 @of_case("transport", "backend")
 @pairs_option("prefetch", "progress", "collectives", help="As of run. Repeatable.")
 @label_option()
-@peak_option(PEAK_OF_MANY)
-@yes_option(YES)
-@timeout_option("Longest a case may take, in seconds.", default=300.0)
-@out_option("Keep the records here; what is there already is not run again.")
+@peak_option()
+@yes_option()
+@timeout_option(default=300.0)
+@out_option()
 def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, yes, **fields):
     """Run all algorithms on one problem, each beside the universal one on the same layout, and
     print which is the fastest and where the time goes.

@@ -35,10 +35,8 @@ _PROBE_TIMEOUT_S = 60
 
 @click.command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
-@json_option("Print the findings as one JSON object.")
-@save_option(
-    "Also write the peaks of the cores to this machine file, for --peak; what else it holds stays."
-)
+@json_option()
+@save_option()
 def doctor(ranks, as_json, save):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
     to change. About ten seconds.

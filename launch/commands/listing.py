@@ -36,7 +36,7 @@ class _Kind(NamedTuple):
 @command("list")
 @click.argument("what", required=False, metavar="[KIND]")
 @click.argument("name", required=False, metavar="[NAME]")
-@json_option("Print one JSON object a line.")
+@json_option()
 def list_(what, name, as_json):
     """List what there is of a KIND, and with NAME one of it with its options: {kinds}.
 

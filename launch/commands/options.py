@@ -169,8 +169,13 @@ def reading(way_out: str = "Use files that can be read."):
 
 
 def _shared(*names, **words):
-    """An option of several commands, with one help text; ``words`` may be said anew, but for it."""
-    return lambda help="", **more: option(*names, **words | more | {"help": words["help"]})
+    """An option of several commands, with one help text; other words may be said anew. (A help
+    text that a command still gives is not taken.)"""
+    return lambda help="", **more: option(*names, **words | more)
+
+
+#: Help texts of before that commands still name.
+OWN_RANKS = PEAK_OF_MANY = YES = ARBITRATION = ""
 
 
 json_option = _shared(
@@ -238,7 +243,6 @@ peak_option = _shared(
     group="Measurement",
     help="For percent of peak: of a rank, or a machine by name.",
 )
-PEAK_OF_MANY = ""
 ranks_option = _shared(
     "-p",
     "--ranks",
@@ -247,8 +251,6 @@ ranks_option = _shared(
     group="Ranks and data movement",
     help="Ranks. [default: usable cores, or machine's devices]",
 )
-#: Help of commands that start ranks, where None stands for launch.commands.guards.default_ranks.
-OWN_RANKS = ""
 save_option = _shared(
     "-o",
     "--save",
@@ -273,7 +275,6 @@ yes_option = _shared(
     group="Options",
     help="Go on although it is long, or has many ranks.",
 )
-YES = ""
 launcher_option = _shared(
     "--launcher",
     metavar="NAME|FILE",
@@ -287,7 +288,6 @@ arbitration_option = _shared(
     group="Machine model",
     help="How transfers share links. [default: the model's]",
 )
-ARBITRATION = ""
 timeout_option = _shared(
     "--timeout",
     type=click.FloatRange(0, min_open=True),

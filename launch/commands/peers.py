@@ -14,9 +14,6 @@ from launch.studies.peers.triples import ACTIONS, triple_rows
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
-    OWN_RANKS,
-    PEAK_OF_MANY,
-    YES,
     command,
     label_beside_launcher,
     launcher_option,
@@ -33,7 +30,7 @@ from .options import (
 
 
 @command()
-@ranks_option(OWN_RANKS)
+@ranks_option()
 @option(
     "--shapes",
     "kinds",
@@ -41,7 +38,7 @@ from .options import (
     help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048; mlp1:1024 is the "
     "one of m = 1024.",
 )
-@scale_option("Multiply all extents by this, as 1/8 or 2/1.", default="1")
+@scale_option(default="1")
 @of_case("threads", says="1; none on GPUs")
 @option(
     "--rounds",
@@ -62,17 +59,13 @@ from .options import (
 )
 @option("--only", metavar="NAMES", help="Only these, as drbench,dtensor,cosma:pk2.")
 @out_option(
-    "Where its folder is, peers-pN, triples-pN or placements-pN, with records.csv; the figure "
-    "peers-pN.pdf and .png is beside it.",
     type=click.Path(file_okay=False, path_type=Path),
     default="results/measured/here",
 )
-@timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=300.0)
-@launcher_option(
-    "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file (drbench list)."
-)
+@timeout_option(type=click.FloatRange(0), default=300.0)
+@launcher_option()
 @label_beside_launcher()
-@peak_option(PEAK_OF_MANY)
+@peak_option()
 @option(
     "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."
 )
@@ -83,7 +76,7 @@ from .options import (
 )
 @option("--markdown", is_flag=True, help="Print the tables as Markdown.")
 @of_case("backend")
-@yes_option(YES)
+@yes_option()
 @option(
     "--triples",
     is_flag=True,

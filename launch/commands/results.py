@@ -36,8 +36,8 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     default=40,
     help="Rows of the table; what is left out is counted.",
 )
-@csv_option("Write every case to this file.")
-@json_option("Print every case and the summary as one JSON object.")
+@csv_option()
+@json_option()
 def compare(old, new, tolerance, limit, csv_path, as_json):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps.
 
@@ -191,10 +191,7 @@ class Shape(click.ParamType):
 @command()
 @click.argument("name", required=False)
 @click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
-@save_option(
-    "The figure: .pdf, .png, .svg, or .txt, which tells what it draws; .pdf and .png without a "
-    "suffix. [default: NAME]",
-)
+@save_option()
 @option(
     "--moving-only",
     is_flag=True,
@@ -243,7 +240,7 @@ def plot(name, files, save, **options):
 
 @command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
-@save_option("The page. [default: report.html in DIR; of several DIRs, where you are]")
+@save_option()
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 

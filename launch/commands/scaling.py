@@ -10,9 +10,6 @@ from launch.host.files import check_output, made_folder
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
-    ARBITRATION,
-    PEAK_OF_MANY,
-    YES,
     arbitration_option,
     case_of,
     command,
@@ -57,8 +54,8 @@ _PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
     default=None,
     says="float32; with --simulate the machine's",
 )
-@ranks_option(help="Most ranks: 1, 2, 4 and so on up to it. [default: cores, or devices]")
-@ranks_list_option("Exactly these numbers of ranks, instead of -p.")
+@ranks_option()
+@ranks_list_option()
 @of_case("threads", default=1, says="")
 @of_case("transport", "backend")
 @option(
@@ -77,27 +74,22 @@ _PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
     group="Machine model",
     help="Machine model whose predictions are shown beside what is measured.",
 )
-@arbitration_option(ARBITRATION)
+@arbitration_option()
 @option(
     "--simulate",
     is_flag=True,
     group="Machine model",
     help="Predict on --machine only; run nothing.",
 )
-@launcher_option(
-    "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file (drbench list).",
-)
+@launcher_option()
 @label_option(default=None, says="the launcher file's, or here")
-@peak_option(PEAK_OF_MANY)
+@peak_option()
 @timeout_option(
-    "Seconds a case may take; 0 for no limit.",
     type=click.FloatRange(0),
     default=300.0,
     group="Ranks and data movement",
 )
 @out_option(
-    "Folder of the records; what is there already is not run again. [default: "
-    "results/measured/here/scaling-strong, or -weak; predicted ones in results/simulated/here]",
     group="Output",
 )
 @option("--fresh", is_flag=True, group="Output", help="Move what is there aside and begin anew.")
@@ -109,8 +101,8 @@ _PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
     help="The figure; .pdf, .png, .svg or .txt say the format. [default: strong or weak in the "
     "folder, .pdf and .png]",
 )
-@json_option("Print the points as one JSON object instead of a table.")
-@yes_option(YES)
+@json_option()
+@yes_option()
 def scaling_command(
     strong,
     grow,

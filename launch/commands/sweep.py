@@ -28,10 +28,7 @@ from launch.sweeps.sweep import INTERRUPTED, SweepRequest, left_to_run, plan_cas
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     BYTES,
-    OWN_RANKS,
-    PEAK_OF_MANY,
     TEXT,
-    YES,
     Value,
     command,
     label_beside_launcher,
@@ -60,8 +57,8 @@ def _part(text: str) -> tuple[int, int]:
 
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
-@ranks_option(OWN_RANKS)
-@out_option("Folder of the records; one sweep a folder. Needed unless --dry-run.")
+@ranks_option()
+@out_option()
 @option(
     "--dry-run",
     is_flag=True,
@@ -74,7 +71,7 @@ def _part(text: str) -> tuple[int, int]:
     help="Cases that --dry-run lists; 0 for all.",
 )
 @option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
-@timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=120.0)
+@timeout_option(type=click.FloatRange(0), default=120.0)
 @option(
     "--fresh/--resume",
     default=False,
@@ -86,11 +83,8 @@ def _part(text: str) -> tuple[int, int]:
     is_flag=True,
     help="Count rows of another version of the source as not done.",
 )
-@launcher_option(
-    "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file with its modules "
-    "and environment (docs/sweeps.md). [default: this Python's mpiexec]"
-)
-@peak_option(PEAK_OF_MANY)
+@launcher_option()
+@peak_option()
 @label_beside_launcher()
 @option(
     "--shuffle",
@@ -108,7 +102,7 @@ def _part(text: str) -> tuple[int, int]:
     help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
     "out_of_memory.",
 )
-@scale_option("Multiply m, n and k by this instead of the file's scale, as 1/16 or 2/1.")
+@scale_option()
 @of_case("iters", default=None, help="Timed repeats, at least, instead of the file's.")
 @of_case("budget", default=None, says="the file's")
 @of_case("threads")
@@ -126,7 +120,7 @@ def _part(text: str) -> tuple[int, int]:
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
-@yes_option(YES)
+@yes_option()
 @option(
     "--jobs",
     type=click.Choice(["slurm"]),
@@ -195,9 +189,8 @@ _HIDDEN = 12288
 
 
 @command()
-@ranks_option(OWN_RANKS)
+@ranks_option()
 @scale_option(
-    "Multiply the paper's hidden size 12288 and batch sizes by this, as 1/16 or 2/1.",
     default="1/8",
 )
 @option(
@@ -209,11 +202,11 @@ _HIDDEN = 12288
 @of_case("iters", default=5)
 @of_case("budget", default=6.0)
 @of_case("threads", says="cores // ranks")
-@out_option("Folder of the CSV file and the figures.", default="results/measured/here")
+@out_option(default="results/measured/here")
 @label_option(help="Name of the machine in the records and figures.")
-@yes_option(YES)
+@yes_option()
 @of_case("backend")
-@peak_option(PEAK_OF_MANY)
+@peak_option()
 @click.pass_obj
 def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, backend, peak, yes):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both

@@ -51,10 +51,9 @@ from ..options import command, json_option, option, out_option, reading
     "all rows of a sweep, not an excerpt.",
 )
 @out_option(
-    "Draw Figures 2 and 3 of these records into this folder, a PDF and a PNG a machine.",
     group="Output",
 )
-@json_option("Print the verdicts as one JSON list.")
+@json_option()
 def check_claims(folder, published, factor, at_extremes, only, most_replicas, out, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER, and F1-F9 of
     FLUX and T1-T11 of Triton-distributed on those of FOLDER/overlap.

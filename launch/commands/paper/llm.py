@@ -11,7 +11,6 @@ from launch.host.show import console, table
 from launch.host.units import plural, seconds
 
 from ..options import (
-    ARBITRATION,
     arbitration_option,
     command,
     json_option,
@@ -30,14 +29,14 @@ from ..options import (
     metavar="gpt3|megatron-nlg|HIDDENxHEADSxBLOCKS",
     help="The transformer, by name or as 12288x96x96.",
 )
-@ranks_option("Chips of the torus.", default=256)
+@ranks_option(default=256)
 @option(
     "--machine",
     default="tpuv4",
     metavar="NAME",
     help="Machine model of a torus; its shape is what is looked for.",
 )
-@arbitration_option(ARBITRATION)
+@arbitration_option()
 @option(
     "--batch",
     type=click.IntRange(1),
@@ -57,7 +56,7 @@ from ..options import (
     help="Simulate MeshSlice, Wang (also with a free loop count), Collective, Cannon and SUMMA, "
     "each at its best mesh.",
 )
-@json_option("Print what was found as one JSON object.")
+@json_option()
 def tune_llm_command(text, ranks, machine, arbitration, batch, seq, stays, compare, as_json):
     """Choose dataflows, mesh shape and slice counts for the FC layers of a transformer (MeshSlice's
     LLM autotuner).
@@ -210,9 +209,8 @@ def _show(study, compared) -> None:
     help="Machine model of a torus, without its shape: tpuv4sim has the constants of the authors' "
     "simulation, tpuv4 their earlier ones.",
 )
-@arbitration_option(ARBITRATION)
+@arbitration_option()
 @out_option(
-    "Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
     default="results/simulated/tpuv4-llm",
 )
 @option(

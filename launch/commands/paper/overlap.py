@@ -8,7 +8,6 @@ from drbench.errors import UsageError
 from launch.host.units import plural
 
 from ..options import (
-    ARBITRATION,
     TEXT,
     arbitration_option,
     command,
@@ -21,7 +20,6 @@ from ..options import (
 @command("overlap-study")
 @click.argument("studies", nargs=-1, metavar="[STUDY]...")
 @out_option(
-    "Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
     default="results/simulated/overlap",
 )
 @option(
@@ -39,7 +37,7 @@ from ..options import (
     metavar="NAME",
     help="With --sensitivity: vary this machine's constants only. [default: all]",
 )
-@arbitration_option(ARBITRATION)
+@arbitration_option()
 @option(
     "--claims/--no-claims",
     default=True,

@@ -18,8 +18,8 @@ from .tune import layouts, place_json, search_options, searched, told
 @of_case("b", says="open", help="Partition that B comes in.")
 @of_case("c", says="open", help="Partition that C is wanted in.")
 @of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
-@csv_option("Append the predicted records to this file.")
-@json_option("Print the advice as one JSON object.")
+@csv_option()
+@json_option()
 def advise_command(memory, replication, effort, products, csv_path, as_json, **values):
     """Say what is best for the layouts you have, and whether another layout pays.
 

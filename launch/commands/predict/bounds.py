@@ -8,7 +8,6 @@ from launch.host.show import console, product_text, table
 from launch.host.units import format_bytes
 
 from ..options import (
-    ARBITRATION,
     BYTES,
     FILE,
     MODELLED,
@@ -28,8 +27,8 @@ from ..options import (
 @command("bounds")
 @of_case("m", "n", "k")
 @of_case("dtype", type=MODELLED)
-@ranks_option("Number of ranks.")
-@ranks_list_option("Exactly these numbers of ranks, instead of -p.")
+@ranks_option()
+@ranks_list_option()
 @option(
     "--memory",
     type=BYTES,
@@ -44,9 +43,9 @@ from ..options import (
     help="Machine model by which preset optimal chooses its grid: the fastest, with as many ranks "
     "idle as that takes. [default: the grid that needs fewest bytes]",
 )
-@arbitration_option(ARBITRATION)
-@csv_option("Add the rows to this file.")
-@json_option("Print everything as one JSON object, of several numbers of ranks as a list.")
+@arbitration_option()
+@csv_option()
+@json_option()
 @option(
     "--figure",
     type=FILE,

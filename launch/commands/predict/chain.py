@@ -112,10 +112,7 @@ from ..options import (
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
 @csv_option()
-@figure_option(
-    help="Draw the contenders with their intervals, and the layouts of the chosen; .pdf, .png or "
-    ".svg say the format, without a suffix .pdf and .png are written."
-)
+@figure_option()
 @option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
 @json_option()
 def chain_command(

@@ -33,10 +33,7 @@ from ..options import FILE, command, json_option, option, reading, save_option
     group="Problem",
     help="Predict every number anew, and fail (exit 1) where that is worse than the ledger.",
 )
-@save_option(
-    "Write the ledger with the groups that it does not have yet; what it has stays. With "
-    "--release everything is as predicted today.",
-)
+@save_option()
 @option("--release", metavar="NAME", group="Output", help="The release that --save writes for.")
 @option(
     "--figure",
@@ -45,7 +42,7 @@ from ..options import FILE, command, json_option, option, reading, save_option
     group="Output",
     help="Draw error against size; .pdf, .png, .svg or .txt say the format.",
 )
-@json_option("Print the groups as one JSON object.")
+@json_option()
 def ledger_command(path, results, again, save, release, figure, as_json):
     """Hold every prediction against what was measured or published: errors, and how many numbers
     lie in their intervals.

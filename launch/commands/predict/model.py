@@ -59,7 +59,7 @@ _LOOK_S = 20.0
     says="the machine's",
 )
 @machine_option("machine")
-@out_option("Sweeps: folder of the CSV file. Cases it holds are not run again.", group="Output")
+@out_option(group="Output")
 @option(
     "--replication",
     group="Sweeps",
@@ -89,7 +89,7 @@ _LOOK_S = 20.0
     help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
-@yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
+@yes_option(group="Sweeps")
 @json_option()
 def simulate(
     sweep,
@@ -305,11 +305,9 @@ def _sweep(
 
 @command()
 @ranks_option(
-    "Ranks that measure at once, on one node. [default: cores // threads, or GPUs; at least 2]",
     type=click.IntRange(2),
 )
 @save_option(
-    "TOML file whose section [model] is written; its other sections stay.",
     required=True,
 )
 @of_case("threads")
@@ -327,8 +325,8 @@ def _sweep(
     help="Measure everything this often; the best counts.",
 )
 @of_case("backend")
-@timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
-@yes_option("Start -p ranks although they are far above the cores.")
+@timeout_option(default=600.0)
+@yes_option()
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:

@@ -18,7 +18,6 @@ from launch.host.units import format_bytes, seconds
 
 from ..guards import refuse_too_many
 from ..options import (
-    ARBITRATION,
     BYTES,
     MODELLED,
     TEXT,
@@ -56,7 +55,7 @@ def search_options():
             default=None,
             says="the machine's",
         ),
-        ranks_option(help="Ranks. [default: the machine's devices]"),
+        ranks_option(),
         option(
             "--machine",
             metavar="NAME|FILE",
@@ -64,7 +63,7 @@ def search_options():
             help="Machine model to predict times with, as in drbench simulate; without one "
             "candidates are compared by bytes and balance.",
         ),
-        arbitration_option(ARBITRATION),
+        arbitration_option(),
         option(
             "--memory",
             type=BYTES,
@@ -184,13 +183,10 @@ def searched(values: dict) -> tuple:
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", says="cores // ranks")
 @of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
-@yes_option("With --measure: start -p ranks although they are far above the cores.")
-@csv_option("Append the records of the ranking to this file, measured ones too.")
-@figure_option(
-    help="Draw the places with their intervals, and their layouts; .pdf, .png or .svg say the "
-    "format, without a suffix .pdf and .png are written. Takes a --machine."
-)
-@json_option("Print the ranking as one JSON object.")
+@yes_option()
+@csv_option()
+@figure_option()
+@json_option()
 def tune_command(
     memory,
     replication,
