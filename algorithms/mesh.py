@@ -47,6 +47,7 @@ MESH = Option(
     metavar="ROWSxCOLS",
     help="process mesh, as 2x3.",
     says="near-square",
+    group="Algorithm",
     tried=lambda nprocs: [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)],
 )
 #: Of the rings.

@@ -17,8 +17,8 @@ from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
 _SLICED = {"OS": "k", "LS": "n", "RS": "m"}
-#: Slices without --slices. OS cuts k, which products hardly notice; LS cuts n and RS m, which slows
-#: them.
+#: Slices where none are given. OS cuts k, which products hardly notice; LS cuts n and RS m, which
+#: slows them.
 _DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
 
 

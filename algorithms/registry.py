@@ -134,7 +134,7 @@ class Algorithm:
         return self.signals(**options) if callable(self.signals) else self.signals
 
     def prefetch(self, **options) -> int | str:
-        """The look-ahead without ``--prefetch``: without end where ranks signal each other, since
+        """The look-ahead without ``-o prefetch``: without end where ranks signal each other, since
         a GEMM that needs a value from elsewhere waits for its signal anyway; else 1.
 
         Examples

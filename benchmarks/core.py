@@ -6,7 +6,7 @@ it takes minutes and wants a quiet machine.
 Each section prints its table and, with ``--out``, writes DIR/SECTION.csv, a row a case with the
 command that measured it; ``make docs`` takes the tables of the pages from those of
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
-(``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
+(``drbench run``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
 8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, mixed 4, gather, reduce, sums,
 signals and signals_remote 2 each, sockets and pieces 1, planning and executor less than one.
@@ -83,7 +83,7 @@ def case(sizes, layout: str, stationary: str, *more: str, repeats: str, env=None
     """A two-rank, one-thread fp32 case with the roof."""
     m, n, k = sizes
     a, b, c = (f"--{name}={text}" for name, text in zip("abc", PRESETS[layout]))
-    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 --roof {repeats}"
+    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 {repeats}"
     return run(2, *words.split(), a, b, c, *more, env=env)
 
 
@@ -104,8 +104,8 @@ def one_node(size: int, repeats: str) -> Iterator[dict]:
             found = case(cube, layout, stationary, repeats=repeats)
             least = misaligned if layout == "misaligned" else bar
             yield ratio(f"{layout}, S-{stationary}", least, found, table="cube")
-    found = case(cube, "misaligned", "B", "--work", "level", repeats=repeats)
-    yield ratio("misaligned, S-B, --work level", 0.93, found, table="cube")
+    found = case(cube, "misaligned", "B", "-o", "work=level", repeats=repeats)
+    yield ratio("misaligned, S-B, -o work=level", 0.93, found, table="cube")
     yield from mlp(1024, h, 0.95, repeats, table="mlp")
     for layout in FIVE:
         for stationary in "CB":
@@ -132,7 +132,7 @@ def collectives(size: int, repeats: str) -> Iterator[dict]:
     """The 2-D algorithms that sum C along process rows and columns; no bar."""
     for algorithm in ("collective", "summa", "meshslice", "wang"):
         for dataflow, mesh in (("LS", "1x2"), ("RS", "2x1")):
-            words = f"--algorithm {algorithm} --dataflow {dataflow} --mesh {mesh} --roof"
+            words = f"--algorithm {algorithm} -o dataflow={dataflow} --mesh {mesh}"
             words += f" --threads 1 -m {size} -n {size} -k {size} {repeats}"
             found = run(2, *words.split())
             yield ratio(f"{algorithm} {dataflow}", None, found, collectives="mpi")
@@ -147,27 +147,27 @@ def remote(size: int, repeats: str) -> Iterator[dict]:
                     (size,) * 3,
                     layout,
                     stationary,
-                    "--progress",
-                    progress,
+                    "-o",
+                    f"progress={progress}",
                     repeats=repeats,
                     env=REMOTE,
                 )
                 bar = 0.80 if progress == "poll" else None
                 yield ratio(f"{layout}, S-{stationary}", bar, found, progress=progress)
     for layout in ("row", "outer", "column, column, row"):
-        words = "--progress", "poll", "--sums", "auto"
+        words = "-o", "progress=poll", "-o", "sums=auto"
         found = case((size,) * 3, layout, "B", *words, repeats=repeats, env=REMOTE)
-        yield ratio(f"{layout}, S-B, --sums auto", 0.80, found, progress="poll")
+        yield ratio(f"{layout}, S-B, -o sums=auto", 0.80, found, progress="poll")
 
 
 def progress(size: int, repeats: str) -> Iterator[dict]:
     """The 2-D algorithms by who drives MPI, on the node and with every rank remote."""
     half = str(size // 2)
     for algorithm in ("collective", "summa", "meshslice", "wang"):
-        words = f"--algorithm {algorithm} --dataflow OS --mesh 1x2 --threads 1 {repeats}"
+        words = f"--algorithm {algorithm} -o dataflow=OS --mesh 1x2 --threads 1 {repeats}"
         for where, env in (("node", None), ("tcp", REMOTE)):
             for engine in ("poll", "none"):
-                sizes = ["-m", half, "-n", half, "-k", half, "--roof", "--progress", engine]
+                sizes = ["-m", half, "-n", half, "-k", half, "-o", f"progress={engine}"]
                 found = run(2, *words.split(), *sizes, env=env)
                 yield ratio(algorithm, None, found, where=where, progress=engine)
 
@@ -185,7 +185,8 @@ def overlap(size: int, repeats: str) -> Iterator[dict]:
                 layout,
                 stationary,
                 f"--transport=throttled:{gbps},0",
-                "--no-check",
+                "-o",
+                "check=false",
                 *more,
                 repeats=repeats,
             )
@@ -194,7 +195,7 @@ def overlap(size: int, repeats: str) -> Iterator[dict]:
             comm_s = share * free["median_s"]
             gbps = moved / 2 / comm_s / 1e9
             for prefetch in (1, 0):
-                found = throttled(f"{gbps:.6f}", f"--prefetch={prefetch}")
+                found = throttled(f"{gbps:.6f}", f"-oprefetch={prefetch}")
                 slower = free["percent_of_roof"] / found["percent_of_roof"]
                 compute_s = found["median_s"] / slower
                 yield {
@@ -281,7 +282,7 @@ def planning(size: int, repeats: str) -> Iterator[dict]:
 def executor(size: int, repeats: str) -> Iterator[dict]:
     """Own cost of the executor: products of next to no work, 4096 of 8 x 8 x 8. Cases take turns,
     and the median run counts: an absolute time is no better than the seconds it was taken in."""
-    tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --no-check"
+    tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 -o check=false"
     tiles += " --iters 20 --budget 0"
     cases = (
         (1, "C", "S-C", ""),
@@ -290,7 +291,7 @@ def executor(size: int, repeats: str) -> Iterator[dict]:
             2,
             "B",
             "S-B, 2 ranks, every transfer a step",
-            "--transport throttled:1000,0 --chunk none",
+            "--transport throttled:1000,0 -o chunk=none",
         ),
     )
     turns = [
@@ -383,7 +384,7 @@ def mixed(size: int, repeats: str) -> Iterator[dict]:
     for layout, stationaries, (m, n, k) in cases:
         for stationary in stationaries:
             presets = MIXED_TILES if layout == "misaligned" else PRESETS[layout]
-            words = f"--stationary {stationary} --threads 1 --roof --iters 6 --budget 0"
+            words = f"--stationary {stationary} --threads 1 --iters 6 --budget 0"
             words += f" -m {m} -n {n} -k {k} --a {presets[0]} --b {presets[1]} --c {presets[2]}"
             one_node = partial(run, 4, *words.split(), "--transport", "rma")
             ways = {"mixed": partial(run, 4, *words.split(), env=CLIQUES), "one": one_node}

@@ -8,7 +8,7 @@ Both are asked through the command line, the one thing they have in common whate
 are called. In each round every case runs once in each checkout, the other one first every second
 round; a case's time is the best of its repeats. Exit code 1 if a median ratio is above ``--bar``.
 With ``--speed`` the cases are those of the named groups; compared are their shares of the
-no-communication bound of the same run (``run --roof``), which a busy machine moves less than times.
+no-communication bound of the same run (``run``), which a busy machine moves less than times.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -31,7 +32,9 @@ from benchmarks import core
 ROOT = Path(__file__).resolve().parent.parent
 
 CUBE = "-m {0} -n {0} -k {0}"
-TILES = f"{CUBE.format(128)} --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check --json"
+TILES = (
+    f"{CUBE.format(128)} --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 -o check=false --json"
+)
 GRID = "tiles:1024x1024@64x64"
 PLAN = f"plan -p 4096 {CUBE.format('256Ki')} --a {GRID} --b {GRID} --c {GRID} --rank 77 --json"
 SIMULATE = f"simulate {CUBE.format('24Ki')} --json"
@@ -39,8 +42,8 @@ SIMULATE = f"simulate {CUBE.format('24Ki')} --json"
 RUNS = {
     "executor, S-C": f"run -p 1 {TILES} --stationary C",
     "executor, S-B": f"run -p 1 {TILES} --stationary B",
-    "executor, 2 ranks, S-B, every transfer a step": f"run -p 2 {TILES} --stationary B --chunk none"
-    " --transport throttled:1000,0",
+    "executor, 2 ranks, S-B, every transfer a step": f"run -p 2 {TILES} --stationary B "
+    "-o chunk=none --transport throttled:1000,0",
 }
 #: Called here once all is imported; seconds of the processor, which others disturb less.
 CALLS = {
@@ -49,11 +52,20 @@ CALLS = {
     "simulation, replicated outer on h100x8": f"{SIMULATE} --machine h100x8 -p 8 --a "
     "column/c2 --b row/c2 --c block/c2 --stationary B",
     "simulation, meshslice on 256 of tpuv4": f"{SIMULATE} --machine tpuv4-16x16 --algorithm "
-    "meshslice --slices 8",
+    "meshslice -o slices=8",
 }
 LAYERS = {"MLP-1": "-n 8192 -k 2048", "MLP-2": "-n 2048 -k 8192"}
 #: What has no interval of its own is timed so often, each next to the bound.
-REPEATS = "--threads 1 --roof --iters 6 --budget 0"
+REPEATS = "--threads 1 --iters 6 --budget 0"
+
+
+def spelled(words: list[str], root: Path) -> list[str]:
+    """The words as a checkout takes them: before there was ``-o NAME=VALUE``, options of the
+    algorithm were ``--NAME VALUE``."""
+    if "def pairs_option" in (root / "launch" / "commands" / "options.py").read_text():
+        return words
+    text = f" {shlex.join(words)} ".replace(" -o check=false ", " --no-check ")
+    return shlex.split(re.sub(r" -o ([\w-]+)=", r" --\1 ", text))
 
 
 def speed_cases(size: int) -> dict[str, list[tuple[str, int, str, dict]]]:
@@ -95,7 +107,7 @@ def speed_cases(size: int) -> dict[str, list[tuple[str, int, str, dict]]]:
             )
         ],
         "two_d": [
-            (f"{a} {d}", 2, f"--algorithm {a} --dataflow {d} --mesh {mesh} {cube} {REPEATS}", {})
+            (f"{a} {d}", 2, f"--algorithm {a} -o dataflow={d} --mesh {mesh} {cube} {REPEATS}", {})
             for a in ("collective", "summa", "meshslice", "wang")
             for d, mesh in (("LS", "1x2"), ("RS", "2x1"))
         ]
@@ -108,7 +120,7 @@ def speed_cases(size: int) -> dict[str, list[tuple[str, int, str, dict]]]:
                 {},
             )
             for a in ("ag_gemm", "gemm_rs")
-            for tile in ("", "--tile 512")
+            for tile in ("", "-o tile=512")
         ],
         "cyclic": [
             _case("block-cyclic", "C", f"{cube} --transport {t}", layout=CYCLIC, name=t)
@@ -140,7 +152,9 @@ def compare_speed(old: Path, new: Path, groups: list, size: int, rounds: int, on
             found: tuple[list, list] = ([], [])
             for number in range(rounds):
                 for which in (0, 1) if number % 2 == 0 else (1, 0):
-                    record = core.run(ranks, *shlex.split(words), env=env, root=(old, new)[which])
+                    root = (old, new)[which]
+                    given = spelled(shlex.split(words), root)
+                    record = core.run(ranks, *given, env=env, root=root)
                     if record["status"] not in ("ok", "verified"):
                         raise SystemExit(f"{case}: {record['status']}: {record.get('reason')}")
                     found[which].append(record["percent_of_roof"] / 100)
@@ -184,8 +198,9 @@ def measure(checkout: Path, repeats: int) -> dict[str, float]:
     sys.path[0] = str(checkout)
     os.environ["PYTHONPATH"] = str(checkout)
     os.chdir(tempfile.gettempdir())  # not a checkout
-    return {name: _run(command.split()) for name, command in RUNS.items()} | {
-        name: min(_call(command.split()) for _ in range(repeats + 1))
+    words = lambda command: spelled(command.split(), checkout)
+    return {name: _run(words(command)) for name, command in RUNS.items()} | {
+        name: min(_call(words(command)) for _ in range(repeats + 1))
         for name, command in CALLS.items()
     }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 #: One rank, which is this process: it has all cores, so that ``drbench run`` starts no other.
 COMMAND = (
-    "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 --no-roof --threads".split()
+    "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 -o roof=false --threads".split()
     + [str(len(os.sched_getaffinity(0)))]
 )
 #: What makes ``drbench run`` begin anew in a process that is not watched.

@@ -48,7 +48,7 @@ class Option:
     Attributes
     ----------
     name : str
-        In programs and files; on the command line ``--name``, with dashes.
+        In programs, files and ``-o name=value`` of the command line.
     type : type or tuple of str
         ``int``, ``float``, ``bool``, ``str``, or the words to choose from.
     default : object
@@ -66,7 +66,8 @@ class Option:
     tried : tuple, or callable
         Values that ``drbench tune`` tries, or ``tried(nprocs)`` -> those; none: left open.
     metavar, group : str
-        What the help shows for the value, and under which heading.
+        What the help shows for the value, and the heading under which it is an option of its own,
+        ``--name``; without a heading it is given by ``-o name=value``.
     called : str
         The name on the command line, if it is another than that of the field.
 
@@ -91,12 +92,20 @@ class Option:
     check: Callable[[Any], Any] | None = None
     tried: Any = ()
     metavar: str | None = None
-    group: str = "Algorithm"
+    group: str = ""
     called: str = ""
 
     @property
     def flag(self) -> str:
-        """What it is called on the command line."""
+        """What it is called on the command line.
+
+        Examples
+        --------
+        >>> Option("chunk").flag, Option("timeline", group="Output").flag
+        ('-o chunk', '--timeline')
+        """
+        if not self.group:
+            return f"-o {self.name}"
         return self.called or f"--{self.name.replace('_', '-')}"
 
     @property
@@ -183,8 +192,9 @@ def pick_options(name: str, known: dict[str, Option], options: dict) -> dict:
     picked = {option: value for option, value in options.items() if value is not None}
     for option in picked:
         if option not in known:
-            takes = ", ".join(each.flag for each in known.values()) or "no options of its own"
-            raise UsageError(f"{name} takes no {Option(option).flag}. It takes {takes}.")
+            takes = ", ".join(known) or "no options of its own"
+            hint = did_you_mean(option, known)
+            raise UsageError(f"{name} takes no {option}. It takes {takes}.{hint}")
     return picked
 
 

@@ -54,7 +54,7 @@ from .presets import PRESETS, Preset
 from .redistribution import check_one_matrix, flows, sources, summed
 
 # the function `partition` takes the name of the module it is the front door of
-from .text import PartitionSpec, extents, parse, partition, preset
+from .text import PartitionSpec, extents, parse, partition, partition_kind, preset
 
 __all__ = [
     "PRESETS",
@@ -101,6 +101,7 @@ __all__ = [
     "parse_placements",
     "part",
     "partition",
+    "partition_kind",
     "partition_triples",
     "pieces",
     "preset",

@@ -15,7 +15,7 @@ see :mod:`partitions.presets`. Case and surrounding blanks do not matter.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import lcm
@@ -29,6 +29,10 @@ from .partition import Partition, replica_suffix
 from .presets import GRID, PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
+
+#: What makes the partitions of a kind that users add.
+Maker = Callable[[str, Pair, int, str | None], Partition]
+_ADDED: dict[str, Maker] = {}
 
 FORMS = (
     "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ],"
@@ -177,6 +181,55 @@ class PartitionSpec:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AddedSpec:
+    """A partition of a kind that a user added (:func:`partition_kind`), before it knows its
+    matrix."""
+
+    kind: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.details}" if self.details else self.kind
+
+    def bind(self, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
+        """Apply the spec, as :meth:`PartitionSpec.bind` does."""
+        made = _ADDED[self.kind](self.details, shape, nprocs, role)
+        return Partition.of(made.rows, made.cols, made.places, str(self))
+
+
+def partition_kind(name: str) -> Callable[[Maker], Maker]:
+    """Register a kind of partition of one's own, whose text form is ``name:DETAILS``.
+
+    What is decorated is ``make(details, shape, nprocs, role)``: it returns the partition of a
+    matrix, which :meth:`Partition.of` makes of two axes and places, or raises a LayoutError.
+    Details are in lower case, without a comma.
+
+    Raises
+    ------
+    LayoutError
+        If there is a kind of that name, or it is no word in lower case.
+
+    Examples
+    --------
+    >>> @partition_kind("thirds")
+    ... def thirds(details, shape, nprocs, role):
+    ...     return partition(f"tiles:{max(1, shape[0] // 3)}x{shape[1]}@{nprocs}x1", shape, nprocs)
+    >>> p = partition("thirds", (9, 4), 2)
+    >>> p.text, p.tiles_of(0)
+    ('thirds', [(0, 0), (2, 0)])
+    """
+
+    def register(make: Maker) -> Maker:
+        known = (*KINDS, *_ADDED, "grid")
+        if name in known or looks_like_placements(name) or not re.fullmatch("[a-z][a-z_]*", name):
+            raise LayoutError(f"no kind of partition can be added as {name!r}; use another word")
+        _ADDED[name] = make
+        return make
+
+    return register
+
+
 def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
     """Read a text form and bind it to a matrix and a number of ranks.
 
@@ -203,7 +256,7 @@ def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> P
     return parse(text).bind(shape, nprocs, role)
 
 
-def parse(text: str) -> PartitionSpec | PlacementSpec | GridSpec:
+def parse(text: str) -> PartitionSpec | PlacementSpec | GridSpec | AddedSpec:
     """Read a text form; nothing is known of the matrix or the ranks yet.
 
     Raises
@@ -226,6 +279,9 @@ grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
     lowered = text.strip().lower()
     if looks_like_placements(lowered):
         return parse_placements(lowered)
+    added, _, details = lowered.partition(":")
+    if added in _ADDED:
+        return AddedSpec(added, details)
     form, slash, factor = lowered.partition("/")
     kind, colon, details = form.partition(":")
     if kind == "grid":
@@ -405,7 +461,7 @@ def _order(text: str, order: str) -> str:
 
 def unknown_kind(kind: str) -> LayoutError:
     """Make the error that lists every form, and the kind that may have been meant."""
-    meant = _meant(kind, KINDS)
+    meant = _meant(kind, (*KINDS, *_ADDED))
     if "cyclic" in kind:
         meant = "block-cyclic is tiles:RxC@PxQ, as tiles:64x64@2x2. "
     hint = f"; {meant}" if meant else ". "

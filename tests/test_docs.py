@@ -25,7 +25,7 @@ MODULES = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
 #: What a run makes, or a reader puts his own name for.
 MADE = re.compile(r"results/measured/(here|gpu-check|before)\b|.*/(NAME|yours)\b")
 #: Files of others that a page speaks of.
-THEIRS = {"Autotuner.py", "CostModel.py"}
+THEIRS = {"Autotuner.py", "CostModel.py", "mine.py"}
 
 
 def code(text: str) -> list[str]:
@@ -65,6 +65,7 @@ def commands(text: str) -> list[list[str]]:
         if start is None or re.match(r"#|\S*pip |cd ", line):
             continue
         line = re.split(r"\s#|\s[>|<&]|;|…", line[start.end() :])[0]
+        line = re.sub(r"^--plugin \S+ ", "", line)
         found.append(shlex.split(re.sub(r"[\[\]]", "", line)))
     return found
 
@@ -166,7 +167,7 @@ def test_every_example_of_a_help_text_parses(examples):
     [
         ("drbench runn -p 4", "'runn'"),
         ("drbench run -p 4 --presets row", "--presets"),
-        ("drbench run -p 4 --fill zebra", "'zebra'"),
+        ("drbench run -p 4 -o fill zebra", "'zebra'"),
         ("drbench plan -p", "-p"),
         ("drbench calibrate -p 2 --out x.toml", "--out"),
         ("drbench check-claims results", "check-claims"),
@@ -195,7 +196,7 @@ def test_the_algorithm_of_the_page_is_planned_and_predicted(tmp_path):
     call = (
         "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
         "from launch.commands.cli import main\n"
-        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows --option width=2 --json'.split()\n"
+        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows -o width=2 --json'.split()\n"
         "sys.exit(main(['plan', *size]) or main(['simulate', *size, '--machine', 'pvc12']))"
     )
     ended = subprocess.run(

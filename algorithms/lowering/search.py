@@ -126,7 +126,7 @@ class Search:
             raise UnsupportedError(
                 f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.graph.computes)} "
                 f"computes and {len(self.graph.transfers)} transfers would look at more "
-                f"than {MOST_SELECTIONS} choices (our limit). Use --schedule cost, fewer "
+                f"than {MOST_SELECTIONS} choices (our limit). Use -o schedule=cost, fewer "
                 "computes and transfers at a time, or fewer tiles."
             )
 

@@ -229,7 +229,7 @@ def bound(second: bool) -> Callable[..., Problem]:
         most = min(2, experts) if topk is None else topk
         if most > experts:
             raise UsageError(
-                f"--topk must be 1 to {experts}, the number of experts, got {most}: a token "
+                f"-o topk must be 1 to {experts}, the number of experts, got {most}: a token "
                 "chooses an expert once."
             )
         known = {"experts": experts, "topk": most, "routing": routing, "second": second}

@@ -46,8 +46,8 @@ def check_ring(name: str, problem: Problem, found: dict) -> None:
     """Refuse a ring of ranks some of which have no share of k."""
     if found["variant"] == "ring" and not all(owners(problem, "A")):
         raise UnsupportedError(
-            f"{name} --variant ring needs a share of k on every rank (algorithm requirement); "
-            f"k = {problem.k} on {problem.nprocs} ranks. Use --variant write."
+            f"{name} -o variant=ring needs a share of k on every rank (algorithm requirement); "
+            f"k = {problem.k} on {problem.nprocs} ranks. Use -o variant=write."
         )
 
 

@@ -114,7 +114,7 @@ def baseline_dispatches(problem: ExpertProblem, *, kernel: str, **options) -> in
 )
 def moe_collective(problem: ExpertProblem, rank: int, *, kernel: str, **options) -> Steps:
     """AllGather, then GEMMs with experts, or GEMMs, then ReduceScatter: no overlap (the baseline of
-    Triton-distributed 4.1: a loop over experts with --kernel parts)."""
+    Triton-distributed 4.1: a loop over experts with -o kernel=parts)."""
     p, whole, fused = problem.nprocs, (0, problem.m), kernel == "fused"
     everyone = Group("column", tuple(range(p)), rank)
     if problem.second:

@@ -93,8 +93,8 @@ def tiled(
             found.setdefault("part", LEAST)
         if "units" in found and found["kernel"] != "fused":
             raise UnsupportedError(
-                f"{name} --units is about the one kernel of all parts (our implementation), got "
-                f"--kernel {found['kernel']}. Leave one of them out."
+                f"{name} -o units is about the one kernel of all parts (our implementation), got "
+                f"-o kernel={found['kernel']}. Leave one of them out."
             )
         for check in checks:
             check(name, problem, found)

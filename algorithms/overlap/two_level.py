@@ -30,7 +30,7 @@ def check_nodes(name: str, problem: Problem, found: dict) -> None:
     if p % per_node:
         raise UnsupportedError(
             f"{name} needs as many ranks on each node (algorithm requirement); got {p} ranks, "
-            f"{per_node} a node. Use --per-node {', '.join(map(str, divisors(p)))}."
+            f"{per_node} a node. Use -o per_node={', '.join(map(str, divisors(p)))}."
         )
     if not all(all(owners(problem, each)) for each in "AC"):
         raise UnsupportedError(

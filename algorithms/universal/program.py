@@ -521,6 +521,7 @@ OPTIONS = (
         ("auto", "A", "B", "C"),
         help="the matrix whose tiles do not move; auto takes the one with which ranks move least.",
         says="auto",
+        group="Algorithm",
     ),
     Option(
         "work",
@@ -573,7 +574,7 @@ OPTIONS = (
         check=check_schedule,
         metavar="direct|greedy|cost|exhaustive[:COMPUTExCOMM]",
         help="order of a rank's GEMMs and transfers. direct: as the slicing yields them, transfers "
-        "ahead by --prefetch; the others lower the program to operations of at most COMPUTE GEMMs "
+        "ahead by prefetch; the others lower the program to operations of at most COMPUTE GEMMs "
         "and COMM transfers at a time: first come first served, by a cost model (simulate: the "
         "machine's), or the cheapest of all by that model (small programs only).",
         says="direct",

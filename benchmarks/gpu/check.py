@@ -28,7 +28,7 @@ _RANKS = (1, 2, 4)
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
 #: What one rank is timed on: (label, m, n, k, further words).
-_TILES = "--a {0} --b {0} --c {0} --stationary C --chunk none".format("tiles:2048x2048@1x1")
+_TILES = "--a {0} --b {0} --c {0} --stationary C -o chunk=none".format("tiles:2048x2048@1x1")
 _TIMED = [
     ("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES),
     ("mlp1 h=12288 m=8192", 8192, 49152, 12288, "--preset block --stationary C"),
@@ -36,7 +36,7 @@ _TIMED = [
 ]
 #: What a product of one of those tiles reaches by itself.
 _TILE = (2048, 2048, 2048)
-_ARITHMETIC = {"fp32": "", "tf32": "--compute tf32", "bf16": "--dtype bfloat16:float32"}
+_ARITHMETIC = {"fp32": "", "tf32": "-o compute=tf32", "bf16": "--dtype bfloat16:float32"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def stages(out: Path) -> list[Stage]:
             # its own: a stage that made no record shows none
             path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
             case = (
-                f"run -p 1 -m {m} -n {n} -k {k} {words} {more} --backend cupy --get copy --iters 5"
+                f"run -p 1 -m {m} -n {n} -k {k} {words} {more} --backend cupy -o get=copy --iters 5"
             )
             recorded(f"{label}, {arithmetic}", case, 40, "--csv", path, path)
     return found

@@ -341,7 +341,7 @@ class Executor(ExecutorBase):
             self.bytes[step.counter] += nbytes
             self._request(t, matrix.rget(value, block))
             return
-        if value.flags.writeable:  # a buffer: --get copy, or a panel
+        if value.flags.writeable:  # a buffer: -o get=copy, or a panel
             with self.clock.phase("get_wait" if step.onto is None else "pack"):
                 np.copyto(value, source)
             self.bytes[step.counter] += nbytes
@@ -430,7 +430,7 @@ class Executor(ExecutorBase):
             self.bytes["get_bytes"] += value.nbytes
             self._request(t, self.inbox.read(t, value, turned))
             return
-        if value.flags.writeable:  # a buffer: --get copy
+        if value.flags.writeable:  # a buffer: -o get=copy
             with self.clock.phase("get_wait"):
                 np.copyto(value, self.inbox.there(t, value.shape, turned, value.dtype))
             self.bytes["get_bytes"] += value.nbytes

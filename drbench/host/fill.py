@@ -35,15 +35,15 @@ def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
     """
     if alpha != int(alpha) or beta != int(beta):
         raise UsageError(
-            f"--fill integer is exact with whole alpha and beta, got {alpha:g} and {beta:g}. Use "
-            "--fill uniform."
+            f"-o fill=integer is exact with whole alpha and beta, got {alpha:g} and {beta:g}. Use "
+            "-o fill=uniform."
         )
     fits = lambda bound: abs(alpha) * k * bound**2 + abs(beta) * bound < _EXACT
     bound = max(filter(fits, range(9)))
     if bound < 1:
         more = f", alpha = {alpha:g}, beta = {beta:g}" if (alpha, beta) != (1, 0) else ""
         raise UsageError(
-            f"--fill integer is exact up to k < 2**24, got k = {k}{more}. Use --fill uniform."
+            f"-o fill=integer is exact up to k < 2**24, got k = {k}{more}. Use -o fill=uniform."
         )
     return bound
 

@@ -61,8 +61,8 @@ def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1
     fill : Fill
         What A and B were filled with, and C before the run; it has alpha and beta.
     replicas : int
-        1 after a reduction, all of them after ``--replicate-result``. Of a C whose sum is pending,
-        as many copies of each term: their sum is what is checked.
+        1 after a reduction, all of them after ``-o replicate_result=true``. Of a C whose sum is
+        pending, as many copies of each term: their sum is what is checked.
     """
     check = _by_vectors if fill.kind == "integer" else _by_rows
     elements = getattr(c, "device", None) or HostElements

@@ -1,7 +1,7 @@
 """When a step may start, the one pure rule that executor, simulator and memory plan share; and the
 memory plan, which follows from it alone.
 
-With look-ahead ``depth`` (``--prefetch``):
+With look-ahead ``depth`` (``-o prefetch``):
 
 1. A communication step may start when its inputs are finished, every earlier step of its group has
    started, and at most ``depth`` earlier *exposed* computes are unfinished.

@@ -40,9 +40,9 @@ COLLECTIVES = {
 }
 
 
-def _is(kind=str, default=None, group="Measurement", *, on=BACKENDS, ours=False, **words):
+def _is(kind=str, default=None, group="", *, on=BACKENDS, ours=False, **words):
     """A field and its description: ``on`` are the backends that obey it; ``ours`` says that only
-    our executor does, not a peer."""
+    our executor does, not a peer. Without a heading it is given by ``-o``."""
     words |= {"type": kind, "group": group}
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
 
@@ -86,33 +86,34 @@ class Case:
         ``cost`` and ``exhaustive`` go by; None for 100 FLOPs to a byte.
     """
 
-    m: int = _is(
-        int, MISSING, "Problem", **_SIZE, help="Rows of A and C (whole number; 48Ki works too)."
-    )
+    m: int = _is(int, MISSING, "Problem", **_SIZE, help="Rows of A and C, as 4096 or 48Ki.")
     n: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of B and C.")
     k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
     a: str | None = _is(
         group="Layout",
         metavar="PARTITION",
         help="Partition of A.",
-        says="the algorithm's own; universal: block",
+        says="the algorithm's own",
     )
     b: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of B, likewise.")
     c: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of C, likewise.")
     algorithm: str = _is(
-        str, "universal", "Algorithm", metavar="NAME", help="Algorithm, see drbench list."
+        str,
+        "universal",
+        "Algorithm",
+        metavar="NAME",
+        help="Algorithm or library; see drbench list.",
     )
     options: dict = field(default_factory=dict)
     preset: str | None = _is(
         group="Layout",
         metavar="NAME",
-        help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it.",
+        help="All three by name; see drbench list presets.",
     )
     transpose: str | None = _is(
         ("a", "b", "ab"),
         group="Problem",
-        help="Operands stored transposed: with a A is k x m and its transpose is multiplied, with "
-        "b B is n x k. Partitions are those of the matrices as they are stored.",
+        help="Operands stored transposed, partitioned as stored.",
         says="none",
     )
     alpha: float | None = _is(
@@ -130,68 +131,64 @@ class Case:
         tuple(ITEMSIZES),
         "float32",
         "Problem",
-        help="Element type; bfloat16:float32, on devices, is that of A and B and that of C.",
+        metavar="TYPE",
+        help="Element type, such as float64; of A and B:of C.",
     )
     backend: str = _is(
         BACKENDS,
         "numpy",
-        "GPU",
-        help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on "
-        "worker threads (to test it, its times mean nothing).",
+        _MOVES,
+        metavar="NAME",
+        help="numpy (cores), cupy (GPUs) or numpy-async (tests).",
     )
     fill: str = _is(
         ("integer", "uniform"),
         "integer",
-        "Problem",
         help="integer: every sum is exact, C is checked without tolerance; uniform: checked "
         "against an elementwise bound.",
     )
-    seed: int = _is(int, 0, "Problem", help="Seed of the matrix elements.")
+    seed: int = _is(int, 0, help="Seed of the matrix elements.")
     transport: str = _is(
         str,
         "auto",
         _MOVES,
         ours=True,
         check=lambda text: str(parse_transport(text)),
-        metavar="auto|direct|rma|throttled:GBps,us",
-        help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: "
-        "RMA even on a node; throttled:GBps,us: in place, each transfer completing by a timer (for "
-        "experiments).",
+        metavar="NAME",
+        help="auto, direct, rma or throttled:GBps,us.",
     )
     get: str | None = _is(
         ("view", "copy"),
-        group=_MOVES,
         ours=True,
         help="view: read tiles of ranks on this node in place; copy: copy them first.",
         says="view; on devices copy",
     )
     compute: str | None = _is(
         ("tf32",),
-        group="GPU",
         on=_GPUS,
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         says="true float32",
     )
     max_gemms: int | None = _is(
         int,
-        group="GPU",
         on=_DEVICES,
+        ours=True,
         least=1,
         help="Devices: products that may run at the same time.",
         says="1",
     )
     max_accumulates: int | None = _is(
         int,
-        group="GPU",
         on=_DEVICES,
+        ours=True,
         least=1,
         help="Devices: accumulates that may run at the same time.",
         says="1",
     )
     accumulate_blocks: int | None = _is(
         int,
-        group="GPU",
         on=_GPUS,
+        ours=True,
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
         "products keep the other processors.",
@@ -199,8 +196,8 @@ class Case:
     )
     copy_streams: int | None = _is(
         int,
-        group="GPU",
         on=_DEVICES,
+        ours=True,
         least=1,
         help="Devices: streams for the copies of each direction in programs with signals; ranks "
         "are dealt to them in turn.",
@@ -208,7 +205,6 @@ class Case:
     )
     collectives: str | None = _is(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
-        group=_MOVES,
         ours=True,
         help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
         "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
@@ -216,19 +212,16 @@ class Case:
     )
     prefetch: int | str | None = _is(
         int,
-        None,
-        _MOVES,
         ours=True,
         words=("all",),
         help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
-        "nothing but what a step takes. Lowered programs (--schedule) have their operations "
+        "nothing but what a step takes. Lowered programs (-o schedule) have their operations "
         "instead; 0 still overlaps nothing.",
         says="1; all for programs with signals",
     )
     progress: str = _is(
         ("poll", "none"),
         "poll",
-        _MOVES,
         on=BACKENDS[:1],
         ours=True,
         help="Who drives RMA while a rank computes: polls between pieces of a GEMM, or nobody.",
@@ -239,17 +232,17 @@ class Case:
         on=_CORES,
         least=1,
         help="BLAS threads a rank.",
-        says="cores of the node // ranks on it",
+        says="cores // ranks",
     )
-    iters: int = _is(int, 10, least=1, help="Timed repeats, at least; see --budget.")
+    iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least.")
     budget: float = _is(
         float,
         3.0,
+        "Measurement",
         unit="seconds",
         check=_seconds,
         metavar="SECONDS",
-        help="Go on until the median is known within 2 %, or for so long, or 100 times; 0: --iters "
-        "repeats, no more.",
+        help="Repeat until the median is known, or so long.",
     )
     warmup: int = _is(int, 1, help="Repeats before the clock starts.")
     check: bool = _is(bool, True, help="Verify C after the repeats.")
@@ -259,10 +252,10 @@ class Case:
         help="Measure between the repeats the same work without communication, for the ratio to it "
         "and the effective communication time, and on a layout of the 2-D algorithms collective, "
         "for the overlap efficiency.",
+        says="true; of a sweep false",
     )
     pool: int | None = _is(
         int,
-        group=_MOVES,
         ours=True,
         unit="bytes",
         help="Most receive and scratch memory a rank may use, as 64MiB.",
@@ -280,14 +273,13 @@ class Case:
         group="Machine model",
         called="--machine",
         metavar="NAME|FILE",
-        help="Machine model: drbench list names those there are.",
+        help="Machine model.",
     )
     timeline: str | None = _is(
         group="Output",
         ours=True,
         metavar="FILE",
-        help="Write what each step of one more repeat did when, for chrome://tracing, "
-        "ui.perfetto.dev or drbench plot timeline.",
+        help="Write what each step did when, for drbench plot timeline.",
     )
 
     @property
@@ -342,6 +334,11 @@ FIELDS: dict[str, Option] = {
 #: Fields that only our executor obeys, not a library.
 OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
 
+#: Fields that libraries obey too.
+LIBRARY_FIELDS = [
+    each.name for each in fields(Case) if each.metadata and not each.metadata.get("ours")
+]
+
 
 def check_case(case: Case) -> None:
     """A value that no field may have, or that the backend would not obey, is a UsageError; what our
@@ -351,7 +348,7 @@ def check_case(case: Case) -> None:
     --------
     >>> check_case(Case(8, 8, 8, compute="tf32"))
     Traceback (most recent call last):
-    drbench.errors.UsageError: --compute is for GPUs, and the backend is numpy. ...
+    drbench.errors.UsageError: -o compute is for GPUs, and the backend is numpy. ...
     """
     check_options(FIELDS, vars(case))
     for each in fields(Case):
@@ -380,16 +377,16 @@ def check_case(case: Case) -> None:
         )
     if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
         raise UnsupportedError(
-            "--fill uniform is checked against elements that TF32 and bfloat16 round (our "
-            "implementation). Use --fill integer, which both hold exactly."
+            "-o fill=uniform is checked against elements that TF32 and bfloat16 round (our "
+            "implementation). Use -o fill=integer, which both hold exactly."
         )
     kinds = COLLECTIVES[case.backend]
     if case.collectives is not None and case.collectives not in kinds:
         of_devices = not on_cores and case.collectives in COLLECTIVES["cupy"]
         raise (UnsupportedError if of_devices else UsageError)(
-            f"--collectives {case.collectives} is for "
+            f"-o collectives={case.collectives} is for "
             f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, and the backend is "
-            f"{case.backend}. Use --collectives {' or '.join(kinds)}."
+            f"{case.backend}. Use -o collectives={' or '.join(kinds)}."
         )
 
 
@@ -401,7 +398,7 @@ def refuse_our_options(case: Case) -> None:
     --------
     >>> refuse_our_options(Case(8, 8, 8, algorithm="dtensor", prefetch=2))
     Traceback (most recent call last):
-    drbench.errors.UsageError: dtensor moves its data itself and takes no --prefetch. Leave it out.
+    drbench.errors.UsageError: dtensor moves its data itself and takes no -o prefetch. Leave it out.
     """
     left_open = Case(case.m, case.n, case.k)
     for each in fields(Case):
@@ -507,6 +504,17 @@ def _room(values: dict, ranks: int) -> int | None:
     return -(-(m * k + k * n + m * n) // ranks) + values["pool"] // itemsize
 
 
+def taker_of(name: str) -> Any:
+    """The algorithm or peer of that name.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    return get_peer(name) if name in PEERS else get_algorithm(name)
+
+
 def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     """The algorithm or peer of a case, its problem on so many ranks, and the options that are set.
 
@@ -516,8 +524,7 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     >>> algorithm.name, problem.nprocs, options
     ('universal', 2, {'stationary': 'B'})
     """
-    name = case.algorithm
-    taker = get_peer(name) if name in PEERS else get_algorithm(name)
+    taker = taker_of(case.algorithm)
     options = taker.pick(case.options)
     try:
         problem = taker.problem(

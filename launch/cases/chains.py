@@ -38,7 +38,7 @@ class Asked:
         """
         if (self.name is None) == (self.widths is None):
             raise UsageError(
-                "say either --preset MODEL:PART (drbench chain --list) or --widths "
+                "say either --preset MODEL:PART (drbench list chains) or --widths "
                 f"4096,16384,4096, got {'both' if self.name else 'neither'}."
             )
         if self.name is not None:
@@ -147,7 +147,7 @@ def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
     """
     why = why_not_exact(chain, dtype)
     if asked == "integer" and why:
-        raise UsageError(f"--fill integer: {why}. Use --fill uniform.")
+        raise UsageError(f"-o fill=integer: {why}. Use -o fill=uniform.")
     return asked or ("uniform" if why else "integer")
 
 

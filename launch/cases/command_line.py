@@ -96,13 +96,12 @@ def describe(record: Record) -> str:
 
 
 def _flags(described: dict, values: dict) -> list:
-    """Flags with their values, in the order of the descriptions; of a truth the flag alone."""
+    """The words of values, in the order of their descriptions, without those that are so anyway."""
     words: list = []
     for name, option in described.items():
         value = values.get(name)
-        if option.type is bool:
-            if value is not None and value != option.default:
-                words.append(option.flag if value else f"--no-{option.flag[2:]}")
-        elif value not in (None, option.says):  # what is done anyway
-            words += [option.flag, value]
+        if value is None or value == option.default or value == option.says:
+            continue
+        text = str(value).lower() if option.type is bool else value
+        words += [option.flag, text] if option.group else ["-o", f"{name}={text}"]
     return words

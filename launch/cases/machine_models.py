@@ -50,6 +50,7 @@ def file_of(name: str) -> Path:
     >>> file_of("tpuv4-4x8").name, file_of("./mine.toml").name
     ('tpuv4.toml', 'mine.toml')
     """
+    name = name.partition(",")[0]
     return shipped("machines").get(name.partition("-")[0], Path(name))
 
 
@@ -94,7 +95,8 @@ def find_torus(name: str, arbitration: str | None = None) -> Machine:
 
 def find_machine(name: str, arbitration: str | None = None) -> Machine:
     """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML
-    file; with links that are shared as ``arbitration`` says, if it does.
+    file; then constants that are changed, ``NAME,CONSTANT=VALUE``. Links are shared as
+    ``arbitration`` says, if it does.
 
     Raises
     ------
@@ -105,11 +107,14 @@ def find_machine(name: str, arbitration: str | None = None) -> Machine:
     --------
     >>> find_machine("pvc12").compute.peak_flops, find_machine("tpuv4-4x8").devices
     (22700000000000.0, 32)
-    >>> find_machine("pvc12", "fair").arbitration
+    >>> find_machine("pvc12,arbitration=fair").arbitration
     'fair'
     """
     if arbitration is not None:
         return find_machine(name).with_value("arbitration", arbitration)
+    name, *changes = name.split(",")
+    if changes:
+        return _changed(find_machine(name), changes)
     path = Path(name)
     if name.endswith(".toml") or "/" in name:
         return Machine.load(path)
@@ -124,6 +129,19 @@ def find_machine(name: str, arbitration: str | None = None) -> Machine:
             f"give a TOML file.{did_you_mean(name, known)}"
         )
     return Machine.load(shipped("machines")[name])
+
+
+def _changed(machine: Machine, changes: list[str]) -> Machine:
+    """A machine with other constants, each as ``links.xe.shared=device``."""
+    for change in changes:
+        name, _, text = change.partition("=")
+        if not (name and text):
+            raise UsageError(f"--machine ...,{change}: write CONSTANT=VALUE, as fence_s=2e-6.")
+        try:
+            machine = machine.with_value(name, float(text))
+        except ValueError:
+            machine = machine.with_value(name, text)
+    return machine
 
 
 def of_schedule(

@@ -49,7 +49,7 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     (67000.0, {})
     """
     if text is None:
-        return _of_file(machine) if machine else {}
+        return _of_file(machine.partition(",")[0]) if machine else {}
     if text == "none":
         return {}
     try:

@@ -49,9 +49,9 @@ _CALLED = {
     "changed, and say which claims turn. With --only P, M, F or T of that paper alone. Up to an "
     "hour.",
 )
-@out_option("Folder for records and figures.", default="results/measured/here/artifact")
-@csv_option("Write every check, or every change, to this file.")
-@json_option("Print all checks, or changes, as one JSON list.")
+@out_option(default="results/measured/here/artifact")
+@csv_option()
+@json_option()
 def artifact(quick, only, sensitivity, out, csv_path, as_json):
     """Check the artifact: its steps, the committed records, predictions, and every claim.
 

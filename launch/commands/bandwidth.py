@@ -7,7 +7,7 @@ import click
 
 from drbench.errors import EXIT_CODES
 from drbench.options import Option
-from launch.cases.case import COLLECTIVES, Case, check_case
+from launch.cases.case import Case, check_case
 from launch.host.files import check_output, rows_before
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.host.show import console
@@ -28,15 +28,16 @@ from .options import (
     label_option,
     of_case,
     option,
+    pairs_option,
     ranks_option,
     reading,
+    take_options,
     timeout_option,
 )
 
 
 @command("bandwidth")
 @ranks_option(
-    "Ranks, all at once. Under mpirun leave it out: the ranks are started. [default: 2]",
     type=click.IntRange(2),
 )
 @option(
@@ -54,18 +55,17 @@ from .options import (
     group="Measurement",
     help="Only these, as get,put,accumulate,broadcast,allgather,reduce,reducescatter,shift.",
 )
-@of_case("transport", "progress")
+@of_case("transport")
 @of_case("dtype", type=("float32", "float64"), help="Element type.")
 @of_case("backend")
-@of_case("collectives", type=COLLECTIVES["cupy"], group="GPU", help="Devices: as of run.")
+@pairs_option("progress", "collectives", help="progress or collectives, as of run. Repeatable.")
 @timeout_option(
-    "With -p: kill the ranks after this many seconds (exit 4).",
     default=600.0,
     group="Ranks and data movement",
 )
 @label_option(help="Name of the machine in the rows.")
-@csv_option("Add the rows to this file.")
-@json_option("Print the rows as one JSON list instead of a table.")
+@csv_option()
+@json_option()
 @option(
     "--figure",
     type=FILE,
@@ -83,10 +83,11 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
       drbench bandwidth -p 2
       drbench bandwidth -p 4 --transport rma --only get,put --sizes 64KiB:16MiB:2 --figure rma.png
 
-    What runs is what runs of algorithms use: the same windows, steps and executor, with --get copy.
+    What runs is what runs of algorithms use: the same windows, steps and executor, with get=copy.
     All ranks move at once: get, put, accumulate and shift to or from the next one. What arrives is
     compared with what was sent, element by element.
     """
+    take_options(values)
     case, names = Case(1, 1, 1, **values), operations_of(only)
     case = replace(case, get="copy")
     check_case(case)

@@ -9,49 +9,55 @@ import click
 
 from drbench import __version__
 from drbench.common import until_heard
-from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
+from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from launch.host.mpi import launched
 from partitions import LayoutError
 
-#: The commands by purpose: heading of the help -> command -> module in launch/commands that holds
-#: it. To add one: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
-#: ``@command("name")`` of options.py, and put a line here. Its module is imported when the command,
-#: or the help, is asked for; the first sentence of its docstring is its line in the help.
-_SECTIONS = {
-    "One multiplication": {
-        "run": "run",
-        "plan": "plan",
-        "explain": "predict.explain",
-        "doctor": "doctor",
-    },
-    "Many cases": {
-        "sweep": "sweep",
-        "report": "results",
-        "plot": "results",
-        "compare": "results",
-    },
-    "Choose and predict": {
-        "tune": "predict.tune",
-        "chain": "predict.chain",
-        "simulate": "predict.model",
-        "machines": "predict.machines",
-        "calibrate": "predict.model",
-    },
-    "Compare": {"bandwidth": "bandwidth"},
-    "The paper": {"artifact": "artifact"},
-    "Also": {"list": "plan"},
+#: Each command: the module of this package that holds it, and its line in the help. To add one:
+#: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
+#: ``@command("name")`` of options.py, and put a line here. A module is imported when its command is
+#: asked for.
+_COMMANDS = {
+    "run": ("run", "Run one multiplication on MPI ranks, verify and time it."),
+    "plan": ("plan", "Show a rank's program without running it: steps, bytes, memory."),
+    "explain": ("predict.explain", "Write a page that shows a run moment by moment."),
+    "simulate": ("predict.model", "Predict the time of one multiplication on a machine model."),
+    "tune": ("predict.tune", "Choose layouts, algorithm and options for a multiplication."),
+    "chain": ("predict.chain", "Choose the layouts of a sequence of multiplications together."),
+    "sweep": ("sweep", "Run every case of an experiment, resume it, lose nothing."),
+    "report": ("results", "Write one HTML page about the folder of a sweep."),
+    "plot": ("results", "Draw a figure from records."),
+    "compare": ("results", "Compare records with earlier ones, case by case."),
+    "bandwidth": ("bandwidth", "Measure transfers between ranks over message sizes."),
+    "calibrate": ("predict.model", "Measure this machine and write its machine model."),
+    "doctor": ("doctor", "Report what this machine offers, and what to change."),
+    "list": ("listing", "List algorithms, libraries, machines and more, and their options."),
+    "artifact": ("artifact", "Check the artifact: its steps, records, and every claim."),
 }
-#: Commands that there were, and what does the same.
+#: Commands and options that there were, and what does the same.
 REMOVED = {
     "advise": "drbench tune",
     "bounds": "drbench tune",
     "compare-algorithms": "drbench sweep same-tiles",
     "ledger": "drbench artifact --only A",
+    "machines": "drbench list machines",
     "mlp": "drbench sweep mlp",
     "paper": "drbench artifact",
     "peers": "drbench sweep libraries",
     "scaling": "drbench sweep scaling",
-    "unlock": "drbench sweep",
+    "unlock": "not needed: a lock ends with the sweep that holds it",
+}
+_REMOVED_OPTIONS = {
+    "list --peers": "drbench list libraries",
+    "plot --list": "drbench list figures",
+    "chain --list": "drbench list chains",
+    "chain --figure": "--csv FILE, then drbench plot choice FILE",
+    "run --help-all": "drbench list algorithms NAME",
+    "run --no-roof": "-o roof=false",
+    "simulate --set": "--machine NAME,CONSTANT=VALUE",
+    "simulate --arbitration": "--machine NAME,arbitration=fifo",
+    "explain --arbitration": "--machine NAME,arbitration=fifo",
+    "chain --arbitration": "--machine NAME,arbitration=fifo",
 }
 _INTERRUPTED = 130
 
@@ -74,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
         return EXIT_CODES["usage"]
+    except click.NoSuchOption as error:
+        return _say(_instead(error, arguments) or _one_line(error), EXIT_CODES["usage"])
     except click.ClickException as error:
         return _say(_one_line(error), EXIT_CODES["usage"])
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -101,6 +109,19 @@ def _one_line(error: click.ClickException) -> str:
     if context is not None and isinstance(error, click.UsageError):
         return f"{text} See {context.command_path} --help."
     return text
+
+
+def _instead(error: click.NoSuchOption, arguments: list[str]) -> str | None:
+    """What to use instead of an option that there was; None if there was none."""
+    if error.ctx is None:
+        return None
+    name = error.option_name
+    now = _REMOVED_OPTIONS.get(f"{error.ctx.info_name} {name}")
+    if now is None and any(each.name == "option" for each in error.ctx.command.params):
+        from .options import instead_of
+
+        now = instead_of(name, arguments)
+    return now and f"there is no {name} any more: use {now}."
 
 
 def _say(message: str, code: int) -> int:
@@ -139,62 +160,60 @@ def _abort(code: int) -> None:
 
 
 class _Commands(UserDict):
-    """Commands by name: commands as they are, or the module of each, imported when it is asked
-    for."""
+    """Commands by name, imported when they are asked for."""
 
     def __getitem__(self, name):
-        found = self.data[name]
-        if isinstance(found, click.Command):
-            return found
-        module = importlib.import_module(f"{__package__}.{found}")
+        module = importlib.import_module(f"{__package__}.{self.data[name][0]}")
         commands = (each for each in vars(module).values() if isinstance(each, click.Command))
         return next(each for each in commands if each.name == name)
 
 
 class Group(click.Group):
-    """Commands whose help has sections.
+    """Commands whose help has a line each.
 
     Parameters
     ----------
-    sections : dict of str to dict
-        heading -> name of a command -> its module in this package, or the command itself.
+    commands : dict of str to (str, str)
+        name of a command -> its module in this package, and its line in the help.
     hidden : dict
         Likewise, commands that the help does not show.
     """
 
-    def __init__(self, *arguments, sections, hidden=(), **words):
-        self.sections = sections
-        found = {name: each for section in sections.values() for name, each in section.items()}
-        commands = _Commands(found | dict(hidden))
-        super().__init__(*arguments, commands=commands, **words)
+    def __init__(self, *arguments, commands, hidden=None, **words):
+        self.lines = {name: about for name, (_, about) in commands.items()}
+        super().__init__(*arguments, commands=_Commands(commands | (hidden or {})), **words)
 
     def list_commands(self, ctx):
         """In the order of the help."""
-        return [name for section in self.sections.values() for name in section]
+        return list(self.lines)
 
     def resolve_command(self, ctx, args):
         """The command of a name; what there is no more answers with what does the same."""
         name = args[0] if args else ""
         if name in REMOVED and name not in self.commands:
-            raise click.UsageError(f"drbench {name} is now {REMOVED[name]}.", ctx)
+            raise UsageError(f"there is no drbench {name} any more: use {REMOVED[name]}.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx, formatter):
-        """A section for each heading."""
-        width = max(map(len, self.list_commands(ctx)))
-        for heading, section in self.sections.items():
-            rows = [
-                (name.ljust(width), self.commands[name].get_short_help_str(limit=200))
-                for name in section
-            ]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+        """A line a command, and nothing imported."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_dl(list(self.lines.items()))
+
+    def format_options(self, ctx, formatter):
+        """The commands; options of the group itself are in its epilogue."""
+        self.format_commands(ctx, formatter)
 
 
 @click.group(
     cls=Group,
-    sections=_SECTIONS,
-    hidden={"serve": "run", "serve-chain": "predict.chain"},
+    commands=_COMMANDS,
+    hidden={"serve": ("run", ""), "serve-chain": ("predict.chain", "")},
+    options_metavar="[--plugin FILE]",
+    subcommand_metavar="COMMAND ...",
+    epilog="drbench COMMAND --help has its options; --plugin FILE adds algorithms, layouts, "
+    "libraries. Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, "
+    "5 failed, 6 out of memory.",
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
@@ -202,19 +221,9 @@ class Group(click.Group):
     },
 )
 @click.version_option(__version__, prog_name="drbench")
-def cli():
-    """Run, predict and explain distributed dense matrix multiplication C = A·B.
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Load a plugin.")
+def cli(plugins):
+    """Run, predict and explain distributed dense matrix multiplication C = A·B."""
+    from launch.host.plugins import load_plugins
 
-    C is m×n, A is m×k, B is k×n, each with any partitioning and replication:
-
-    \b
-      row, column, block      one tile a rank (block: near-square process grid)
-      block:3x2, block:3x2:col   the same on a given grid, row- or column-major
-      tiles:128x96@2x3        tiles of 128x96 dealt cyclically on a 2x3 grid
-      traditional             tiles of A, B and C aligned on one grid
-      .../cN                  N replicas, as in row/c2
-      S(0), S(1), R, "S(0),R@2x3"  DTensor placements; P leaves the sum of C pending
-
-    Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out
-    of memory.
-    """
+    load_plugins(plugins)

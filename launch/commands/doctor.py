@@ -32,7 +32,7 @@ _PROBE_TIMEOUT_S = 60
 
 @click.command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
-@json_option("Print the findings as one JSON object.")
+@json_option()
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
     to change. About ten seconds.

@@ -1,21 +1,19 @@
-"""Options that several commands take, made of their descriptions: fields of a case, and options of
-algorithms and peers. Help groups them under headings."""
+"""Options that several commands take, made of the descriptions of a case's fields, and ``-o
+NAME=VALUE`` for what algorithms, peers and fine tuning take. Help groups them under headings."""
 
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from itertools import chain
 
 import click
 
-from drbench.errors import DrbenchError, MissingError, UsageError
+from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.measure.record_file import TornRowWarning
-from drbench.model.links import ARBITRATIONS
 from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
-from launch.cases.case import FIELDS, Case, partition_texts
+from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peak_files import check_peak
 from launch.cases.sweep_values import ranks_list, scale_of
 from launch.host.files import check_output
@@ -27,10 +25,9 @@ _HEADINGS = (
     "Problem",
     "Layout",
     "Algorithm",
-    "Machine model",
     "Ranks and data movement",
+    "Machine model",
     "Measurement",
-    "GPU",
     "Sweeps",
     "Output",
     "Options",
@@ -46,55 +43,18 @@ class _Option(click.Option):
         self.group = group
 
 
-#: Of a command with many options the help leaves to ``--help-all`` what is under these headings,
-#: but for those named, and some others.
-_ALL_BUT = {
-    "Algorithm": {"algorithm", "stationary", "chunk", "replicate_result"},
-    "GPU": {"backend"},
-}
-_RARE, _MANY = {"pool", "progress"}, 30
-
-
-def _is_rare(parameter: click.Parameter) -> bool:
-    kept = _ALL_BUT.get(getattr(parameter, "group", ""))
-    return parameter.name in _RARE or kept is not None and parameter.name not in kept
-
-
 class _Command(click.Command):
-    """A command whose help lists its options under headings; with many options the common ones,
-    and all with ``--help-all``."""
-
-    def __init__(self, *arguments, **words):
-        super().__init__(*arguments, **words)
-        if len(self.params) > _MANY:
-            everything = _Option(
-                ["--help-all"],
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=_show_all,
-                help="Show the options of particular algorithms and of GPUs too.",
-            )
-            self.params.append(everything)
+    """A command whose help lists its options under headings."""
 
     def format_options(self, context, formatter):
         found: dict = {}
-        short = len(self.params) > _MANY and not context.meta.get(__name__)
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
-            shown = isinstance(parameter, click.Option) and not (short and _is_rare(parameter))
-            if record and shown:
+            if record and isinstance(parameter, click.Option):
                 found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
         for heading in sorted(found, key=_HEADINGS.index):
             with formatter.section(heading):
                 formatter.write_dl(found[heading])
-
-
-def _show_all(context, parameter, value) -> None:
-    if value and not context.resilient_parsing:
-        context.meta[__name__] = True
-        click.echo(context.get_help())
-        context.exit()
 
 
 def command(*name):
@@ -128,20 +88,12 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    """Name and text of ``NAME=VALUE``."""
-    name, _, value = text.partition("=")
-    if not (name and value):
-        raise UsageError(f"{text!r} is no option of an algorithm. Use NAME=VALUE.")
-    return name.replace("-", "_"), value
-
-
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
 SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
-#: Options of algorithms and peers by name, those of universal first: who takes it -> what it is.
-_OPTIONS = dict(sorted(known_options().items(), key=lambda each: "universal" not in each[1]))
+#: Options of algorithms that are options of their own on the command line.
+_OWN = ("stationary", "mesh")
 
 
 def installed(context, parameter, value):
@@ -200,16 +152,6 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
     return add
 
 
-def arithmetic_option():
-    """``--compute`` of commands that predict."""
-    return of_case(
-        "compute",
-        group="Machine model",
-        help="Multiply float32 in TF32, at the peak that the machine model has for it.",
-        says="true float32",
-    )
-
-
 @contextmanager
 def reading(way_out: str = "Use files that can be read."):
     """What cannot be read, or is no result file, as an error in one line; yields the warnings of
@@ -226,13 +168,18 @@ def reading(way_out: str = "Use files that can be read."):
 
 
 def _shared(*names, **words):
-    """An option of several commands, which differs in its help alone, or in what is said anew."""
-    return lambda help="MPI ranks.", **more: option(*names, **words | more, help=help)
+    """An option of several commands, with one help text; other words may be said anew."""
+    return lambda **more: option(*names, **words | more)
 
 
-json_option = _shared("--json", "as_json", is_flag=True, group="Output")
-brief_option = partial(
-    _shared("--brief", "as_json", flag_value="brief", group="Output"),
+json_option = _shared(
+    "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
+)
+brief_option = _shared(
+    "--brief",
+    "as_json",
+    flag_value="brief",
+    group="Output",
     help="Print one line of NAME=VALUE for grep: seconds, GFLOP/s, bytes.",
 )
 ranks_list_option = _shared(
@@ -241,8 +188,15 @@ ranks_list_option = _shared(
     type=Value(Option(check=ranks_list)),
     metavar="P,P,...",
     group="Ranks and data movement",
+    help="These numbers of ranks.",
 )
-figure_option = _shared("--figure", type=FILE, metavar="FILE", group="Output")
+figure_option = _shared(
+    "--figure",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Draw it too: .pdf, .png or .svg; without a suffix .pdf and .png.",
+)
 
 
 def check_figure(path: str | None) -> None:
@@ -268,46 +222,74 @@ def draw_figure(name: str, rows: list, path: str) -> list[str]:
     return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
 
 
-csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
-out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
-peak_option = option(
+csv_option = _shared(
+    "--csv",
+    "csv_path",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Append the records to this file.",
+)
+out_option = _shared(
+    "--out",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    group="Output",
+    help="Folder of the records.",
+)
+peak_option = _shared(
     "--peak",
     type=Value(Option(check=check_peak)),
     metavar="GFLOPS|NAME|FILE|none",
     group="Measurement",
-    help="For percent of peak: GFLOP/s of one rank (its threads, or its device), or a machine by "
-    "name or file with a table [peak.DTYPE]; drbench doctor measures one. [default: what the file "
-    "of --machine or --launcher holds]",
+    help="For percent of peak: of a rank, or a machine by name.",
 )
 ranks_option = _shared(
-    "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"
+    "-p",
+    "--ranks",
+    type=Value(Option(type=int, least=1)),
+    metavar="N",
+    group="Ranks and data movement",
+    help="Ranks. [default: usable cores, or machine's devices]",
 )
-#: Help of commands that start ranks, where None stands for launch.commands.guards.default_ranks.
-OWN_RANKS = "MPI ranks. [default: cores this process may use // threads; of GPUs one each]"
-save_option = _shared("-o", "--save", "save", type=FILE, metavar="FILE", group="Output")
+save_option = _shared(
+    "-o",
+    "--save",
+    "save",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="File to write; its suffix says the format.",
+)
 #: Element types of what is planned or predicted, and runs on nothing.
 MODELLED = tuple(name for name in ITEMSIZES if ":" not in name)
-#: Multiplies the paper's extents, or those of a sweep file.
-scale_option = _shared("--scale", type=SCALE, metavar="FACTOR")
-yes_option = _shared("--yes", is_flag=True, group="Options")
-YES = "Go on although it is estimated at more than 30 minutes, or -p is far above the cores."
+scale_option = _shared(
+    "--scale",
+    type=SCALE,
+    metavar="FACTOR",
+    group="Problem",
+    help="Multiply all extents by this, as 1/16 or 2/1.",
+)
+yes_option = _shared(
+    "--yes",
+    is_flag=True,
+    group="Options",
+    help="Go on although it is long, or has many ranks.",
+)
 launcher_option = _shared(
     "--launcher",
     metavar="NAME|FILE",
     group="Ranks and data movement",
     type=TEXT,
+    help="What starts the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
 )
-arbitration_option = _shared(
-    "--arbitration",
-    type=click.Choice(tuple(ARBITRATIONS)),
-    group="Machine model",
+timeout_option = _shared(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    group="Ranks and data movement",
+    help="End a case after so long (exit 4).",
 )
-#: What ``--arbitration`` says where it is asked for.
-ARBITRATION = (
-    "How transfers get over links. fair: all that want a link share it evenly; fifo: one after "
-    "another, the oldest first. [default: the model's]"
-)
-timeout_option = _shared("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
 
 
 def label_option(**changes):
@@ -315,12 +297,15 @@ def label_option(**changes):
     return of_case("machine", **changes)
 
 
-def machine_option():
-    """The machine model of what is decided before a run."""
-    return of_case(
-        "model",
-        help="Machine model that packing, pushed partial sums and --schedule cost and exhaustive "
-        "go by. [default: built-in figures; of a schedule 100 FLOPs to a byte]",
+def machine_option(name: str = "model"):
+    """``--machine``, the machine model; ``name`` is that of the value."""
+    return option(
+        "--machine",
+        name,
+        type=TEXT,
+        metavar="NAME|FILE",
+        group="Machine model",
+        help="Machine model; NAME,CONSTANT=VALUE changes it.",
     )
 
 
@@ -332,32 +317,32 @@ def label_beside_launcher():
     )
 
 
-def problem_options(*, required: bool = True, **dtype):
-    """The options that define C = A·B and the algorithm, with those of every algorithm and peer;
-    ``dtype`` describes the element types anew."""
+def problem_options(*fields: str, required: bool = True, **dtype):
+    """The options that define C = A·B and the algorithm; ``dtype`` describes the element types
+    anew, and ``fields`` of a case are given by ``-o`` as the algorithm's own options are."""
 
     def add(command):
-        taken = {each.name for each in getattr(command, "__click_params__", ())} | FIELDS.keys()
-        flags = [
-            _described(*_of_all(takers)) for name, takers in _OPTIONS.items() if name not in taken
-        ]
-        pairs = option(
-            "--option",
-            multiple=True,
-            type=Value(Option(check=_pair)),
-            metavar="NAME=VALUE",
-            group="Algorithm",
-            help="Any option of the algorithm, by its name. Repeatable.",
-        )
         for each in reversed(
             [
                 of_case("m", "n", "k", required=required),
                 of_case("transpose", "alpha", "beta"),
                 of_case("dtype", **dtype),
                 of_case("a", "b", "c", "preset", "algorithm"),
-                *flags,
-                pairs,
-                of_case("prefetch"),
+                option(
+                    "--stationary",
+                    type=TEXT,
+                    metavar="A|B|C|auto",
+                    group="Algorithm",
+                    help="Matrix whose tiles do not move. [default: auto]",
+                ),
+                option(
+                    "--mesh",
+                    type=TEXT,
+                    metavar="ROWSxCOLS",
+                    group="Algorithm",
+                    help="Process mesh. [default: near-square]",
+                ),
+                pairs_option(*fields),
             ]
         ):
             command = each(command)
@@ -366,58 +351,113 @@ def problem_options(*, required: bool = True, **dtype):
     return add
 
 
-def _of_all(takers: dict[str, Option]) -> tuple[Option, Value | None]:
-    """One description of what several algorithms take by one name, and what reads it; None where
-    each takes words."""
-    told: dict = {}
-    for who, each in takers.items():
-        says = each.says or (each.default if each.default not in (None, False) else "")
-        says = f" [default: {says}]" if says != "" else ""
-        told.setdefault(each.help + says, []).append(who)
-    types, reads = [each.type for each in takers.values()], Value(*takers.values())
-    kind = types[0]
-    if all(isinstance(each, tuple) for each in types):
-        kind, reads = tuple(dict.fromkeys(chain(*types))), None
-    about = " ".join(f"{', '.join(names)}: {text}" for text, names in told.items())
-    defaults = {each.default for each in takers.values()}  # of a switch; others are each one's own
-    first, default = next(iter(takers.values())), False if defaults == {False} else None
-    return replace(first, type=kind, default=default, help=about, says=""), reads
+def _pair(text: str) -> tuple[str, str]:
+    """Name and text of ``NAME=VALUE``."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise UsageError(f"{text!r} is no option. Write NAME=VALUE, as chunk=256.")
+    return name.replace("-", "_"), value
+
+
+class _Pairs(_Option):
+    """``-o NAME=VALUE``; its value is the fields of a case that it takes, and a dict of texts."""
+
+    def __init__(self, *arguments, fields: tuple[str, ...], **words):
+        super().__init__(*arguments, **words)
+        self.fields = fields
+
+    def type_cast_value(self, context, value):
+        """What :func:`take_options` reads; a name twice, or of an option of its own, is refused."""
+        pairs: dict[str, str] = {}
+        for name, text in super().type_cast_value(context, value) or ():
+            if name in pairs:
+                self._fail(context, f"{name} is given twice. Leave one of the two out.")
+            own = {each.name: each for each in context.command.params}.get(name)
+            if own is not None:
+                self._fail(context, f"{name} is an option of its own: use {own.opts[0]} {text}.")
+            pairs[name] = text
+        return self.fields, pairs
+
+    def _fail(self, context, message: str):
+        raise click.BadParameter(message, context, self)
+
+
+def pairs_option(*fields: str, help: str = ""):
+    """``-o NAME=VALUE`` for these fields of a case, and what the algorithm of the command takes."""
+    words = {
+        "multiple": True,
+        "default": (),
+        "type": Value(Option(check=_pair)),
+        "metavar": "NAME=VALUE",
+        "help": help or "Repeatable; see drbench list algorithms NAME.",
+        "group": "Algorithm",
+    }
+    return click.option("-o", "option", cls=_Pairs, fields=fields, **words)
 
 
 def take_options(values: dict) -> dict:
-    """Take the algorithm's options that were given out of the values of a command."""
-    taken = {name: values.pop(name) for name in _OPTIONS if name in values}
-    taken |= {
-        name: _read_option(values["algorithm"], name, text) for name, text in values.pop("option")
-    }
-    return {name: value for name, value in taken.items() if value is not None}
-
-
-def _read_option(algorithm: str, name: str, text: str):
-    """The value of ``--option``, as the algorithm takes it; one it does not take is left as it is,
-    for the algorithm to refuse."""
-    described = _OPTIONS.get(name, {}).get(algorithm)
-    try:
-        return described.read(text) if described else text
-    except DrbenchError as error:
-        raise UsageError(f"--option {name}: {error}") from None
-
-
-def modelled(machine: str | None, arbitration: str | None):
-    """The machine model of ``--machine`` and ``--arbitration``; None without one.
+    """Take what ``-o`` gave out of the values of a command: fields of a case are put among the
+    values, the options of the algorithm are returned.
 
     Raises
     ------
     UsageError
-        If there is none of that name, or links are to be shared of no machine.
+        If neither the command nor the algorithm takes one of them, or not this value.
     """
-    from launch.cases.machine_models import find_machine
+    fields, pairs = values.pop("option")
+    values |= {name: FIELDS[name].default for name in fields if name not in values}
+    known = taker_of(values["algorithm"]).options if "algorithm" in values else {}
+    given = {name: values.pop(name, None) for name in _OWN} | pairs
+    options = {}
+    for name, text in given.items():
+        if text is None:
+            continue
+        if name in known:
+            options[name] = _read(known[name], text)
+        elif name in fields:
+            values[name] = _read(FIELDS[name], text)
+        else:
+            raise UsageError(_unknown(name, values.get("algorithm"), known, fields))
+    return options
 
-    if machine is not None:
-        return find_machine(machine, arbitration)
-    if arbitration is not None:
-        raise UsageError("--arbitration is of a machine model, got none. Name a --machine.")
-    return None
+
+def _read(described: Option, text: str):
+    try:
+        return described.read(text)
+    except DrbenchError as error:
+        raise UsageError(f"{described.flag}: {error}") from None
+
+
+def _unknown(name: str, algorithm: str | None, known: dict, fields: tuple) -> str:
+    """What is wrong with an option that nobody here takes."""
+    hint = did_you_mean(name, (*known, *fields))
+    if algorithm is None:
+        return f"-o {name}: there is no such option. There are {', '.join(fields)}.{hint}"
+    more = f"; every algorithm {', '.join(fields)}" if fields else ""
+    takes = f"It takes {', '.join(known) or 'no options of its own'}{more}."
+    return f"{algorithm} takes no {name}. {takes}{hint}"
+
+
+def instead_of(flag: str, arguments: Sequence[str]) -> str | None:
+    """What to use instead of an option that once stood by itself, ``--chunk 256``; None if there
+    was none.
+
+    Examples
+    --------
+    >>> instead_of("--chunk", ["run", "--chunk", "256"]), instead_of("--no-check", ["--no-check"])
+    ('-o chunk=256', '-o check=false')
+    >>> instead_of("--nothing", [])
+    """
+    off = flag.startswith("--no-")
+    name = flag.removeprefix("--no-" if off else "--").replace("-", "_")
+    described = FIELDS.get(name) or next(iter(known_options().get(name, {}).values()), None)
+    if described is None or described.group:
+        return None
+    if described.type is bool:
+        return f"-o {name}={'false' if off else 'true'}"
+    words = [*arguments, "VALUE"]
+    at = next((at for at, each in enumerate(words) if each.partition("=")[0] == flag), 0)
+    return f"-o {name}={words[at].partition('=')[2] or words[at + 1]}"
 
 
 def refuse_ranks(name: str) -> None:

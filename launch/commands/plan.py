@@ -1,4 +1,4 @@
-"""``drbench plan``: a rank's program, without MPI; ``list``: what there is to choose from."""
+"""``drbench plan``: a rank's program, without MPI."""
 
 import json
 from collections import Counter
@@ -7,7 +7,6 @@ from operator import itemgetter
 
 import click
 
-from algorithms import algorithms
 from algorithms.universal.program import why
 from drbench.common import Clock, parse_transport
 from drbench.errors import UsageError
@@ -15,12 +14,10 @@ from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
 from launch.cases.case import Case, bound
-from launch.cases.machine_models import find_machine, machine_names, of_schedule
-from launch.cases.sweep_values import shipped
+from launch.cases.machine_models import find_machine, of_schedule
 from launch.host.show import brief, console, drawing, product_text, table
 from launch.host.units import format_bytes, seconds
-from launch.peers import PEERS, peers
-from partitions import PRESETS
+from launch.peers import PEERS
 
 from .options import (
     RANK,
@@ -38,8 +35,8 @@ from .options import (
 
 
 @command()
-@problem_options(type=("float32", "float64", "bfloat16:float32"))
-@ranks_option(required=True, help="Ranks to plan for.")
+@problem_options("prefetch", type=("float32", "float64", "bfloat16:float32"))
+@ranks_option(required=True)
 @option(
     "--rank",
     "rank",
@@ -57,7 +54,7 @@ from .options import (
     help="Steps of the program to list.",
 )
 @machine_option()
-@json_option("Print counts as one JSON object.", flag_value="json")
+@json_option(flag_value="json")
 @brief_option()
 def plan(ranks, rank, limit, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
@@ -69,7 +66,7 @@ def plan(ranks, rank, limit, as_json, **values):
     if values["algorithm"] in PEERS:
         raise UsageError(
             f"{values['algorithm']} is a peer and plans its own way: there is no program to "
-            "show. Run it; drbench list --peers says more."
+            "show. Run it; drbench list libraries says more."
         )
     values["options"] = take_options(values)
     named, values["model"] = machine_of(values)
@@ -167,20 +164,6 @@ def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
     return placed_on(case, seen, ranks)
 
 
-@click.command("list")
-@click.option(
-    "--peers",
-    "peers_",
-    is_flag=True,
-    help="Which other libraries can be run on the same work here, and how to get the others.",
-)
-def list_(peers_):
-    """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
-    if peers_:
-        return _list_peers()
-    _show_listing()
-
-
 def _tile_bytes(memory: dict) -> int:
     return sum(memory[name] for name in "ABC")
 
@@ -208,64 +191,3 @@ def _show_bytes(out, who: str, of_ranks: dict[int, dict], *more: str) -> None:
     if rows:
         heads = "|".join(f">{name}" for name in ("rank", *columns))
         out.print(table(heads, rows, f"bytes by {who}"))
-
-
-_PARTITIONS = [
-    ("row", "row blocks, one tile a rank"),
-    ("column", "column blocks, one tile a rank"),
-    (
-        "block, block:3x2, block:3x2:col",
-        "2-D blocks on a near-square or given process grid, ranks row- or column-major",
-    ),
-    ("tiles:128x96@2x3, ...:col", "block-cyclic: tiles of 128x96 dealt to a 2x3 process grid"),
-    ("traditional, traditional:3x4", "tiles of A, B and C that align on one process grid"),
-    (".../cN", "N replicas; N divides the ranks"),
-    (
-        'S(0), S(1), R, "S(0),R@2x3"',
-        "DTensor placements on a mesh; _S(0,2) is _StridedShard, P (for C) leaves its sum pending",
-    ),
-]
-_TRANSPORTS = [
-    ("auto", "in place where a rank's memory can be reached, RMA elsewhere"),
-    ("direct", "in place only: tiles are read without a copy, added to under locks"),
-    ("rma", "MPI Rget and Raccumulate, even on one node"),
-    ("throttled:GBps,us", "in place, each transfer completing by a timer; for overlap experiments"),
-]
-
-
-def machines() -> list[tuple[str, str]]:
-    """The machine `here`, and the machine files of this installation."""
-    as_torus = lambda name: " (as tpuv4-4x8)" if "tpu" in name else ""
-    models = machine_names()
-    named = lambda name: f"machine model{as_torus(name)}" if name in models else "launcher"
-    return [
-        ("here", "this machine's name in records; drbench calibrate makes a model of it"),
-        *((name, f"{named(name)}; see drbench machines") for name in shipped("machines")),
-    ]
-
-
-def _show_listing() -> None:
-    """Print the five lists."""
-    out = console()
-    for title, rows in (
-        ("algorithms", [(name, entry.about) for name, entry in algorithms().items()]),
-        ("partitions", _PARTITIONS),
-        (
-            "presets",
-            [(name, f"{preset.about} ({preset.source})") for name, preset in PRESETS.items()],
-        ),
-        ("transports", _TRANSPORTS),
-        ("machines", machines()),
-    ):
-        out.print(table("|~", rows, title))
-
-
-def _list_peers() -> None:
-    """Print a table of the peers: here or not, what was found or is missing, how to get it."""
-    rows = []
-    for peer in peers().values():
-        found = peer.available()
-        told = found.what if found.ok else f"{found.what}. {found.get}"
-        rows.append((peer.name, "yes" if found.ok else "no", f"{peer.about}\n{told}"))
-    title = "peers, for drbench run --algorithm NAME and drbench sweep libraries"
-    console().print(table("name|here|~what", rows, title))

@@ -37,8 +37,8 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     default=40,
     help="Rows of the table; what is left out is counted.",
 )
-@csv_option("Write every case to this file.")
-@json_option("Print every case and the summary as one JSON object.")
+@csv_option()
+@json_option()
 def compare(old, new, tolerance, limit, csv_path, as_json):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. Of OLD alone list the
     cases of each problem, the fastest first.
@@ -240,11 +240,7 @@ class Shape(click.ParamType):
 @command()
 @click.argument("name", required=False)
 @click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
-@save_option(
-    "The figure: .pdf, .png, .svg, or .txt, which tells what it draws; .pdf and .png without a "
-    "suffix. [default: NAME]",
-)
-@option("--list", "list_", is_flag=True, help="List the figures.")
+@save_option()
 @option(
     "--moving-only",
     is_flag=True,
@@ -272,27 +268,18 @@ class Shape(click.ParamType):
 )
 @option("--title", default="", help="A title instead of what the figure shows.")
 @option("--notes/--no-notes", default=True, help="The small print under the figure.")
-def plot(name, files, save, list_, width, title, notes, **options):
+def plot(name, files, save, width, title, notes, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
     \b
-      drbench plot --list
+      drbench list figures
       drbench plot mlp1 results/measured/here results/published/h100.csv -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
       drbench plot peers results/measured/here -o peers.pdf --width 3.4 --no-notes
     """
-    if list_:
-        if name:
-            raise UsageError("--list takes no figure. Leave one of the two out.")
-        from plots.registry import figures
-
-        for figure in figures().values():
-            takes = " ".join(f"--{each.replace('_', '-')}" for each in figure.takes)
-            click.echo(f"{figure.name:<18}{figure.summary}{f'  [{takes}]' if takes else ''}")
-        return 0
     if name is None:
-        raise UsageError("which figure? Name one of those that drbench plot --list shows.")
+        raise UsageError("which figure? Name one of those that drbench list figures shows.")
     from plots.draw.page import Look
     from plots.registry import draw, find
 
@@ -314,7 +301,7 @@ def plot(name, files, save, list_, width, title, notes, **options):
 
 @command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
-@save_option("The page. [default: report.html in DIR; of several DIRs, where you are]")
+@save_option()
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 

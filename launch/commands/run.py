@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from drbench.errors import DrbenchError, UsageError
-from launch.cases.case import Case, bound, case_keys, failure, refuse_our_options
+from launch.cases.case import FIELDS, Case, bound, case_keys, failure, refuse_our_options
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
@@ -36,40 +36,38 @@ from .options import (
     yes_option,
 )
 
+#: Fields of a case that are given by ``-o``: all without a heading in the help.
+_FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described.group)
+
 
 @command()
-@problem_options(type=("float32", "float64", "bfloat16:float32"))
-@ranks_option(
-    help="Start this many ranks with mpiexec. Under mpirun leave it out: the ranks are started. "
-    "[default: cores this process may use // threads; on GPUs one]",
-)
-@of_case("threads", "transport", "get", "progress", "pool")
-@timeout_option(
-    "With -p: kill the ranks after this many seconds (exit 4).", group="Ranks and data movement"
-)
-@of_case("fill", "seed", "iters", "budget", "warmup", "check")
-@of_case("roof", default=True)
-@peak_option
-@of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks")
-@of_case("copy_streams", "collectives")
+@problem_options(*_FINE_TUNING, type=("float32", "float64", "bfloat16:float32"))
+@ranks_option()
+@of_case("threads", "transport")
+@timeout_option()
+@of_case("iters", "budget")
+@peak_option()
+@of_case("backend")
 @of_case("timeline", kind=FILE)
-@csv_option("Append the record to this file.")
-@json_option("Print the record as one JSON object instead of a table.", flag_value="json")
+@csv_option()
+@json_option(flag_value="json")
 @brief_option()
-@label_option(help="Name of the machine in the record.")
-@yes_option(
-    "Start -p ranks although they are far above the cores.", group="Ranks and data movement"
-)
+@label_option()
+@yes_option(group="Ranks and data movement")
 @machine_option()
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     """Run one multiplication on MPI ranks, verify and time it.
 
     \b
-      drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C --roof
+      drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
+
+    -p starts the ranks with mpiexec; under mpirun leave it out.
     """
+    values["roof"] = None  # measured, where it can be, unless it is said
     values["options"] = take_options(values)
+    asked, values["roof"] = values["roof"], values["roof"] is not False
     named, values["model"] = machine_of(values)
     here = launched()
     refuse_too_many(None if here else ranks, values["threads"], yes)
@@ -104,21 +102,18 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if case.algorithm not in PEERS:
         algorithm_or_peer.resolve(problem, **options)
     elif algorithm_or_peer.launch is not None:
-        peaks = read_peaks(peak, [case], named)
+        if asked:
+            raise UsageError(
+                f"{case.algorithm} is a program of its own, and does not say which BLAS it calls: "
+                "leave -o roof out."
+            )
+        case, peaks = replace(case, roof=False), read_peaks(peak, [case], named)
         return _run_program(algorithm_or_peer, case, ranks, csv_path, as_json, timeout, peaks)
     return run_ranks(ranks, list(arguments), timeout, environ)
 
 
 def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout, peaks: Peaks) -> int:
     """Run one case of a peer that is a program of its own; the exit code."""
-    if case.roof:
-        source = click.get_current_context().get_parameter_source("roof")
-        if source is not click.core.ParameterSource.DEFAULT:
-            raise UsageError(
-                f"{peer.name} is a program of its own, and does not say which BLAS it calls: "
-                "leave --roof out."
-            )
-        case = replace(case, roof=False)
     try:
         record = with_peak(peer.launch(case, case_keys(case), ranks, timeout), peaks)
     except UsageError:

@@ -24,15 +24,14 @@ from launch.sweeps.sweep import left_to_run, run_sweep
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     BYTES,
-    OWN_RANKS,
     TEXT,
-    YES,
     Value,
     command,
     csv_option,
     json_option,
     label_beside_launcher,
     launcher_option,
+    machine_option,
     option,
     out_option,
     peak_option,
@@ -65,7 +64,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
-@ranks_option(OWN_RANKS)
+@ranks_option()
 @option(
     "-o",
     "override",
@@ -75,13 +74,10 @@ def _pair(text: str) -> tuple[str, str]:
     help="A key of the file instead of its own value, as m=4Ki, ranks=1,2,4 or preset=row. "
     "Repeatable.",
 )
-@scale_option("Multiply m, n and k by this instead of the file's scale, as 1/16 or 2/1.")
-@out_option(
-    "Folder of the records; one sweep a folder. [default: in results/measured/here, or "
-    "results/simulated/here, by name, -o and ranks]"
-)
+@scale_option()
+@out_option()
 @option("--simulate", is_flag=True, help="Predict the cases on --machine; run nothing.")
-@option("--machine", "model", metavar="NAME|FILE", help="With --simulate: the machine model.")
+@machine_option()
 @option(
     "--dry-run",
     is_flag=True,
@@ -90,19 +86,16 @@ def _pair(text: str) -> tuple[str, str]:
 @option(
     "--limit", type=click.IntRange(0), help="Cases that --dry-run lists; 0 for all. [default: 40]"
 )
-@option("--max-cases", type=click.IntRange(1), help="Run at most so many now.")
-@timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=120.0)
+@option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
+@timeout_option(type=click.FloatRange(0), default=120.0)
 @option(
     "--fresh/--resume",
     default=False,
     help="Move what the folder holds aside and begin anew; or go on where it stands.",
 )
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
-@launcher_option(
-    "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file with its modules "
-    "and environment (docs/sweeps.md). [default: this Python's mpiexec]"
-)
-@peak_option
+@launcher_option()
+@peak_option()
 @label_beside_launcher()
 @option(
     "--mem-limit",
@@ -124,9 +117,9 @@ def _pair(text: str) -> tuple[str, str]:
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
-@json_option("Print the tables at the end as one JSON object; everything else to standard error.")
-@csv_option("Write the rows of the tables at the end to this file.")
-@yes_option(YES)
+@json_option()
+@csv_option()
+@yes_option()
 @option(
     "--jobs",
     type=click.Choice(["slurm"]),

@@ -162,7 +162,7 @@ def refuse_more_ranks(machine: Machine, ranks: int) -> None:
     if machine.devices and ranks > machine.devices:
         raise UsageError(
             f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
-            f"most {machine.devices}, or a machine of several nodes (drbench machines)."
+            f"most {machine.devices}, or a machine of several nodes (drbench list machines)."
         )
 
 
@@ -193,7 +193,7 @@ def seen_by(case: Case, machine: Machine) -> Machine:
         )
     if case.compute == "tf32" and case.dtype != "float32":
         raise UsageError(
-            f"--compute tf32 is an arithmetic for float32, and the element type is {case.dtype}. "
+            f"-o compute=tf32 is an arithmetic for float32, and the element type is {case.dtype}. "
             "Use --dtype float32, or leave it out."
         )
     seen = machine.for_dtype(arithmetic(case.dtype, case.compute))

@@ -201,7 +201,7 @@ def setup(place: Place) -> Iterator[Check]:
         "exit code 0",
         command="drbench doctor",
     )
-    words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C --roof"
+    words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
         line = f"{words} --transport {transport} --json"
         done = place.drbench(*line.split())

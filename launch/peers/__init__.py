@@ -4,7 +4,7 @@ takes."""
 import importlib
 
 from algorithms import algorithms
-from drbench.errors import MissingError
+from drbench.errors import MissingError, UsageError
 from drbench.options import Option
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words
@@ -18,12 +18,30 @@ __all__ = [
     "Parts",
     "Peer",
     "Setting",
+    "add_peer",
     "get_peer",
     "known_options",
     "own_words",
     "peers",
     "present",
 ]
+
+
+#: Peers of plugins.
+_ADDED: dict[str, Peer] = {}
+
+
+def add_peer(peer: Peer) -> None:
+    """Let a library of one's own be found by its name, with its options.
+
+    Raises
+    ------
+    UsageError
+        If an algorithm or another library has that name.
+    """
+    if peer.name in PEERS or peer.name in algorithms():
+        raise UsageError(f"there is a {peer.name!r} already. Give the library another name.")
+    PEERS[peer.name], _ADDED[peer.name] = peer.options, peer
 
 
 def get_peer(name: str) -> Peer:
@@ -34,6 +52,8 @@ def get_peer(name: str) -> Peer:
     >>> get_peer("dtensor").name
     'dtensor'
     """
+    if name in _ADDED:
+        return _ADDED[name]
     if name not in PEERS:
         raise KeyError(name)
     return importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER

@@ -3,7 +3,7 @@
 A peer is no program of steps. Its adapter fills the peer's own arrays from the same hash,
 multiplies with the peer's own call under the same mpiexec, and hands its local parts of C over for
 the same verification. No module of this package imports mpi4py or the peer when it is imported:
-``drbench list --peers`` runs in a process that is no rank.
+``drbench list libraries`` runs in a process that is no rank.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Peer:
     name : str
         What ``--algorithm`` takes.
     about : str
-        One line for ``drbench list --peers``.
+        One line for ``drbench list libraries``.
     available : callable
         ``available()`` -> :class:`Availability`; cheap, and never starts MPI in this process.
     layout : callable
@@ -209,7 +209,7 @@ class Peer:
         {'block': 64}
         >>> peer.pick({"slices": 2})
         Traceback (most recent call last):
-        drbench.errors.UsageError: p takes no --slices. It takes --block.
+        drbench.errors.UsageError: p takes no slices. It takes block.
         """
         check_options(self.options, options)
         return pick_options(self.name, self.options, options)

@@ -44,7 +44,7 @@ def _available() -> Availability:
 
 
 _layout = layout_of_its_own(
-    "cosma chooses its own partitions", "Force its splits with --variant, such as sm2,pk2."
+    "cosma chooses its own partitions", "Force its splits with -o variant, such as sm2,pk2."
 )
 
 
@@ -194,7 +194,7 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
     variant = options.get("variant")
     if variant and not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", variant):
         raise UsageError(
-            f"--variant {variant!r} is no list of splits. Use s (sequential) or p (parallel), m, "
+            f"-o variant={variant!r} is no list of splits. Use s (sequential) or p (parallel), m, "
             "n or k, and a divisor: sm2,pk2."
         )
 

@@ -14,7 +14,7 @@ from .options import PEERS
 
 _VARIANTS = PEERS["pylops"]["variant"].type
 _layout = layout_of_its_own(
-    "pylops has two layouts of its own", "Choose with --variant summa or block."
+    "pylops has two layouts of its own", "Choose with -o variant=summa or block."
 )
 
 

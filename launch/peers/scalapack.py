@@ -179,7 +179,7 @@ def _pgemm(library, extents, arrays, descriptors, transpose: str = "") -> None:
 
 
 _layout = layout_of_its_own(
-    "scalapack deals square blocks to one process grid", "Use --block and --mesh."
+    "scalapack deals square blocks to one process grid", "Use -o block and --mesh."
 )
 
 
@@ -265,7 +265,7 @@ def _panel(slot, width: int | None):
     if slot is None:
         raise UnsupportedError(
             "scalapack: this library asks nobody for its panel width (no call of pilaenv_). "
-            "Leave --panel out."
+            "Leave -o panel out."
         )
     # kept here: C calls it as long as the slot points there
     answer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: width)

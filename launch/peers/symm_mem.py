@@ -55,7 +55,7 @@ def layout(name: str):
         for text, own in zip((a, b, c), LAYOUTS[dataflow]):
             if text not in (None, own):
                 raise UsageError(
-                    f"{name} with --dataflow {dataflow} takes A, B and C by "
+                    f"{name} with -o dataflow={dataflow} takes A, B and C by "
                     f"{', '.join(LAYOUTS[dataflow])}; got {text!r}. Leave the partitions out, or "
                     "take the other data flow."
                 )

@@ -29,9 +29,9 @@ def device_of(options: dict, topology):
     fewest = min(topology.comm.allgather(count - topology.node.rank))
     if fewest < 1:
         raise MissingError(
-            f"--device cuda needs a GPU a rank; a node has {count} for {topology.node.size} "
+            f"-o device=cuda needs a GPU a rank; a node has {count} for {topology.node.size} "
             "ranks. Use fewer ranks a node, "
-            "or --device cpu."
+            "or -o device=cpu."
         )
     torch.cuda.set_device(topology.node.rank)
     return torch.device("cuda", topology.node.rank)

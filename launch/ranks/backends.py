@@ -149,8 +149,8 @@ class DeviceBackend:
         why_not = self._why_not(sharing)
         if why_not.get(case.collectives):
             raise UnsupportedError(
-                f"--collectives {case.collectives}: {why_not[case.collectives]}. Use "
-                "--collectives staged."
+                f"-o collectives={case.collectives}: {why_not[case.collectives]}. Use "
+                "-o collectives=staged."
             )
         self._nccl, self._direct = (not why_not[kind] for kind in ("nccl", "gpu-aware"))
         self.work = DeviceWork(self.device)
@@ -364,9 +364,9 @@ def check_memory(
     arena = needs[rank].arena
     if pool_limit is not None and arena > pool_limit:
         raise OutOfMemory(
-            f"the plan needs a pool of {format_bytes(arena)} on rank {rank}, --pool allows "
+            f"the plan needs a pool of {format_bytes(arena)} on rank {rank}, -o pool allows "
             f"{format_bytes(pool_limit)}: {format_bytes(arena - pool_limit)} are missing. "
-            "Use a larger --pool, a lower --prefetch or smaller tiles."
+            "Use a larger -o pool, a lower -o prefetch or smaller tiles."
         )
     if device_free is not None:
         _check_devices(needs, free, limit)

@@ -327,8 +327,8 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
     resolved = algorithm.resolve(problem, in_place_on(case, topology.nodes), **options)
     if resolved.get("units"):
         raise UnsupportedError(
-            f"{algorithm.name} --units is for machine models (our implementation): a library's "
-            "product takes all cores or multiprocessors there are. Leave --units out, or use "
+            f"{algorithm.name} -o units is for machine models (our implementation): a library's "
+            "product takes all cores or multiprocessors there are. Leave -o units out, or use "
             "drbench simulate."
         )
     ahead, machine = case.ahead(resolved), None

@@ -157,9 +157,8 @@ def _words(row: Any) -> Iterator[str]:
     for name in "mnk":
         yield from (f"-{name}", str(getattr(row, name)))
     given = {} if row.algorithm in (UNIVERSAL, None) else {"algorithm": row.algorithm}
-    given |= {name: getattr(row, name) for name in (*"abc", *_COLUMNS)}
-    if row.algorithm in (*PEERS, *ON_DRBENCH):  # theirs is a description
-        given["dataflow"] = None
+    given |= {name: getattr(row, name) for name in (*"abc", *_FLAGS)}
+    theirs = row.algorithm in (*PEERS, *ON_DRBENCH)
     if (row.algorithm or "").startswith("dtensor"):  # its mesh follows from the placements
         given["mesh"] = None
     given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
@@ -169,11 +168,14 @@ def _words(row: Any) -> Iterator[str]:
     given |= {"machine": row.machine if row.mode == "simulated" else None}
     for name, value in given.items():
         if value is not None:
-            yield from (f"--{name.replace('_', '-')}", str(value))
-    for name, value in read_options(row.options).items():
-        yield from ("--option", f"{name}={value}")
+            yield from (f"--{name}", str(value))
+    pairs = {name: getattr(row, name) for name in _PAIRS} | read_options(row.options)
     if row.replicate_result:
-        yield "--replicate-result"
+        pairs["replicate_result"] = "true"
+    for name, value in pairs.items():
+        if value is not None and not (name == "dataflow" and theirs):  # theirs is a description
+            yield from ("-o", f"{name}={value}")
 
 
-_COLUMNS = [name for name in OPTION_COLUMNS if name != "options"]
+_FLAGS = ("stationary", "mesh")
+_PAIRS = [name for name in OPTION_COLUMNS if name not in ("options", *_FLAGS)]

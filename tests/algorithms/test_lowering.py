@@ -540,7 +540,7 @@ def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
     with pytest.raises(
         UnsupportedError,
         match=r"rank 1's \d+ computes and \d+ transfers would look at more than 4000 "
-        r"choices.*--schedule cost",
+        r"choices.*-o schedule=cost",
     ):
         universal.trace(problem, 1, stationary="B", schedule="exhaustive:3x3")
 

@@ -446,5 +446,5 @@ def test_the_layout_runs_under_the_universal_algorithm_too():
 
 
 def test_an_option_of_another_algorithm_is_refused():
-    with pytest.raises(UsageError, match="cannon takes no --slices. It takes --dataflow, --mesh."):
+    with pytest.raises(UsageError, match="cannon takes no slices. It takes dataflow, mesh."):
         get_algorithm("cannon").pick({"slices": 4})

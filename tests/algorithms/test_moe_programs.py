@@ -242,13 +242,13 @@ def test_programs_broken_on_purpose_are_caught(monkeypatch, name, mutant):
 
 @pytest.mark.parametrize("name", algorithms(plain=True))
 def test_an_algorithm_of_one_b_takes_no_experts(name):
-    with pytest.raises(UsageError, match="takes no --experts"):
+    with pytest.raises(UsageError, match="takes no experts"):
         get_algorithm(name).pick({"experts": 4})
 
 
 @pytest.mark.parametrize("name", algorithms(plain=False))
 def test_a_token_chooses_no_more_experts_than_there_are(name):
-    with pytest.raises(UsageError, match="--topk must be 1 to 4, the number of exp.*, got 5"):
+    with pytest.raises(UsageError, match="-o topk must be 1 to 4, the number of exp.*, got 5"):
         get_algorithm(name).problem(8, 8, 8, 2, experts=4, topk=5)
     with pytest.raises(UsageError, match="routing must be uniform or skewed"):
         problem = get_algorithm(name).problem(8, 8, 8, 2)

@@ -165,7 +165,7 @@ def test_sums_stay_exact_at_any_k(k):
 
 
 def test_too_long_a_sum_is_refused_with_the_way_out():
-    with pytest.raises(UsageError, match=r"k < 2\*\*24, got k = 16777216. Use --fill uniform"):
+    with pytest.raises(UsageError, match=r"k < 2\*\*24, got k = 16777216. Use -o fill=uniform"):
         Fill("integer", 0, 2**24)
     Fill("uniform", 0, 2**24)
     with pytest.raises(UsageError, match="integer or uniform, got 'ones'"):

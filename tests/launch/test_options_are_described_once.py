@@ -65,23 +65,22 @@ def drbench(process, checkout):
     )
 
 
-def test_help_lists_its_options_and_a_wrong_value_is_refused(drbench):
-    printed = " ".join(drbench("run", "--help-all").stdout.split())
-    assert "--slab SIZE toy: thickness." in printed
-    assert "--colour [red|blue] toy: looks. [default: red]" in printed
-    assert "--bright toy: shines." in printed
-    assert "--slab" in drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "--slab", 0).refusal()
-    line = drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "--option", "slab=0").refusal()
-    assert "slab" in line and "at least 1" in line
-    assert (
-        "--slab" in drbench("plan", "-p", 2, *SIZES, "--algorithm", "summa", "--slab", 4).refusal()
-    )
+def test_it_is_listed_with_its_options_and_a_wrong_value_is_refused(drbench):
+    printed = " ".join(drbench("list", "algorithms", "toy").stdout.split())
+    assert "-o slab=SIZE thickness." in printed
+    assert "-o colour=red|blue looks. [default: red]" in printed
+    assert "-o bright=true|false shines." in printed
+    toy = ["plan", "-p", 2, *SIZES, "--algorithm", "toy"]
+    line = drbench(*toy, "-o", "slab=0").refusal()
+    assert "-o slab: " in line and "at least 1" in line
+    assert "Did you mean slab?" in drbench(*toy, "-o", "slap=4").refusal()
+    assert "summa takes no slab" in drbench(*toy[:-1], "summa", "-o", "slab=4").refusal()
 
 
 @pytest.mark.mpi
 def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
     path = tmp_path / "runs.csv"
-    given = ["--slab", 4, "--option", "colour=blue", "--bright"]
+    given = ["--slab", 4, "-o", "colour=blue", "--bright"]
     told = drbench(
         "run",
         "-p",
@@ -109,10 +108,10 @@ def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
 def test_it_is_planned_simulated_and_tuned(drbench):
     toy = [*SIZES, "-p", 2, "--algorithm", "toy"]
     steps = [
-        drbench("plan", *toy, *given, "--json").json()["steps"] for given in ((), ("--slab", 4))
+        drbench("plan", *toy, *given, "--json").json()["steps"] for given in ((), ("-o", "slab=4"))
     ]
     assert steps[0] < steps[1]
-    told = drbench("simulate", *toy, "--slab", 4, "--machine", "pvc12", "--json").json()
+    told = drbench("simulate", *toy, "-o", "slab=4", "--machine", "pvc12", "--json").json()
     assert (told["status"], told["options"]) == ("ok", "slab=4")
     tuned = ["tune", *SIZES, "-p", 2, "--machine", "pvc12", "--only", "toy"]
     places = drbench(*tuned, "--json").json()["ranking"]

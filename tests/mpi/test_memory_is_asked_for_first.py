@@ -55,7 +55,7 @@ def test_a_pool_is_enough_exactly_from_what_the_plan_announced(mpirun):
         0,
         pytest.approx(pool, rel=1e-3),
     )
-    assert "--pool" in none["reason"] and "--prefetch" in none["reason"]
+    assert "-o pool" in none["reason"] and "-o prefetch" in none["reason"]
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma", "mixed", "remote"])

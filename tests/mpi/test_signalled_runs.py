@@ -117,7 +117,7 @@ def test_auto_goes_without_slots_that_do_not_fit_and_always_is_refused(mpirun):
     assert [out["status"] for out in answers] == ["ok", "ok", "ok", "out_of_memory"]
     assert ["sums=push" in (out["options"] or "") for out in answers[:3]] == [1, 0, 1]
     assert [bool(out["accumulate_bytes"]) for out in answers[:3]] == [0, 1, 0]
-    assert "--pool allows" in answers[3]["reason"]
+    assert "-o pool allows" in answers[3]["reason"]
 
 
 # -- broken on purpose

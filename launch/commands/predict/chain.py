@@ -9,19 +9,20 @@ from launch.host.show import console, table
 from launch.host.units import between, format_bytes, seconds, span
 
 from ..options import (
-    ARBITRATION,
     BYTES,
     SIZE,
-    arbitration_option,
     check_figure,
     command,
     csv_option,
     draw_figure,
     figure_option,
     json_option,
+    machine_option,
     of_case,
     option,
+    pairs_option,
     ranks_option,
+    take_options,
 )
 
 
@@ -31,7 +32,7 @@ from ..options import (
     "name",
     metavar="MODEL:PART",
     group="Problem",
-    help="A part of a published transformer, as llama3-70b:mlp; --list names all.",
+    help="A part of a published transformer, as llama3-70b:mlp; see drbench list chains.",
 )
 @option(
     "-m",
@@ -61,14 +62,8 @@ from ..options import (
     help="The gradients of input and weights too.",
 )
 @of_case("dtype", type=("float32", "float64", "bfloat16"))
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    help="Machine model that the times come from: drbench list --machines, or a file of your own.",
-)
-@arbitration_option(ARBITRATION)
-@ranks_option("Number of ranks. [default: the machine's devices]")
+@machine_option("machine")
+@ranks_option()
 @option(
     "--layouts",
     metavar="LAYOUT;LAYOUT;…",
@@ -114,20 +109,16 @@ from ..options import (
     help="Choose among what the library runs, run it on MPI ranks here, verify every operation, "
     "and time it beside its prediction. --machine is then a file of this machine.",
 )
-@of_case("fill", says="integer where every sum of them is exact, else uniform", default=None)
-@of_case("seed", "iters", "budget", "transport")
-@csv_option("Append the predicted records, and with --run the measured one, to this file.")
-@figure_option(
-    help="Draw the contenders with their intervals, and the layouts of the chosen; .pdf, .png or "
-    ".svg say the format, without a suffix .pdf and .png are written."
-)
+@pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
+@of_case("iters", "budget", "transport")
+@csv_option()
+@figure_option()
 @option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
-@option("--list", "listed", is_flag=True, group="Output", help="Name the presets, and end.")
-@json_option("Print everything as one JSON object.")
+@json_option()
 def chain_command(
-    name, tokens, widths, between, backward, dtype, machine, arbitration, ranks, layouts, fix,
-    memory, layers, effort_s, run, fill, seed, iters, budget, transport, csv_path, figure,
-    placements, listed, as_json,
+    name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix,
+    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, as_json,
+    **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
     sequence parallelism and FSDP.
@@ -142,7 +133,6 @@ def chain_command(
     first line says by how much one could be, if the effort was spent before.
     """
     from algorithms.chains.costs import EVERYTHING, LAYOUTS, LIBRARY
-    from algorithms.chains.presets import presets
     from launch.cases.chains import Asked, fill_of, order_of
     from launch.cases.machine_models import find_machine
     from launch.host.files import add_records, check_csv
@@ -158,23 +148,23 @@ def chain_command(
     )
     from launch.models.predict import ranks_on, refuse_more_ranks
 
-    if listed:
-        print("\n".join(presets()))
-        return 0
     asked = Asked(name, tokens, widths, between, backward)
     chain = asked.chain()
     dtype = dtype or "float32"
     check_csv(csv_path)
     check_figure(figure)
     fixed = fixed_of(chain, fix)
-    if run:
-        fill = fill_of(chain, fill, dtype)
+    if values["option"][1] and not run:
+        raise UsageError("-o says with what the chain is run. Give --run too, or leave it out.")
+    values["fill"] = None  # chosen where it is open
+    take_options(values)
+    fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
     if machine is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate."
         )
-    model = find_machine(machine, arbitration)
+    model = find_machine(machine)
     ranks = ranks_on(model, ranks)
     refuse_more_ranks(model, ranks)
     given = tuple(each for each in layouts.split(";") if each) if layouts else None

@@ -11,67 +11,59 @@ from drbench.errors import UsageError
 from launch.host.files import check_output, write_output
 
 from ..options import (
-    ARBITRATION,
     FILE,
     MODELLED,
     TEXT,
-    arbitration_option,
-    arithmetic_option,
     case_of,
     command,
-    modelled,
+    machine_option,
     of_case,
     option,
     problem_options,
     ranks_option,
-    save_option,
     take_options,
 )
 
 #: What a second case of another algorithm has in common with the first unless it says otherwise.
 _KEPT = (
-    "m n k experts topk routing transpose alpha beta dtype compute ranks machine transport "
-    "arbitration"
+    "m n k transpose alpha beta dtype ranks machine transport experts topk routing compute"
 ).split()
 
 
 @command("explain")
 @problem_options(
+    "prefetch",
+    "compute",
     required=False,
     type=MODELLED,
     default=None,
     says="the machine's, else float32",
-    help="Element type.",
 )
-@arithmetic_option()
-@ranks_option(help="Ranks. [default: the machine's devices]")
-@of_case("transport", help="Transport, where the machine has models of several.")
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    type=TEXT,
-    help="Machine model, as of drbench simulate. Without one 100 FLOPs take as long as one byte, "
-    "and the page shows shares of the whole instead of times.",
-)
-@arbitration_option(ARBITRATION)
+@ranks_option()
+@of_case("transport")
+@machine_option("machine")
 @option(
     "--timeline",
     group="Problem",
     type=FILE,
     metavar="FILE",
-    help="Show this run instead of a simulated one: a file of drbench run --timeline, which says "
-    "what was run.",
+    help="Show this run instead of a simulated one.",
 )
 @option(
     "--beside",
     metavar='"OPTIONS"',
     type=TEXT,
     group="Output",
-    help='Show a second case beside it: the options that differ, as "--stationary B". With '
-    "--algorithm, layouts and options are that algorithm's own unless they are given too.",
+    help='A second case next to it: what differs, as "--stationary B".',
 )
-@save_option("The page, one HTML file that loads nothing.", required=True)
+@option(
+    "--save",
+    type=FILE,
+    metavar="FILE",
+    required=True,
+    group="Output",
+    help="The page, one HTML file that loads nothing.",
+)
 @click.pass_context
 def explain(context, save, beside, **values):
     """Write a page that shows a run moment by moment: who holds, fetches, multiplies and adds what.
@@ -84,33 +76,40 @@ def explain(context, save, beside, **values):
       drbench explain --timeline run.json --save page.html
 
     The page has the matrices with tiles, owners and replicas, a slider through time, the timeline
-    of all ranks, and bytes by link. The text of a program is in drbench plan.
+    of all ranks, and bytes by link. Without --machine 100 FLOPs take as long as one byte, and it
+    shows shares of the whole. With another --algorithm in --beside, layouts and options are that
+    algorithm's own unless they are given there too.
     """
     from plots.report.explained import explained_page
 
     check_output("--save", save)
-    cases = [_told(dict(values))]
+    flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
+    source = context.get_parameter_source
+    asked = [name for name in flags if source(name) is click.core.ParameterSource.COMMANDLINE]
+    cases = [_told(dict(values), [flags[name] for name in asked])]
     if beside is not None:
-        cases.append(_told(_beside(context, values, beside)))
+        given = _given(context, values, beside)
+        asked = [flags[name] for name in given]
+        cases.append(_told(_beside(context, values, given), asked))
     page = explained_page(cases, __version__, shlex.join(["drbench", *sys.argv[1:]]))
     write_output("--save", save, page)
     names = " beside ".join(case["name"] for case in cases)
     click.echo(f"{names}: {save}, {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
 
 
-def _beside(context: click.Context, values: dict, text: str) -> dict:
+def _beside(context: click.Context, values: dict, given: dict) -> dict:
     """The values of the second case: those of the first, but for what is said anew."""
-    given = _given(context, values, text)
-    first = dict(values)
+    first, (fields, pairs) = dict(values), values["option"]
     if given.get("algorithm", values["algorithm"]) != values["algorithm"]:
         defaults = {each.name: each.get_default(context) for each in context.command.params}
         known = (str, bool, int, float)  # click has a sentinel where there is no default
         plain = {name: x if isinstance(x, known) else None for name, x in defaults.items()}
         first = {name: values[name] if name in _KEPT else plain[name] for name in values}
-        first["option"] = ()
+        pairs = {name: pairs[name] for name in pairs if name in _KEPT}
     elif "preset" in given:
         first |= dict.fromkeys("abc")
-    return first | {"timeline": None} | given
+    _, more = given.get("option", (fields, {}))
+    return first | {"timeline": None} | given | {"option": (fields, pairs | more)}
 
 
 def _given(context: click.Context, values: dict, text: str) -> dict:
@@ -134,24 +133,28 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
         raise UsageError(f"--beside: {error.format_message()}") from None
 
 
-def _told(values: dict) -> dict:
-    """What the page shows of one case."""
+def _told(values: dict, asked: list[str]) -> dict:
+    """What the page shows of one case; ``asked`` are the options that the user gave."""
+    from launch.cases.machine_models import find_machine
     from launch.models.explained import explained, explained_timeline
     from launch.models.predict import ranks_on
 
     ranks, timeline = values.pop("ranks"), values.pop("timeline")
     machine = values.pop("machine")
-    model = modelled(machine, values.pop("arbitration"))
-    options = take_options(values)
+    model = None if machine is None else find_machine(machine)
     if timeline is not None:
-        if options or any(values[name] for name in ("m", "n", "k", "a", "b", "c", "preset")):
-            raise UsageError("--timeline says what was run. Leave the options of a problem out.")
+        for flag in asked:
+            if flag not in ("--timeline", "--machine"):
+                raise UsageError(
+                    f"--timeline says what was run, and takes no {flag}. Leave it out."
+                )
         try:
             text = Path(timeline).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "no text"
             raise UsageError(f"--timeline {timeline}: {why}. Use a file of drbench run.") from None
         return explained_timeline(text, model)
+    options = take_options(values)
     missing = next((name for name in "mnk" if values[name] is None), None)
     if missing:
         raise UsageError(f"-{missing} is missing. Give -m, -n and -k, or --timeline FILE.")

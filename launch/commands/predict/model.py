@@ -10,17 +10,15 @@ from launch.host.mpi import launched, run_ranks, started_by_us
 
 from ..guards import default_ranks, refuse_too_many
 from ..options import (
-    ARBITRATION,
     FILE,
     MODELLED,
-    arbitration_option,
-    arithmetic_option,
     brief_option,
     case_of,
     command,
     csv_option,
     json_option,
     label_option,
+    machine_option,
     of_case,
     option,
     problem_options,
@@ -35,38 +33,24 @@ from ..options import (
 @command("simulate")
 @click.argument("sweep", required=False, metavar="")
 @problem_options(
+    "prefetch",
+    "compute",
     required=False,
     type=MODELLED,
     default=None,
     says="the machine's",
     help="Element type.",
 )
-@arithmetic_option()
-@ranks_option(help="Ranks. [default: the machine's devices]")
-@of_case("transport", help="Transport, where the machine has models of several.")
+@ranks_option()
+@of_case("transport")
 @of_case(
     "threads",
     help="BLAS threads a rank is to have. A calibrated machine predicts for those it was "
     "calibrated with, and says so if these are others.",
     says="the machine's",
 )
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file, such as drbench "
-    "calibrate makes. Without one, one problem is counted: bytes and balance, no time.",
-)
-@arbitration_option(ARBITRATION)
-@option(
-    "--set",
-    "changes",
-    group="Machine model",
-    multiple=True,
-    metavar="CONSTANT=VALUE",
-    help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
-)
-@csv_option("Append the record to this file.")
+@machine_option("machine")
+@csv_option()
 @option(
     "--timeline",
     group="Output",
@@ -75,15 +59,13 @@ from ..options import (
     help="Write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
-@json_option("Print the record as one JSON object.", flag_value="json")
+@json_option(flag_value="json")
 @brief_option()
 def simulate(
     sweep,
     ranks,
     machine,
-    arbitration,
     transport,
-    changes,
     csv_path,
     timeline,
     as_json,
@@ -92,7 +74,7 @@ def simulate(
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
-      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --chunk none
+      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column -o chunk=none
       drbench simulate -m 8192 -n 48Ki -k 12Ki -p 8 --preset column
 
     Of many cases: drbench sweep NAME --simulate --machine NAME.
@@ -104,17 +86,11 @@ def simulate(
             f"simulate takes one problem, got {sweep!r}. Of a sweep use drbench sweep {sweep} "
             "--simulate --machine NAME."
         )
+    values["options"] = take_options(values)
     if machine is None:
-        needs = [("--set", changes), ("--arbitration", arbitration)]
-        needs += [("--csv", csv_path), ("--timeline", timeline)]
+        needs = [("--csv", csv_path), ("--timeline", timeline)]
         return _count(needs, ranks, as_json, transport, values)
-    model = find_machine(machine, arbitration)
-    for change in changes:
-        name, _, value = change.partition("=")
-        if not (name and value):
-            raise UsageError(f"--set {change}: write CONSTANT=VALUE, as fence_s=2e-6.")
-        model = model.with_value(name, _value(value))
-    return _one(model, ranks, transport, csv_path, timeline, as_json, values)
+    return _one(find_machine(machine), ranks, transport, csv_path, timeline, as_json, values)
 
 
 def _count(needs, ranks, as_json, transport, values) -> int:
@@ -128,7 +104,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
     from launch.host.units import format_bytes
     from launch.models.counts import counted
 
-    needs = [*needs, *((f"--{name}", values[name]) for name in ("compute", "threads"))]
+    needs = [*needs, ("-o compute", values["compute"]), ("--threads", values["threads"])]
     for name, given in needs:
         if given:
             raise UsageError(
@@ -139,7 +115,7 @@ def _count(needs, ranks, as_json, transport, values) -> int:
     if ranks is None:
         raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
     values["dtype"] = values["dtype"] or "float32"
-    values |= {"options": take_options(values), "transport": transport, "machine": "here"}
+    values |= {"transport": transport, "machine": "here"}
     case = case_of(values, ranks)
     found = counted(case, ranks)
     told = found.loads._asdict() | {"memory_bytes": found.memory, "busiest_share": found.share}
@@ -166,20 +142,6 @@ def _check_sizes(values) -> None:
             raise UsageError(f"-{name} is missing. Give -m, -n and -k.")
 
 
-def _value(text: str):
-    """A number if it is one.
-
-    Examples
-    --------
-    >>> _value("2e9"), _value("device")
-    (2000000000.0, 'device')
-    """
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD
@@ -189,7 +151,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     check_output("--timeline", timeline)
     values["dtype"] = values["dtype"] or machine.dtype
     _check_sizes(values)
-    values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
+    values |= {"transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
     case = case_of(values, ranks)
     record, found = predict_with(case, machine, ranks, timeline=bool(timeline), pool=True)
@@ -203,11 +165,9 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
 
 @command()
 @ranks_option(
-    "Ranks that measure at once, on one node. [default: cores // threads, or GPUs; at least 2]",
     type=click.IntRange(2),
 )
 @save_option(
-    "TOML file whose section [model] is written; its other sections stay.",
     required=True,
 )
 @of_case("threads")
@@ -225,8 +185,8 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     help="Measure everything this often; the best counts.",
 )
 @of_case("backend")
-@timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
-@yes_option("Start -p ranks although they are far above the cores.")
+@timeout_option(default=600.0)
+@yes_option()
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune:

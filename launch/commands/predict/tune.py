@@ -19,21 +19,20 @@ from launch.host.units import format_bytes, seconds
 
 from ..guards import refuse_too_many
 from ..options import (
-    ARBITRATION,
     BYTES,
     MODELLED,
     TEXT,
     Value,
-    arbitration_option,
-    arithmetic_option,
     brief_option,
     command,
     csv_option,
     json_option,
-    modelled,
+    machine_option,
     of_case,
     option,
+    pairs_option,
     ranks_option,
+    take_options,
     yes_option,
 )
 
@@ -59,8 +58,7 @@ def _letters(text: str) -> str:
 @of_case("m", "n", "k")
 @of_case("transpose", "alpha", "beta")
 @of_case("dtype", type=MODELLED, default=None, says="the machine's")
-@arithmetic_option()
-@ranks_option(help="Ranks. [default: the machine's devices]")
+@ranks_option()
 @of_case("a", says="open", help="Partition that A comes in.")
 @of_case("b", says="open", help="Partition that B comes in.")
 @of_case("c", says="open", help="Partition that C is wanted in.")
@@ -95,14 +93,7 @@ def _letters(text: str) -> str:
     group="Algorithm",
     help="Algorithms to try. [default: all]",
 )
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    group="Machine model",
-    help="Machine model to predict times with, as in drbench simulate; without one candidates are "
-    "compared by bytes and balance.",
-)
-@arbitration_option(ARBITRATION)
+@machine_option("machine")
 @option(
     "--memory",
     type=BYTES,
@@ -119,7 +110,8 @@ def _letters(text: str) -> str:
     help="Seconds of CPU to search, about; then it is said how much faster than the first place "
     "what is left could be. 0: no end before all is known.",
 )
-@of_case("transport", "prefetch")
+@of_case("transport")
+@pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
 @option("--top", type=click.IntRange(1), default=10, group="Output", help="Places of the ranking.")
 @option(
     "--measure",
@@ -139,10 +131,10 @@ def _letters(text: str) -> str:
     "for so long each; 0: --iters rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", says="cores // ranks")
-@of_case("backend", default=None, help="With --measure: where GEMMs run.", says="numpy")
-@yes_option("With --measure: start -p ranks although they are far above the cores.")
-@csv_option("Append the records of the ranking to this file, measured ones too.")
-@json_option("Print the answer and the ranking as one JSON object.", flag_value="json")
+@of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
+@yes_option()
+@csv_option()
+@json_option(flag_value="json")
 @brief_option()
 def tune_command(
     memory,
@@ -158,7 +150,6 @@ def tune_command(
     as_json,
     yes,
     machine,
-    arbitration,
     ranks,
     names,
     **values,
@@ -177,12 +168,14 @@ def tune_command(
     SC'19; Al Daas et al., SPAA'22). A C with replicas is finished on all of them.
     """
     from launch.cases.case import Case, partition_texts
+    from launch.cases.machine_models import find_machine
     from launch.models.candidates import TuneRequest
     from launch.models.predict import ranks_on
     from launch.models.tune import tune
 
     check_csv(csv_path)
-    model = modelled(machine, arbitration)
+    take_options(values)
+    model = None if machine is None else find_machine(machine)
     if model is not None:
         ranks = ranks_on(model, ranks)
     elif ranks is None:

@@ -19,7 +19,7 @@ def test_a_backend_takes_its_own_and_refuses_the_others_in_one_line(backend):
         of_devices = backend != "numpy" and kind in COLLECTIVES["cupy"]
         with pytest.raises(UnsupportedError if of_devices else UsageError) as refused:
             check_case(case)
-        assert f"--collectives {kind} is for" in str(refused.value)
+        assert f"-o collectives={kind} is for" in str(refused.value)
         assert all(own in str(refused.value) for own in COLLECTIVES[backend])
         assert "\n" not in str(refused.value)
 
@@ -30,7 +30,20 @@ def test_auto_on_devices_is_the_case_without_it():
 
 @pytest.mark.parametrize("kind", ["direct", "auto", "staged"])
 def test_cores_have_the_collectives_of_mpi_alone_and_say_so(drbench, kind):
-    words = ["-p", 2, "-m", 8, "-n", 8, "-k", 8, "--algorithm", "summa", "--collectives", kind]
+    words = [
+        "-p",
+        2,
+        "-m",
+        8,
+        "-n",
+        8,
+        "-k",
+        8,
+        "--algorithm",
+        "summa",
+        "-o",
+        f"collectives={kind}",
+    ]
     refused = drbench("run", *words).refusal(2)
     assert kind in refused and "mpi" in refused
 

@@ -134,7 +134,7 @@ SLIPS = {
     'b = "rwo"': ["cases 2: b: ", "'rwo'", "did you mean row"],
     'b = "block-cyclic"': ["cases 2: b: ", "'block-cyclic'", "tiles:"],
     'partitions = [["row", "rwo", "row"]]': ["cases 2: b: ", "'rwo'"],
-    'algorithm = "heat"\nprefetch = 2': ["cases 2: ", "heat", "--prefetch"],
+    'algorithm = "heat"\nprefetch = 2': ["cases 2: ", "heat", "-o prefetch"],
     "colour = 3": ["cases 2: colour: there is no such key"],
     "iters = 0": ["cases 2: iters: ", "at least 1"],
 }
@@ -165,21 +165,21 @@ SIMULATE = ["simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "pvc12"]
 #: More command lines, their exit code, and what the one line must and must not mention.
 ANSWERS = [
     (
-        [*SIMULATE, "--set", "fence_s=abc"],
+        [*SIMULATE[:-1], "pvc12,fence_s=abc"],
         2,
         ["fence_s must be a number from 0 to 1e+09, got 'abc'"],
         [],
     ),
-    ([*SIMULATE, "--set", "fence_s"], 2, ["--set fence_s: write CONSTANT=VALUE"], []),
+    ([*SIMULATE[:-1], "pvc12,fence_s"], 2, ["fence_s: write CONSTANT=VALUE"], []),
     (
-        [*SIMULATE, "--set", "links.xe.bandwidth_bytes_per_s=abc"],
+        [*SIMULATE[:-1], "pvc12,links.xe.bandwidth_bytes_per_s=abc"],
         2,
         ["links.xe.bandwidth_bytes_per_s must be a number from 0.001 to 1e+30, or inf, got 'abc'"],
         ["'str'"],
     ),
-    ([*SIMULATE, "--set", "compute.pack_s=abc"], 2, ["pack_s must be a list of 3"], []),
-    ([*SIMULATE, "--set", "compute.pack_s=1"], 2, ["pack_s must be a list of 3", "got 1.0"], []),
-    ([*SIMULATE, "--set", "compute.turn_s=1"], 2, ["turn_s must be a list of 2", "got 1.0"], []),
+    ([*SIMULATE[:-1], "pvc12,compute.pack_s=abc"], 2, ["pack_s must be a list of 3"], []),
+    ([*SIMULATE[:-1], "pvc12,compute.pack_s=1"], 2, ["pack_s must be a list of 3", "got 1.0"], []),
+    ([*SIMULATE[:-1], "pvc12,compute.turn_s=1"], 2, ["turn_s must be a list of 2", "got 1.0"], []),
     (["plot", "best", "binary.csv"], 2, ["binary.csv has another header"], []),
     (["plot", "best", "short.csv"], 2, ["short.csv has another header"], []),
     (["report", "binary.csv"], 2, ["binary.csv has another header"], []),

@@ -58,7 +58,9 @@ def test_the_first_choice_is_run_by_its_command(drbench):
         "tune", *sizes, "--c", "R", "--fix", "c", "--replication", "equal", "--json"
     ).json()
     first = tuned["ranking"][0]
-    ran = drbench(*shlex.split(first["command"])[1:], "--iters", 1, "--no-roof", "--json").json()
+    ran = drbench(
+        *shlex.split(first["command"])[1:], "--iters", 1, "-o", "roof=false", "--json"
+    ).json()
     assert (ran["status"], ran["error"], ran["c"], ran["replicate_result"]) == ("ok", 0, "R", True)
     assert [ran[name] for name in "abc"] == first["layouts"]
     moved = sum(ran[name] or 0 for name in COUNTERS)
@@ -84,9 +86,9 @@ def program(problem, rank, **options):
     [
         ("plan", None),
         ("plan --algorithm another", "first=A;wide=true"),
-        ("plan --algorithm another --reverse --first B", "first=B;wide=true;reverse=true"),
-        ("plan --algorithm another --option reverse=false", "first=A;wide=true;reverse=false"),
-        ("plan --algorithm another --no-wide", "first=A;wide=false"),
+        ("plan --algorithm another -o reverse=true -o first=B", "first=B;wide=true;reverse=true"),
+        ("plan --algorithm another -o reverse=false", "first=A;wide=true;reverse=false"),
+        ("plan --algorithm another -o wide=false", "first=A;wide=false"),
     ],
 )
 def test_defaults_and_switches_of_an_algorithm_are_nobody_elses(tmp_path, words, resolved):

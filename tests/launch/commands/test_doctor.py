@@ -12,7 +12,6 @@ import launch.commands.doctor
 import launch.commands.run
 import launch.commands.sweep
 import launch.host.kernels
-from algorithms import algorithms
 from launch.cases.machine_peaks import CorePeak, list_doubts
 from launch.host.kernels import Kernels, pinned, weaker_pins, without_pins
 from launch.host.leftovers import Removed
@@ -328,30 +327,6 @@ def test_without_pins_nothing_is_measured(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(launch.host.kernels, "measure_kernels", lambda *_: pytest.fail("measured"))
     assert weaker_pins() is None
-
-
-def test_list_names_all_there_is(say):
-    ended = say("list")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    for title in ("algorithms", "partitions", "presets", "transports", "machines"):
-        assert title in ended.stdout.splitlines()[0] or f"\n{title}" in ended.stdout
-    for name in [
-        *algorithms(),
-        *PRESETS,
-        "row",
-        "column",
-        "block:3x2",
-        "tiles:",
-        "traditional",
-        "/cN",
-        "S(0)",
-        "auto",
-        "direct",
-        "rma",
-        "throttled:GBps,us",
-        "here",
-    ]:
-        assert name in ended.stdout, name
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

@@ -1,11 +1,11 @@
 """What commands say of products of experts: how many, of how many tokens, and who gets how much."""
 
-SIZES = ["-m", "64", "-n", "32", "-k", "16", "--experts", "4", "--topk", "2"]
+SIZES = ["-m", "64", "-n", "32", "-k", "16", "-o", "experts=4", "-o", "topk=2"]
 TOLD = "C = A · B, 64 tokens to 2 of 4 experts each (skewed:1), experts 16x32"
 
 
 def test_a_plan_says_what_experts_there_are(say):
-    words = ["plan", "-p", "2", *SIZES, "--routing", "skewed:1", "--algorithm", "moe_rs2"]
+    words = ["plan", "-p", "2", *SIZES, "-o", "routing=skewed:1", "--algorithm", "moe_rs2"]
     shown = say(*words).stdout
     assert TOLD in shown and "moe_rs2" in shown
 
@@ -17,4 +17,4 @@ def test_without_experts_there_are_eight_and_a_token_has_two(say):
 
 def test_a_program_of_one_b_takes_no_experts(say):
     ended = say("plan", "-p", "2", *SIZES, "--algorithm", "ag_gemm")
-    assert "ag_gemm takes no --experts" in ended.stderr
+    assert "ag_gemm takes no experts" in ended.stderr

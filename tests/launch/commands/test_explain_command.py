@@ -45,7 +45,7 @@ def test_what_is_beside_differs_in_what_it_says(page):
         ("--preset outer", "universal S-C", ["column", "row", "row"]),
         ("--preset column --b row", "universal S-C", ["column", "row", "column"]),
         ("--algorithm cannon", "cannon", None),
-        ("--algorithm gemm_rs --option tile=16", "gemm_rs", None),
+        ("--algorithm gemm_rs -o tile=16", "gemm_rs", None),
         ("-k 160 -p 2", "universal S-C", ["row", "column", "row"]),
     ):
         (one, other), (left, right) = page(*first, "--beside", beside)
@@ -80,7 +80,7 @@ def test_a_timeline_says_what_was_run(page, say, tmp_path):
 def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_path, options):
     path = tmp_path / "run.json"
     words = ["run", "-p", 2, "-m", 96, "-n", 64, "-k", 128, "--budget", 0, "--iters", 1]
-    ended = drbench(*words, "--no-roof", *options, "--timeline", path)
+    ended = drbench(*words, "-o", "roof=false", *options, "--timeline", path)
     assert ended.returncode == 0, ended.stderr
     events = [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
     _, (case,) = page("--timeline", path)
@@ -104,7 +104,9 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
         ([*SIZES, "-p", 2, "--beside", "--a 'row"], 2, "Close the quotes."),
         ([*SIZES, "-p", 2, "--beside", "--c nothing"], 2, "nothing"),
         (["--timeline", "none.json"], 2, "No such file or directory. Use a file of drbench run."),
-        (["--timeline", "none.json", "-m", 8], 2, "--timeline says what was run."),
+        (["--timeline", "none.json", "-m", 8], 2, "--timeline says what was run, and takes no -m."),
+        (["--timeline", "none.json", "--transpose", "a"], 2, "takes no --transpose. Leave it out."),
+        (["--timeline", "none.json", "-o", "chunk=3"], 2, "takes no -o. Leave it out."),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )

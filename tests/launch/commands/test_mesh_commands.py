@@ -15,8 +15,8 @@ SIZES = ["-m", 30, "-n", 40, "-k", 50]
 
 def test_the_commands_of_the_readme_run_on_six_ranks(drbench):
     for words in (
-        ["meshslice", "--dataflow", "LS", "--mesh", "2x3", "--slices", 4, "--block", 2],
-        ["summa", "--dataflow", "OS", "--mesh", "3x2", "--panel", 16],
+        ["meshslice", "-o", "dataflow=LS", "--mesh", "2x3", "-o", "slices=4", "-o", "block=2"],
+        ["summa", "-o", "dataflow=OS", "--mesh", "3x2", "-o", "panel=16"],
     ):
         record = drbench(
             "run", "-p", 6, *SIZES, "--algorithm", *words, "--iters", 1, "--budget", 0, "--json"
@@ -45,7 +45,7 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
         "run", "-p", 2, *SIZES, "--a", "tiles:7x9", "--iters", 1, "--budget", 0, "--json"
     ).json()
     without = drbench(
-        "run", "-p", 2, *SIZES, "--iters", 1, "--budget", 0, "--no-roof", "--json"
+        "run", "-p", 2, *SIZES, "--iters", 1, "--budget", 0, "-o", "roof=false", "--json"
     ).json()
     assert on_blocks["overlap_efficiency"] is not None and elsewhere["overlap_efficiency"] is None
     assert (
@@ -58,18 +58,22 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
     "words, code, said",
     [
         (["--algorithm", "cannon", "--mesh", "1x2"], 3, ["square", "1x2", "summa"]),
-        (["--algorithm", "meshslice", "--slices", 60, "--block", 5], 3, ["60 slices", "at most"]),
         (
-            ["--algorithm", "collective", "--dataflow", "OS", "--mesh", "1x2", "--a", "row"],
+            ["--algorithm", "meshslice", "-o", "slices=60", "-o", "block=5"],
+            3,
+            ["60 slices", "at most"],
+        ),
+        (
+            ["--algorithm", "collective", "-o", "dataflow=OS", "--mesh", "1x2", "--a", "row"],
             3,
             ["A as block:1x2", "got row"],
         ),
-        (["--algorithm", "summa", "--slices", 2], 2, ["summa takes no --slices", "--panel"]),
+        (["--algorithm", "summa", "-o", "slices=2"], 2, ["summa takes no slices", "panel"]),
         (["--algorithm", "summa", "--mesh", "2x2"], 2, ["mesh 2x2 needs 4 ranks", "1x2"]),
-        (["--algorithm", "fsdp", "--dataflow", "OS"], 2, ["fsdp takes no --dataflow"]),
-        (["--algorithm", "tensor_parallel_1d", "--dataflow", "LS"], 2, ["AG", "RdS"]),
+        (["--algorithm", "fsdp", "-o", "dataflow=OS"], 2, ["fsdp takes no dataflow"]),
+        (["--algorithm", "tensor_parallel_1d", "-o", "dataflow=LS"], 2, ["AG", "RdS"]),
         (
-            ["--algorithm", "wang", "--dataflow", "AG"],
+            ["--algorithm", "wang", "-o", "dataflow=AG"],
             2,
             ["dataflow must be one of auto, OS, LS, RS"],
         ),
@@ -90,12 +94,12 @@ def test_plan_counts_what_run_moves(drbench, say):
         *SIZES,
         "--algorithm",
         "meshslice",
-        "--dataflow",
-        "RS",
+        "-o",
+        "dataflow=RS",
         "--mesh",
         "4x1",
-        "--slices",
-        3,
+        "-o",
+        "slices=3",
     ]
     assert (
         say("plan", *words, "--rank", "all", "--json").json()["collective_bytes"]
@@ -103,7 +107,7 @@ def test_plan_counts_what_run_moves(drbench, say):
     )
     assert (
         "AllGather(A["
-        in say("plan", "-p", 4, *SIZES, "--algorithm", "collective", "--dataflow", "OS").stdout
+        in say("plan", "-p", 4, *SIZES, "--algorithm", "collective", "-o", "dataflow=OS").stdout
     )
 
 

@@ -6,7 +6,6 @@ from command_line import COMMANDS
 
 from drbench.errors import UsageError
 from launch.cases.sweep_values import scale_of
-from launch.commands.cli import cli
 
 #: What an option is wherever it is: its metavar.
 MEANS = {
@@ -30,8 +29,6 @@ def test_an_option_is_the_same_in_every_command(command):
     for option in options(command):
         for name in set(option.opts) & MEANS.keys():
             assert option.metavar == MEANS[name], f"{command} {name}"
-        if "--save" in option.opts:
-            assert "-o" in option.opts
         if "--ranks" in option.opts:
             assert "-p" in option.opts
 
@@ -50,11 +47,3 @@ def test_a_bare_whole_number_is_no_scale(text):
 @pytest.mark.parametrize("scale, says", [("16", "16/1"), ("x", "1/16"), ("-1/2", "1/16")])
 def test_scale_means_one_thing(say, command, scale, says):
     assert says in say(*command, "--scale", scale).refusal()
-
-
-def test_the_help_has_a_section_for_each_purpose(say):
-    printed = say("--help").stdout
-    for heading, commands in cli.sections.items():
-        section = printed.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
-        for command in commands:
-            assert f"  {command} " in section

@@ -41,7 +41,8 @@ PROBLEMS = [
             "block/c2",
             "--stationary",
             "A",
-            "--replicate-result",
+            "-o",
+            "replicate_result=true",
         ],
     ),
     (16, 16, 16, 1, []),
@@ -50,14 +51,14 @@ PROBLEMS = [
         40,
         50,
         6,
-        ["--preset", "outer/c3", "--stationary", "B", "--dtype", "float64", "--prefetch", "0"],
+        ["--preset", "outer/c3", "--stationary", "B", "--dtype", "float64", "-o", "prefetch=0"],
     ),
     (
         7,
         5,
         3,
         12,
-        ["--a", "row", "--b", "column", "--c", "block", "--stationary", "C", "--chunk", "2"],
+        ["--a", "row", "--b", "column", "--c", "block", "--stationary", "C", "-o", "chunk=2"],
     ),
 ]
 NAMES = [" ".join([f"p{p}", *options]) for *_, p, options in PROBLEMS]
@@ -146,7 +147,7 @@ def test_replicating_the_result_moves_each_replica_of_it(say):
     problem = (30, 40, 50, 4, ["--c", "block/c4"])
     once, everywhere = (
         say(*command(*problem), *option, "--rank", "all", "--json").json()
-        for option in ([], ["--replicate-result"])
+        for option in ([], ["-o", "replicate_result=true"])
     )
     assert everywhere["replica_bytes"] - once["replica_bytes"] == 3 * 30 * 40 * 4
 
@@ -214,10 +215,11 @@ def test_the_listing_says_how_much_it_leaves_out(say, limit, listed):
 
 def test_chunk_and_prefetch_reach_the_plan(say):
     problem = command(64, 64, 64, 2, ["--preset", "column", "--stationary", "C"])
-    whole, cut = (say(*problem, "--chunk", chunk, "--json").json() for chunk in ("none", 8))
+    whole, cut = (say(*problem, "-o", f"chunk={chunk}", "--json").json() for chunk in ("none", 8))
     assert cut["steps"] > whole["steps"] and cut["get_bytes"] == whole["get_bytes"]
     none, some = (
-        say(*problem, "--chunk", 8, "--prefetch", depth, "--json").json() for depth in (0, 3)
+        say(*problem, "-o", "chunk=8", "-o", f"prefetch={depth}", "--json").json()
+        for depth in (0, 3)
     )
     assert none["pool_bytes"] < some["pool_bytes"]
 
@@ -301,8 +303,8 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
         "block",
         "--stationary",
         "C",
-        "--schedule",
-        "cost",
+        "-o",
+        "schedule=cost",
         "--rank",
         "1",
         "--limit",
@@ -322,7 +324,21 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
     assert "no machine model 'pvc21'" in say(*words, "--machine", "pvc21").refusal()
 
 
-SIGNALLED = ["plan", "-p", 3, "-m", 24, "-n", 12, "-k", 12, "--algorithm", "gemm_rs", "--tile", 4]
+SIGNALLED = [
+    "plan",
+    "-p",
+    3,
+    "-m",
+    24,
+    "-n",
+    12,
+    "-k",
+    12,
+    "--algorithm",
+    "gemm_rs",
+    "-o",
+    "tile=4",
+]
 
 
 def test_signals_are_matched_and_counted_where_all_ranks_are_planned(drbench):
@@ -332,15 +348,15 @@ def test_signals_are_matched_and_counted_where_all_ranks_are_planned(drbench):
     assert "signals: 12, each with its other end" in drbench(*everybody).stdout
     one = drbench(*SIGNALLED, "--rank", 1).stdout
     assert "Push(" in one and "Await(from" in one and "side)" in one and "signals:" not in one
-    pulled = drbench(*SIGNALLED, "--variant", "pull", "--rank", 1).stdout
+    pulled = drbench(*SIGNALLED, "-o", "variant=pull", "--rank", 1).stdout
     assert "Offer(" in pulled and "Take(from" in pulled
 
 
 def test_plan_says_what_signals_come_to_and_why_there_are_none(drbench):
     rows = ["plan", "-p", 2, "-m", 64, "-n", 64, "-k", 64, "--preset", "row", "--stationary", "B"]
-    told = drbench(*rows, "--sums", "auto").stdout
+    told = drbench(*rows, "-o", "sums=auto").stdout
     assert "partial sums are accumulated: every tile is read and added to in place" in told
-    told = drbench(*rows, "--sums", "push", "--chunk", 16, "--rank", "all").stdout
+    told = drbench(*rows, "-o", "sums=push", "-o", "chunk=16", "--rank", "all").stdout
     assert "partial sums are pushed: m is cut into tiles of 16; slots for 8192 bytes" in told
     assert "signals: 4, each with its other end; no rank waits in a circle" in told
     told = drbench(*rows).stdout

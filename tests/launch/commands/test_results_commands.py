@@ -27,17 +27,6 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_plot_lists_its_figures(say):
-    listed = say("plot", "--list")
-    names = [line.split()[0] for line in listed.stdout.splitlines()]
-    assert (
-        listed.returncode == 0
-        and names == sorted(names)
-        and {"algorithms", "best", "llm-weak", "lowering", "mlp"} <= set(names)
-    )
-    assert "--moving-only" in listed.stdout
-
-
 def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
     ended = say("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
     assert ended.returncode == 0 and ended.stdout == f"figure: {files / 'fig.png'}\n"
@@ -66,7 +55,6 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
         (("volume", "absent.csv"), "does not exist"),
         (("volume", "empty"), "holds no CSV file"),
         (("peers", "old.csv", "--quantity", "peak"), "figure peers has no use for --quantity"),
-        (("--list", "mlp1"), "--list takes no figure"),
     ],
 )
 def test_plot_refuses_in_one_line(say, files, arguments, said, monkeypatch):

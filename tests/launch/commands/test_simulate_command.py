@@ -41,7 +41,9 @@ def test_one_problem_is_one_record(say):
 
 def test_a_changed_constant_changes_the_time(say):
     slow, fast = (
-        say(*ONE, "--json", "--set", f"links.xe.bandwidth_bytes_per_s={rate}").json()["best_s"]
+        say(*ONE, "--json", "--machine", f"pvc12,links.xe.bandwidth_bytes_per_s={rate}").json()[
+            "best_s"
+        ]
         for rate in ("1e9", "1e12")
     )
     assert slow > 2 * fast
@@ -52,8 +54,7 @@ def test_a_changed_constant_changes_the_time(say):
     [
         (["simulate"], "-m is missing"),
         (["simulate", *SIZES], "-p is missing"),
-        (["simulate", *SIZES, "-p", "2", "--set", "fence_s=0"], "--set needs a machine model"),
-        ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
+        ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
             ["simulate", *SIZES, "-p", "2", "--algorithm", "dtensor"],
@@ -102,8 +103,8 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
         "row",
         "--stationary",
         "auto",
-        "--schedule",
-        "cost",
+        "-o",
+        "schedule=cost",
         "--transport",
         "rma",
         "--machine",
@@ -113,7 +114,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     low, high = spread(made.residuals["rma"])
     ends = [record["best_s"] * low, record["best_s"] * high]
     assert [record["median_low_s"], record["median_high_s"]] == pytest.approx(ends)
-    ran = drbench("run", *case, "--iters", "1", "--budget", 0, "--no-roof").json()
+    ran = drbench("run", *case, "--iters", "1", "--budget", 0, "-o", "roof=false").json()
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
         "ok",
         0,

@@ -37,18 +37,18 @@ WRONG = [
     ),
     ([*RUN, "--stationary", "D"], ["--stationary", "D", "auto"]),
     ([*RUN, "--dtype", "float16"], ["float16", "float32"]),
-    ([*RUN, "--fill", "ones"], ["ones", "integer"]),
-    ([*RUN, "--get", "steal"], ["steal", "copy"]),
-    ([*RUN, "--progress", "magic"], ["magic", "poll"]),
+    ([*RUN, "-o", "fill=ones"], ["ones", "integer"]),
+    ([*RUN, "-o", "get=steal"], ["steal", "copy"]),
+    ([*RUN, "-o", "progress=magic"], ["magic", "poll"]),
     ([*RUN, "--itrs", 3], ["--itrs", "--iters"]),
     ([*RUN, "--iters", 0], ["--iters", "0"]),
-    ([*RUN, "--warmup", -1], ["--warmup", "-1"]),
-    ([*RUN, "--prefetch", -1], ["--prefetch", "-1"]),
-    ([*RUN, "--seed", -1], ["--seed", "-1"]),
+    ([*RUN, "-o", "warmup=-1"], ["-o warmup", "-1"]),
+    ([*RUN, "-o", "prefetch=-1"], ["-o prefetch", "-1"]),
+    ([*RUN, "-o", "seed=-1"], ["-o seed", "-1"]),
     ([*RUN, "--threads", 0], ["--threads", "0"]),
-    ([*RUN, "--pool", "lots"], ["--pool", "lots", "64MiB"]),
-    ([*RUN, "--pool", "-1"], ["--pool", "-1"]),
-    ([*RUN, "--chunk", 0], ["--chunk", "0"]),
+    ([*RUN, "-o", "pool=lots"], ["-o pool", "lots", "64MiB"]),
+    ([*RUN, "-o", "pool=-1"], ["-o pool", "-1"]),
+    ([*RUN, "-o", "chunk=0"], ["-o chunk", "0"]),
     ([*RUN, "--timeout", 0], ["--timeout", "0"]),
     (["run", "-p", 0, *SIZES], ["-p", "0"]),
     (["run", "-p", "two", *SIZES], ["-p", "two"]),
@@ -117,7 +117,7 @@ UNDER_MPIEXEC = [
         ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3", "block:3x1"],
     ),
     (2, ["run", *SIZES, "--algorithm", "univrsal"], ["univrsal", "universal"]),
-    (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["--fill", "2**24", "uniform"]),
+    (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["-o", "fill=2**24", "uniform"]),
     (2, ["run", *SIZES, "--csv", "nowhere/out.csv"], ["--csv", "nowhere"]),
     (2, ["plan", "-p", 2, *SIZES, "--rank", 2], ["--rank", "2"]),
 ]
@@ -141,4 +141,4 @@ def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(
 @pytest.mark.mpi
 def test_what_only_the_ranks_find_is_said_once_by_run_p(drbench, mpich):
     line = drbench("run", "-p", 2, "-m", 1, "-n", 1, "-k", 2**24).refusal()
-    assert "--fill" in line and "uniform" in line
+    assert "-o fill" in line and "uniform" in line

@@ -256,7 +256,7 @@ def test_the_answer_for_layouts_whose_sums_dominate_is_to_push_them():
     request = TuneRequest(Case(2048, 64, 512), 4, ("universal",), replication="none", today=today)
     mine = tune(request, SUMS).mine
     assert mine.case.options["sums"] == "push"
-    assert "--sums push" in run_command(mine.case, 4)
+    assert "-o sums=push" in run_command(mine.case, 4)
 
 
 @pytest.mark.parametrize("best", ["all", 1])
@@ -509,7 +509,7 @@ def test_a_type_is_not_predicted_with_another_types_peak(say):
     for command in ("simulate", "tune"):
         for words, name in (
             (["--dtype", "float8"], "float8"),
-            (["--dtype", "float32", "--compute", "tf32"], "tf32"),
+            (["--dtype", "float32", "-o", "compute=tf32"], "tf32"),
         ):
             ended = say(command, *TUNE[1:9], "--machine", "tpuv4-2x2", *words)
             told = " ".join((ended.stdout + ended.stderr).split())
@@ -520,7 +520,7 @@ def test_a_type_is_not_predicted_with_another_types_peak(say):
 def test_the_command_of_a_choice_runs_the_nearest_type_there_is(say):
     words = [*TUNE[:9], "--machine", "dgxh100", "--only", "universal", "--replication", "none"]
     for given, runs in (
-        (["--compute", "tf32"], "--backend cupy --compute tf32"),
+        (["-o", "compute=tf32"], "--backend cupy -o compute=tf32"),
         (["--dtype", "float8"], "--dtype bfloat16:float32 --backend cupy"),
     ):
         first = say(*words, *given, "--json").json()["ranking"][0]["command"]

@@ -263,5 +263,5 @@ def test_the_units_of_a_kernel_are_those_that_its_tiles_are_dealt_to():
     bench, shape = Benches({}).of("h800", side_units=0), (4096, 8192, 65536)
     seconds = lambda **more: bench.seconds(8, shape, "gemm_rs", variant="write", tile=128, **more)
     assert seconds() == seconds(units=132) < seconds(units=66) < seconds(units=33)
-    with pytest.raises(UsageError, match="--units is about the one kernel"):
+    with pytest.raises(UsageError, match="-o units is about the one kernel"):
         seconds(units=66, kernel="parts")

@@ -83,7 +83,7 @@ def test_layouts_are_those_of_the_data_flow_and_others_are_refused(name):
         ("column", "row", "row"),
     ]
     assert peer.problem(8, 8, 8, 2, "row").texts == texts[0]
-    with pytest.raises(UsageError, match=f"{name} with --dataflow RS takes .*; got 'row'"):
+    with pytest.raises(UsageError, match=f"{name} with -o dataflow=RS takes .*; got 'row'"):
         peer.problem(8, 8, 8, 2, "row", dataflow="RS")
     with pytest.raises(UnsupportedError, match="stored transposed"):
         peer.problem(8, 8, 8, 2, transpose="a")

@@ -182,7 +182,6 @@ def test_a_run_of_dtensor_ends_in_order(drbench):
         1,
         "--budget",
         0,
-        "--roof",
         "--json",
         timeout=90,
     )

@@ -53,7 +53,7 @@ def without(tmp_path):
 
 
 def test_the_list_says_what_is_missing_and_how_to_get_it(drbench, without):
-    ended = drbench("list", "--peers", env=without)
+    ended = drbench("list", "libraries", env=without)
     assert (ended.returncode, ended.stderr) == (0, "")
     for words in (
         "dtensor",
@@ -85,13 +85,19 @@ def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, nam
 @pytest.mark.parametrize(
     "options, words",
     [
-        (("--prefetch", 3), "takes no --prefetch"),
-        (("--get", "copy"), "takes no --get"),
+        (("-o", "prefetch=3"), "takes no -o prefetch"),
+        (("-o", "get=copy"), "takes no -o get"),
         (("--transport", "rma"), "takes no --transport"),
-        (("--block", 8), "takes no --block"),
+        (("-o", "block=8"), "cosma takes no block"),
         (("--a", "row"), "cosma chooses its own partitions"),
-        (("--roof",), "leave --roof out"),
-        (("--variant", "k2"), "is no list of splits"),
+        (
+            (
+                "-o",
+                "roof=true",
+            ),
+            "leave -o roof out",
+        ),
+        (("-o", "variant=k2"), "is no list of splits"),
         (("--m", "row"), "--m"),
     ],
 )
@@ -116,8 +122,8 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         2,
         "--budget",
         0,
-        "--variant",
-        "sm2,pk2",
+        "-o",
+        "variant=sm2,pk2",
         "--csv",
         "out.csv",
         "--json",
@@ -202,11 +208,11 @@ def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
         0,
         "--json",
     )
-    ended = drbench(*words, "--overlap", "on", env=cosma | {"NOT": said})
+    ended = drbench(*words, "-o", "overlap=on", env=cosma | {"NOT": said})
     record = json.loads(ended.stdout)
     assert (ended.returncode, record["status"]) == (code, status)
     assert (record["dataflow"], record["options"]) == ("pn2", "overlap=on")
-    unasked = drbench(*words, "--no-check", env=cosma | {"NOT": said})
+    unasked = drbench(*words, "-o", "check=false", env=cosma | {"NOT": said})
     assert (unasked.returncode, unasked.json()["status"]) == (0, "ok")
 
 

@@ -25,7 +25,7 @@ def test_every_ending_is_a_row_under_one_header(drbench, mpich, tmp_path):
     path = tmp_path / "with a space.csv"
     endings = [
         (0, "ok", [], {}),
-        (6, "out_of_memory", ["--get", "copy", "--preset", "column", "--pool", "0"], {}),
+        (6, "out_of_memory", ["-o", "get=copy", "--preset", "column", "-o", "pool=0"], {}),
         (3, "unsupported", ["--transport", "direct"], {"MPIR_CVAR_NUM_CLIQUES": "2"}),
     ]
     printed = []

@@ -17,7 +17,9 @@ def test_a_run_next_to_busy_processes_is_noisy_and_says_what_share_of_the_cores_
     drbench, tmp_path
 ):
     """Where most repeats are disturbed none is left out, and the row is no better for it."""
-    words = "run -p 2 -m 1024 -n 1024 -k 512 --iters 6 --budget 0 --no-check --csv rows.csv".split()
+    words = (
+        "run -p 2 -m 1024 -n 1024 -k 512 --iters 6 --budget 0 -o check=false --csv rows.csv".split()
+    )
     with busy_cores():
         ended = drbench(*words, timeout=120)
     assert ended.returncode == 0, ended.stderr
@@ -31,7 +33,7 @@ def test_a_run_next_to_busy_processes_is_noisy_and_says_what_share_of_the_cores_
 
 def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_cores(drbench):
     """Four ranks a core are no disturbance; other processes on these cores are."""
-    words = "run -p 8 -m 256 -n 256 -k 256 --iters 6 --budget 0 --no-check --json".split()
+    words = "run -p 8 -m 256 -n 256 -k 256 --iters 6 --budget 0 -o check=false --json".split()
     with busy_cores():
         row = Record(**json.loads(drbench(*words, timeout=120).stdout))
     if not row.oversubscribed:

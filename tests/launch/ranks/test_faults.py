@@ -23,8 +23,8 @@ RUN = [
     1,
     "--budget",
     0,
-    "--warmup",
-    0,
+    "-o",
+    "warmup=0",
     "--threads",
     1,
 ]

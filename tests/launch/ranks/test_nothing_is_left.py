@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(400)]
 STRIKE = """
 import os, psutil, signal, subprocess, sys, time
 who, number = sys.argv[1], int(sys.argv[2])
-run = "run -p 3 -m 16 -n 16 -k 16 --iters 1 --warmup 0 --threads 1".split()
+run = "run -p 3 -m 16 -n 16 -k 16 --iters 1 -o warmup=0 --threads 1".split()
 process = subprocess.Popen([sys.executable, "-m", "drbench", *run], stderr=subprocess.DEVNULL)
 until = time.monotonic() + 240
 while not os.path.exists("hanging"):

@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
 ]
-SIZE = ("-m", 48, "-n", 60, "-k", 36, "--threads", 1, "--iters", 1, "--warmup", 0)
+SIZE = ("-m", 48, "-n", 60, "-k", 36, "--threads", 1, "--iters", 1, "-o", "warmup=0")
 
 
 @pytest.fixture

@@ -68,13 +68,16 @@ SAME = [
     (
         4,
         ["--a", "row/c2", "--b", "column", "--c", "block/c2", "--stationary", "A"]
-        + ["--replicate-result"],
+        + ["-o", "replicate_result=true"],
     ),
     (4, ["--preset", "outer/c2", "--stationary", "B", "--dtype", "float64"]),
-    (2, ["--preset", "column", "--stationary", "A", "--chunk", "8"]),
+    (2, ["--preset", "column", "--stationary", "A", "-o", "chunk=8"]),
 ]
 MOVED_BY_RMA = ["--a", "column", "--b", "row", "--c", "block", "--stationary", "B"]
-ROOF = ["--iters", 6, "--roof"]
+ROOF = [
+    "--iters",
+    6,
+]
 COPIED = ["--preset", "column", "--stationary", "C"]
 REPEATS = [
     ("--iters", 3, "--budget", 60),
@@ -86,14 +89,14 @@ REPEATS = [
 LINES = {
     2: {
         "ranks are given too": ["-p", 2, *QUICK],
-        "copied": [*QUICK, *COPIED, "--get", "copy"],
-        "rma": [*QUICK, *MOVED_BY_RMA, "--transport", "rma", "--progress", "none"],
+        "copied": [*QUICK, *COPIED, "-o", "get=copy"],
+        "rma": [*QUICK, *MOVED_BY_RMA, "--transport", "rma", "-o", "progress=none"],
         "roof": [*SIZES, *ROOF, "--budget", 0],
         "roof and budget": [*SIZES, *ROOF, "--budget", 60],
-        "uniform": [*QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7],
+        "uniform": [*QUICK, "--dtype", "float64", "-o", "fill=uniform", "-o", "seed=7"],
         "preset": [*QUICK, "--preset", "inner", "--a", "tiles:8x8"],
         "throttled": [*QUICK, *COPIED, "--transport", "throttled:1,60000"],
-        "replicated": [*QUICK, "--c", "row/c2", "--replicate-result"],
+        "replicated": [*QUICK, "--c", "row/c2", "-o", "replicate_result=true"],
     },
     3: {},
     4: {},
@@ -102,15 +105,15 @@ LINES = {
 WIDE = ["-m", 330, "-n", 700, "-k", 640, "--iters", 2, "--budget", 0, "--threads", 1]
 WIDE += ["--a", "tiles:100x300", "--b", "tiles:300x256@1x3"]
 APART = {
-    "C, packed": ["--c", "block", "--stationary", "C", "--pack", "always"],
+    "C, packed": ["--c", "block", "--stationary", "C", "-o", "pack=always"],
     "B, transposed": ["--c", "column", "--stationary", "B", "--transpose", "ab"],
-    "A, replicas, pushed": ["--c", "row/c3", "--stationary", "A", "--sums", "auto"],
+    "A, replicas, pushed": ["--c", "row/c3", "--stationary", "A", "-o", "sums=auto"],
     "C, beta, float64": ["--c", "column", "--stationary", "C", "--beta", 2, "--dtype", "float64"],
 }
 LINES[3] = {name: [*WIDE, *_more] for name, _more in APART.items()}
 for _words in REPEATS:
     _name = f"repeats {' '.join(map(str, _words))}"
-    LINES[2][_name] = [*SIZES, "--threads", 1, "--no-roof", *_words]
+    LINES[2][_name] = [*SIZES, "--threads", 1, "-o", "roof=false", *_words]
 for _p, _options in SAME:
     LINES[_p][" ".join(_options)] = [*QUICK, *_options]
 for _p, _threads in ((CORES, 1), (CORES + 1, 1), (2, CORES)):
@@ -151,8 +154,8 @@ def test_run_p_starts_its_own_ranks(drbench):
         3,
         "--budget",
         0,
-        "--warmup",
-        1,
+        "-o",
+        "warmup=1",
         "--json",
     ).json()
     assert set(KEYS) <= set(record)
@@ -293,9 +296,9 @@ def test_auto_says_what_it_came_to(drbench, mpich):
 
 def test_what_is_packed_from_near_tiles_was_copied_in_a_run_and_in_its_prediction(drbench, mpich):
     """Not read in place: a panel has it."""
-    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "--pack"]
+    words = ["--a", "tiles:10x20", "--b", "tiles:20x14", "--c", "tiles:13x17", "-o", "pack=always"]
     ran = drbench(
-        *("run", "-p", 4, *QUICK, *words, "always", "--stationary", "C", "--json"),
+        *("run", "-p", 4, *QUICK, *words, "--stationary", "C", "--json"),
         env={"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"},
     ).json()
     machine = find_machine("lumic")
@@ -351,7 +354,7 @@ def test_more_ranks_and_threads_than_cores_are_marked(ended, ranks, threads):
 
 
 def test_no_check_leaves_the_error_open(drbench, tmp_path):
-    ended = drbench("run", "-p", 2, *QUICK, "--no-check", "--csv", "out.csv")
+    ended = drbench("run", "-p", 2, *QUICK, "-o", "check=false", "--csv", "out.csv")
     assert ended.returncode == 0 and "ok, not checked" in ended.stdout
     (record,) = read_csv(tmp_path / "out.csv")
     assert (record.status, record.error) == ("ok", None)
@@ -398,14 +401,16 @@ def test_a_replicated_result_is_verified_everywhere(ended, say):
 
 
 def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich):
-    ended = under_mpiexec(2, "run", *QUICK, "--preset", "column", "--get", "copy", "--pool", "1KiB")
+    ended = under_mpiexec(
+        2, "run", *QUICK, "--preset", "column", "-o", "get=copy", "-o", "pool=1KiB"
+    )
     assert ended.codes == (6, 6) and (ended.returncode, ended.stderr) == (6, "")
     text = " ".join(ended.stdout.split())
     assert (
         "out_of_memory" in text
         and "are missing" in text
         and "1 KiB" in text
-        and "larger --pool" in text
+        and "larger -o pool" in text
     )
 
 

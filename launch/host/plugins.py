@@ -1,0 +1,83 @@
+"""Plugins: files and modules of a user's own that add algorithms, partitions and libraries.
+
+A file registers what it adds when it is imported: :func:`algorithms.registry.algorithm`,
+:func:`partitions.partition_kind`, :func:`launch.peers.add_peer`. Which there are say ``--plugin``,
+the variable ``DRBENCH_PLUGINS``, and the entry points ``drbench.plugins`` of installed packages.
+"""
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable, MutableMapping
+from pathlib import Path
+
+from algorithms import algorithms
+from drbench.errors import UsageError
+
+from .mpi import started_by_us
+
+#: Files and modules, separated as in PATH; also for ranks that are started here.
+VARIABLE = "DRBENCH_PLUGINS"
+
+
+def load_plugins(given: Iterable[str] = (), environ: MutableMapping[str, str] = os.environ) -> None:
+    """Import the plugins that are given, and those of the environment and of installed packages.
+
+    Parameters
+    ----------
+    given : iterable of str
+        Files (``mine.py``), or names of modules.
+    environ : mapping
+        Gets the names of all, for the ranks that this process starts.
+
+    Raises
+    ------
+    UsageError
+        If one cannot be found, or what it says when it is imported.
+    """
+    names = [*filter(None, environ.get(VARIABLE, "").split(os.pathsep)), *given]
+    if not started_by_us():  # whoever started this rank named them already
+        names += _installed()
+    names = [os.path.abspath(name) if name.endswith(".py") else name for name in names]
+    if names:
+        algorithms()  # first: a name of drbench's own is taken
+    for name in dict.fromkeys(names):
+        try:
+            _load(name)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UsageError(f"plugin {name}: {why}. Mend it, or leave it out.") from error
+    if names:
+        environ[VARIABLE] = os.pathsep.join(dict.fromkeys(names))
+
+
+def _installed() -> list[str]:
+    """Modules that installed packages name; which packages do is seen without importing
+    importlib.metadata, which takes longer than all else that a command needs."""
+    files = (each for path in sys.path for each in Path(path).glob("*-info/entry_points.txt"))
+    if not any(b"[drbench.plugins]" in file.read_bytes() for file in files):
+        return []
+    from importlib.metadata import entry_points
+
+    return [each.value for each in entry_points(group="drbench.plugins")]
+
+
+def _load(name: str) -> None:
+    """Import a file, under a name made of its path, or a module."""
+    if not name.endswith(".py"):
+        importlib.import_module(name)
+        return
+    known = "drbench_plugin" + re.sub(r"\W", "_", name)
+    if known in sys.modules:
+        return
+    if not Path(name).is_file():
+        raise UsageError("there is no such file")
+    spec = importlib.util.spec_from_file_location(known, name)
+    module = sys.modules[known] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[known]
+        raise

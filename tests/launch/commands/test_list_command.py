@@ -1,0 +1,87 @@
+"""``drbench list``: what there is to predict on, and what it rests on."""
+
+import json
+
+import pytest
+
+from algorithms import algorithms
+from launch.cases.machine_models import find_machine, machine_names
+from launch.commands.listing import KINDS
+from launch.peers import PEERS
+from partitions import PRESETS
+
+NAMES = {
+    "algorithms": [*algorithms()],
+    "libraries": [*PEERS],
+    "presets": [*PRESETS],
+    "partitions": ["row", "block:3x2", "tiles:", "/cN", "S(0)"],
+    "transports": ["auto", "direct", "rma", "throttled:GBps,us"],
+    "sweeps": ["exhaustive", "lowering"],
+    "figures": ["algorithms", "best", "llm-weak", "--moving-only"],
+    "launchers": ["slurm"],
+    "chains": ["llama3-70b:mlp"],
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_list_names_all_of_its_kind(say, kind):
+    ended = say("list", kind)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert all(name in ended.stdout for name in NAMES[kind])
+    assert all(json.loads(line) for line in say("list", kind, "--json").stdout.splitlines())
+
+
+def test_without_a_kind_every_list_is_named(say):
+    assert all(f" {kind} " in say("list").stdout for kind in KINDS)
+
+
+@pytest.mark.parametrize("name", NAMES["algorithms"])
+def test_an_algorithm_is_listed_with_each_option_and_its_default(say, name):
+    printed = " ".join(say("list", "algorithms", name).stdout.split())
+    for option in algorithms()[name].options.values():
+        assert f"{option.flag}{' ' if option.group else '='}" in printed
+        assert " ".join(option.help.split()[:4]) in printed
+        assert not option.says or f"[default: {option.says}]" in printed
+    assert "-o prefetch=N|all" in printed and "-o warmup=N" in printed
+
+
+@pytest.mark.parametrize("words", [("algos",), ("libraries", "dtensr"), ("sweeps", "lowerin")])
+def test_a_name_that_is_not_there_is_answered_with_the_one_that_is_meant(say, words):
+    assert "Did you mean" in say("list", *words).refusal()
+
+
+def test_a_library_takes_what_it_obeys(say):
+    printed = say("list", "libraries", "dtensor").stdout
+    assert "-o device=cpu|cuda" in printed and "prefetch" not in printed
+
+
+def test_every_model_is_listed_with_its_peaks_and_tiers(say):
+    said = say("list", "machines").stdout
+    assert all(f" {name} " in said for name in machine_names())
+    assert "nvlink 375, rail 45" in said and "float8 1979" in said
+    told = [json.loads(line) for line in say("list", "machines", "--json").stdout.splitlines()]
+    assert [each["machine"] for each in told] == machine_names()
+    for each in told:
+        name = each["machine"]
+        machine = find_machine(f"{name}-4x4" if "tpu" in name else name)
+        assert each["peaks"] == machine.peaks and each["assumed"] == list(machine.assumed)
+        assert each["tiers"] and each["file"].endswith(f"{name}.toml")
+
+
+def test_one_machine_is_shown_whole(say, tmp_path):
+    said = " ".join(say("list", "machines", "a100pcie").stdout.split())
+    assert "numa 8 ranks node 16 5 us pcie" in said and "19 constants assumed" in said
+    assert "nvlink" not in said
+    assert "in place" in say("list", "machines", "lumic").stdout
+    path = tmp_path / "mine.toml"
+    link = "[model.links.wire]\nbandwidth_bytes_per_s = 2e9\n"
+    path.write_text(f"[model]\n[model.compute]\npeak_flops = 5e12\n{link}")
+    (told,) = say("list", "machines", path, "--json").stdout.splitlines()
+    told = json.loads(told)
+    assert told["peaks"] == {"float32": 5e12} and told["tiers"][0]["bandwidth_bytes_per_s"] == 2e9
+
+
+@pytest.mark.parametrize("words", [["nope"], ["/no/such.toml"]])
+def test_a_machine_that_is_not_there_is_one_line(say, words):
+    assert "Did you mean" in say("list", "machines", "dgxh10").refusal()
+    assert say("list", "machines", *words).refusal()

@@ -1,0 +1,109 @@
+"""A file of one's own, outside the packages, adds an algorithm, a kind of partition and a library:
+each is listed, planned, predicted, run and verified, swept and drawn."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from drbench.measure.record_file import read_csv
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
+#: The parts of the plugin that the page shows.
+PLUGIN = "\n\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+SIZES = ["-m", 12, "-n", 12, "-k", 12]
+ROWS = ["--algorithm", "rows", "-o", "width=2"]
+UNEVEN = ["--a", "uneven:2+10", "--b", "row", "--c", "uneven:12+0"]
+QUICK = ["--iters", 1, "--budget", 0, "-o", "roof=false"]
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    return tmp_path / "mine.py"
+
+
+@pytest.fixture
+def drbench(process, plugin):
+    """A call with the plugin, from a folder that is not the checkout."""
+    root = str(Path(__file__).parents[2])
+
+    def call(*words):
+        program = [sys.executable, "-m", "drbench", "--plugin", "mine.py"]
+        return process(*program, *words, env={"PYTHONPATH": root}, timeout=60)
+
+    return call
+
+
+def test_what_a_plugin_adds_is_listed_planned_and_predicted(drbench):
+    assert "-o width=SIZE" in drbench("list", "algorithms", "rows").stdout
+    assert "NumPy: all of C on every rank" in drbench("list", "libraries").stdout
+    planned = drbench("plan", "-p", 3, *SIZES, *ROWS, "--rank", 1, "--json").json()
+    assert planned["steps"] > 6 and planned["a"] == "row"
+    predicted = drbench("simulate", "-p", 2, *SIZES, *UNEVEN, "--machine", "pvc12", "--json").json()
+    assert (predicted["status"], predicted["a"]) == ("ok", "uneven:2+10")
+    line = drbench("plan", "-p", 2, *SIZES, "--a", "uneven:2+3").refusal()
+    assert "uneven:2+3" in line and "12 rows" in line
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "words", [ROWS, UNEVEN, ["--algorithm", "numpy"]], ids=["algorithm", "partition", "library"]
+)
+def test_what_a_plugin_adds_is_run_and_verified_on_ranks(drbench, mpich, words):
+    ran = drbench("run", "-p", 2, *SIZES, *QUICK, *words, "--json").json()
+    assert (ran["status"], ran["error"]) == ("ok", 0)
+
+
+SWEEP = """name = "mine"
+[[cases]]
+m = 12
+n = 12
+k = 12
+iters = 1
+budget = 0
+algorithm = "rows"
+width = [2, 4]
+[[cases]]
+m = 12
+n = 12
+k = 12
+iters = 1
+budget = 0
+a = "uneven:2+10"
+"""
+
+
+@pytest.mark.mpi
+def test_what_a_plugin_adds_is_swept_and_drawn(drbench, mpich, tmp_path):
+    (tmp_path / "mine.toml").write_text(SWEEP)
+    ended = drbench("sweep", "mine.toml", "-p", 2, "--peak", "none", "--out", "out")
+    assert ended.returncode == 0, ended
+    rows = read_csv(tmp_path / "out" / "records.csv")
+    assert [row.status for row in rows] == ["ok"] * 3
+    assert drbench("plot", "algorithms", "out", "-o", "mine.png").returncode == 0
+    assert (tmp_path / "mine.png").stat().st_size > 1000
+
+
+def test_the_environment_names_plugins_too(process, plugin):
+    env = {"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = process(sys.executable, "-m", "drbench", "list", "algorithms", "rows", env=env)
+    assert "-o width=SIZE" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [(None, "there is no such file"), ("1 / 0", "ZeroDivisionError"), ("import nosuch", "nosuch")],
+)
+def test_a_plugin_that_cannot_be_loaded_is_one_line(say, tmp_path, text, said):
+    path = tmp_path / "bad.py"
+    if text:
+        path.write_text(text)
+    line = say("--plugin", path, "list").refusal()
+    assert f"plugin {path}: " in line and said in line
+
+
+def test_names_that_are_taken_are_refused(drbench, plugin):
+    plugin.write_text(PLUGIN.replace('"rows"', '"summa"'), encoding="utf-8")
+    assert "Give it another name" in drbench("list").refusal()
