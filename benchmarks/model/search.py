@@ -36,13 +36,13 @@ from launch.cases.machine_models import find_machine
 from launch.models.candidates import (
     REPLICATION,
     TuneRequest,
-    everywhere,
     on_triple,
     others,
     pushed,
     texts,
     variants,
     ways,
+    with_copies,
 )
 from launch.models.predict import planning_model, predict_with, programs_of, seen_by
 from launch.models.tune import tune
@@ -110,7 +110,7 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
     best_s, best, seen = than_s, None, seen_by(cases[0], machine)
     for case in cases:
         try:
-            case, algorithm, problem, options = everywhere(case, ranks)
+            case, algorithm, problem, options = with_copies(case, ranks)
             resolved = algorithm.resolve(problem, False, **options)
             case, resolved = pushed(case, resolved)
             trace = algorithm.trace(problem, 0, planning_model(seen, resolved), **resolved)
