@@ -368,8 +368,9 @@ def _of_all(takers: dict[str, Option]) -> tuple[Option, Value | None]:
     each takes words."""
     told: dict = {}
     for who, each in takers.items():
-        says = each.says or (each.default if each.default not in (None, False) else "")
-        says = f" [default: {says}]" if says != "" else ""
+        shown = each.default is not None and each.default is not False
+        says = each.says or (str(each.default) if shown else "")
+        says = f" [default: {says}]" if says else ""
         told.setdefault(each.help + says, []).append(who)
     types, reads = [each.type for each in takers.values()], Value(*takers.values())
     kind = types[0]
