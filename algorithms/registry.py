@@ -225,7 +225,11 @@ def algorithm(
     True
     """
     known = named(*options)
-    defaults = {each.name: each.default for each in options if each.default not in (None, False)}
+    defaults = {  # a switch that is off is left out
+        each.name: each.default
+        for each in options
+        if each.default is not None and each.default is not False
+    }
     decide = resolve or (lambda problem, in_place, **given: given)
 
     def resolve(problem: Problem, in_place: bool = True, **given) -> dict:

@@ -196,7 +196,7 @@ def our_processes() -> list[int]:
     return found
 
 
-def resolved() -> list[int]:
+def settled() -> list[int]:
     """Processes that are left once those that are ending have had their time."""
     deadline = time.monotonic() + 10
     while (left := our_processes()) and time.monotonic() < deadline:
@@ -212,7 +212,7 @@ class Judge:
 
     def look(self, kind: str, times: int, path: Path, lost: list[str]) -> None:
         """After the run that came to its end."""
-        found, left = keys(path), resolved()
+        found, left = keys(path), settled()
         differ = {name for name, _ in self._wanted.items() ^ found.items()}
         new = {str(each) for each in SHARED_MEMORY.glob("*")} - self._before - held_files()
         self._rows.append((kind, times, len(differ) + len(lost), len(left), len(new)))

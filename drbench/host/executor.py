@@ -129,7 +129,7 @@ class Executor(ExecutorBase):
         }
         done = {*self.resolved, *self._calls}
         if not self._serves and all(x.alias or x.index in done for x in self.trace.steps):
-            self.alone = [gemm for gemms in self._calls.values() for gemm in gemms]
+            self.local_gemms = [gemm for gemms in self._calls.values() for gemm in gemms]
         #: Messages that send values, or tell of them, to ranks whose memory is out of reach.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
@@ -171,9 +171,9 @@ class Executor(ExecutorBase):
 
     def _run(self) -> None:
         """Start, finish and compute steps until none is left."""
-        if self.alone and self.timeline is None:
+        if self.local_gemms and self.timeline is None:
             with self.clock.phase("gemm"):
-                for gemm in self.alone:
+                for gemm in self.local_gemms:
                     gemm.call(self._beta(gemm.beta), self.alpha)
             return
         schedule = self._schedule

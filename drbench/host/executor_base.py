@@ -76,10 +76,10 @@ class ExecutorBase:
         Process rows and columns of several ranks.
     buffers : dict of int to ndarray
         Steps with memory of their own.
-    alone : list
-        On cores the GEMMs, if nothing else is left to do: nothing moves, and no rank waits for a
-        poll of this one. They follow each other without a scheduler, but for a timeline, which is
-        asked for before :meth:`prepare`.
+    local_gemms : list
+        On cores all GEMMs, if nothing else is left to do: no transfer, and no rank waits for a
+        poll of this one; else none. They follow each other without a scheduler, but for a
+        timeline, which is asked for before :meth:`prepare`.
     resolved : list of int
         Steps that take no time at all.
     read_apart : dict or None
@@ -143,7 +143,7 @@ class ExecutorBase:
         self.copies: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
-        self.alone: list = []
+        self.local_gemms: list = []
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
         self._views: dict[int, np.ndarray] = {}
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
@@ -165,7 +165,7 @@ class ExecutorBase:
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
         was not done."""
-        if not self.alone or self.timeline is not None:
+        if not self.local_gemms or self.timeline is not None:
             self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
         if self.inbox is not None:

@@ -108,6 +108,7 @@ class Operand:
         )
 
     def _check_owner(self, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+        """Raise a UsageError if a range of rows and of columns belongs to several ranks."""
         for axis, name, (start, stop) in zip(
             (self.partition.rows, self.partition.cols), self.axes, (rows, cols)
         ):

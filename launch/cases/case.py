@@ -288,7 +288,7 @@ class Case:
         return (1.0 if self.alpha is None else self.alpha), self.beta or 0.0
 
     def ahead(self, resolved: dict) -> int | str:
-        """``prefetch``; where it is open, the algorithm's own with the options it has resolved on.
+        """``prefetch``; where it is open, the algorithm's own with its resolved options.
 
         Examples
         --------

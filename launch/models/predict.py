@@ -253,7 +253,7 @@ def resolved_on(case: Case, machine: Machine, ranks: int) -> tuple:
 
 
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem, the options that are resolved on where the machine is
+    """The algorithm of a case, its problem, the options as they are resolved where the machine is
     what the case sees, and whether all is read in place there."""
     return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 

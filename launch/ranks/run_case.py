@@ -320,7 +320,7 @@ def _run_algorithm(
 
 
 def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
-    """What is resolved of the options that are asked for, this rank's trace with them and its
+    """The resolved options, of those that are asked for, this rank's trace with them and its
     look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
     comm, clock = topology.comm, Clock()
     algorithm = get_algorithm(case.algorithm)

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from signal_runs import RUNS, SHAPES, unnoticed
-from starting import resolved, within
+from starting import settled, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -165,13 +165,13 @@ def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):
         "throttle": [8192 / 0.1, 0.0],
         "late_s": 0.1,
     }
-    late = resolved(lambda: not within(mpirun(2, "signals.py", [case])[0]["seconds_of"][1], 0.28))
+    late = settled(lambda: not within(mpirun(2, "signals.py", [case])[0]["seconds_of"][1], 0.28))
     assert not late
 
 
 def test_a_push_and_an_await_take_less_than_20_microseconds_of_a_core(mpirun):
     cost_s = lambda: mpirun(2, "signals.py", "--cost", "300", gently=False)
-    slow = resolved(lambda: not within(cost_s(), 20e-6))
+    slow = settled(lambda: not within(cost_s(), 20e-6))
     assert not slow
 
 

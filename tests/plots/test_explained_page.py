@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 from browser import Browser
-from starting import resolved
+from starting import settled
 
 from drbench.measure.timeline import chrome_trace
 from drbench.plan.explain import traffic
@@ -360,7 +360,7 @@ def test_dark_and_light_differ_and_the_system_decides_first(told, opened):
     paper = lambda: browser.run("return getComputedStyle(document.documentElement).backgroundColor")
     assert paper() == "rgb(255, 255, 255)"
     browser.dark()
-    assert resolved(lambda: paper() != "rgb(20, 23, 26)", tries=20) is False
+    assert settled(lambda: paper() != "rgb(20, 23, 26)", tries=20) is False
     browser.run("document.getElementById('theme').click()")
     assert paper() == "rgb(255, 255, 255)"
     browser.dark(False)
