@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 #: These run on so many ranks of one thread each, and are started on them.
-ON_RANKS = {"signals": 2, "small": 2, "sockets": 2, "dtensor": 2, "library": 2}
+ON_RANKS = {"signals": 2, "dtensor": 2, "library": 2}
 
 
 def list_benchmarks() -> dict[str, str]:

@@ -20,14 +20,12 @@ from time import process_time
 
 import threadpoolctl
 
-from algorithms.collective import baseline_of
 from benchmarks.paired import (
     Contender,
     Ground,
     ground,
     ratio,
     rounds,
-    shape_of,
     undisturbed_times,
 )
 from drbench.host.blas import load_blas
@@ -39,10 +37,10 @@ from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Get
 from drbench.program.trace import trace
+from launch.cases.sweep_values import scale_of, scaled_size
 from launch.ranks.run_case import MPI, world
 from launch.sweeps.rounds import turned
 
-RANKS = 2
 #: What transfers take of compute.
 SHARES = (0.3, 0.7, 1.0)
 #: Which are also compared with each other.
@@ -74,7 +72,7 @@ def throttled(kind: str, *how) -> list[dict]:
     tile = {"tile": how[1]}
     contenders = [Contender("collective", {}, 0.95, 1.05, "sum")]
     contenders += [Contender(algorithm, {"variant": v} | tile, None, most) for v in variants]
-    return in_turn(LAYOUTS[kind], contenders, *how)
+    return on_slow_networks(LAYOUTS[kind], contenders, *how)
 
 
 def sums(layout: str, *how) -> list[dict]:
@@ -86,30 +84,26 @@ def sums(layout: str, *how) -> list[dict]:
         Contender("universal", plain, label=f"{name}, accumulated"),
         Contender("universal", pushed, None, 1.20, label=f"{name}, signals"),
     ]
-    return in_turn(LAYOUTS[layout], contenders, *how)
+    return on_slow_networks(LAYOUTS[layout], contenders, *how)
 
 
-def in_turn(
+def on_slow_networks(
     layout: tuple[str, str, str],
     contenders: list[Contender],
     size: int,
     tile: int,
     least: int,
     budget_s: float,
-    model: str | None,
 ) -> list[dict]:
-    """Rows of contenders on slow networks, and what a model of this machine predicts of them."""
+    """Rows of contenders, each next to itself on a free network."""
     with ground(size, layout, in_place=False) as here:
-        rows = rows_of(here, contenders, tile, least, budget_s)
-    for row in rows if model else ():
-        row.update(predicted(row, size, layout, model))
-    return rows
+        return rows_of(here, contenders, tile, least, budget_s)
 
 
 def rows_of(
     here: Ground, contenders: list[Contender], tile: int, least: int, budget_s: float
 ) -> list[dict]:
-    """The measured columns."""
+    """The columns of each contender and share of transfers."""
     executors = {each.name: here.executor(each, throttled=True) for each in contenders}
     moved = {name: here.moved(each) for name, each in executors.items()}
     multiply = here.product(tile)
@@ -181,24 +175,6 @@ def rows_of(
     for executor in executors.values():
         executor.close()
     return rows
-
-
-def predicted(row: dict, size: int, layout: tuple[str, str, str], model: str) -> dict:
-    """What a model of this machine predicts for a row. The machine's speed may have changed since
-    it was calibrated: its times are scaled to the local product as measured in the same rounds."""
-    if "gbps" not in row:
-        return {}
-    from launch.cases.case import Case
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import predict
-
-    name, cube, machine = row["algorithm"], (size,) * 3, find_machine(model)
-    problem = Problem(*cube, RANKS, *layout)
-    options = baseline_of(problem)[1] if name == "collective" else row["options"]
-    slower = row["whole_s"] / machine.compute.gemm_s(*shape_of(problem), problem.itemsize)
-    transport = f"throttled:{row['gbps'] * slower:.9g},0"
-    case = Case(*cube, *layout, algorithm=name, options=options, transport=transport)
-    return {"predicted_s": predict(case, machine, RANKS).median_s * slower}
 
 
 def against_roof(kind: str, tiles: list[int], *how) -> list[dict]:
@@ -304,23 +280,23 @@ def main() -> None:
     )
     parser.add_argument("table", choices=("throttled", "roof", "cost"))
     parser.add_argument("kind", nargs="?", choices=(*VARIANTS, "sums"), default="gather")
-    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--scale", default="1", help="of 4096 cubed, as 1/4")
     parser.add_argument(
         "--tiles", default="512", help="rows of a communication tile; 0: left open (sums)"
     )
     parser.add_argument("--transport", default="auto", help="of roof: auto or rma")
-    parser.add_argument("--machine", help="a model of this machine, to predict the same times with")
     parser.add_argument("--iters", type=int, default=5, help="least rounds")
     parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
     chosen = parser.parse_args()
     tiles = [int(each) for each in chosen.tiles.split(",")]
     limits = chosen.iters, chosen.budget
+    size = scaled_size(4096, scale_of(chosen.scale, "--scale"))
     load_blas()
     threadpoolctl.threadpool_limits(1)
     if chosen.table == "throttled":
-        rows = throttled(chosen.kind, chosen.size, tiles[0], *limits, chosen.machine)
+        rows = throttled(chosen.kind, size, tiles[0], *limits)
     elif chosen.table == "roof":
-        rows = against_roof(chosen.kind, tiles, chosen.size, *limits, chosen.transport)
+        rows = against_roof(chosen.kind, tiles, size, *limits, chosen.transport)
     else:
         with Topology(comm) as topology:
             rows = [{"case": "Push and Await", "cost_s": cost(300, topology), "bar": 20e-6}]

@@ -9,7 +9,7 @@ from launch.papers.accuracy import at_calibrated_pace, beside
 from ..model.chains import CHAINS, points
 from ..model.model import errors, held, picks
 from ..model.tune import CHOICE, verdicts
-from .records import CORE, HERE, RESULTS, records, rows
+from .records import CORE, RESULTS, records, rows
 from .tables import block, table
 
 
@@ -50,27 +50,6 @@ def _of_choice(ratio) -> str:
     if ratio is None:
         return "it is"
     return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
-
-
-@block
-def shared_links() -> str:
-    """Several flows over one throttled link: when each ended, beside both predictions."""
-    found = rows(f"{HERE}/shared-links.csv").query("mib.astype('str').str.contains(' ')")
-    ends = lambda text: ", ".join(f"{float(each):.2f}" for each in str(text).split())
-    return table(
-        ["MiB of each flow", "ends, s", "fair, s", "off by, %", "fifo, s", "off by, %"],
-        [
-            (
-                row.mib.replace(" ", ", "),
-                ends(row.measured_s),
-                ends(row.fair_s),
-                f"{row.fair_error_percent:.0f}",
-                ends(row.fifo_s),
-                f"{row.fifo_error_percent:.0f}",
-            )
-            for row in found.itertuples()
-        ],
-    )
 
 
 _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}

@@ -63,18 +63,18 @@ def test_writing_puts_tables_right_and_leaves_the_rest(known):
 
 
 def test_a_changed_record_is_found(monkeypatch, tmp_path):
-    """The pieces of performance.md, with one number of the file changed."""
-    name = f"{records.CORE}/performance/pieces.csv"
+    """The times to plan of performance.md, with one number of the file changed."""
+    name = f"{records.CORE}/performance/planning.csv"
     text = (records.RESULTS / name).read_text()
     (tmp_path / name).parent.mkdir(parents=True)
-    was = records.only(records.core("pieces"), axis="m", pieces=8).time_over_whole
-    page = "<!-- docs: core_pieces() -->\n" + make("core_pieces()") + "<!-- docs: end -->\n"
-    (tmp_path / name).write_text(text.replace(str(was), "1.31", 1))
+    was = records.only(records.core("planning"), case="512 x 512 tiles, S-C").median_s
+    page = "<!-- docs: core_planning() -->\n" + make("core_planning()") + "<!-- docs: end -->\n"
+    (tmp_path / name).write_text(text.replace(str(was), "0.131", 1))
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     monkeypatch.setattr(command, "committed_figures", list)
     records.rows.cache_clear()
     try:
-        assert re.search(r"\+31 %", str(command.check(page, "page.md")))
+        assert re.search(r"131 ms", str(command.check(page, "page.md")))
     finally:
         records.rows.cache_clear()
 
