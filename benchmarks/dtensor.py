@@ -13,7 +13,6 @@ of one; rows are written to FOLDER/mlp.csv and calls.csv. Products by placements
 # ruff: noqa: E402
 
 import argparse
-import csv
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import drbench.torch
+from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
 from drbench.common import Clock
 from drbench.measure.noise import enough
@@ -281,10 +281,7 @@ def main() -> int:
         print("\n".join(said(name, rows)), flush=True)
         if given.out:
             given.out.mkdir(parents=True, exist_ok=True)
-            with open(given.out / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+            write_rows(given.out / f"{name}.csv", rows)
     drbench.torch.uninstall()
     return 0
 

@@ -2,8 +2,7 @@
 a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
-    python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains \\
-        [--only 1,2]
+    python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains
     python -m benchmarks model.chains --layers [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from algorithms.chains.costs import LAYOUTS, LIBRARY
+from benchmarks.core import write_rows
 from drbench.measure.record_file import append_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
@@ -73,11 +73,6 @@ class Point(NamedTuple):
     def lies(self) -> bool:
         """Whether the measured median lies in the interval."""
         return self.status == "ok" and self.low_s <= self.median_s <= self.high_s
-
-    @property
-    def half(self) -> float:
-        """Half of the interval, as a share of the prediction."""
-        return (self.high_s - self.low_s) / 2 / self.predicted_s
 
 
 def planned(name: str, machine, budget_s: float):
@@ -133,10 +128,7 @@ def predict_layers(out: Path) -> None:
             ends = {"low": interval.low, "high": interval.high}
             made.append(row | {"time_s": f"{each.time_s:.6g}"} | ends)
         print(f"{preset}{' backward' * backward}: {found.choice.best.time_s:.4g} s", flush=True)
-    with open(out / "chains.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, made[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(made)
+    write_rows(out / "chains.csv", made)
 
 
 def main() -> None:
@@ -144,7 +136,6 @@ def main() -> None:
     parser.add_argument("--machine", help="file of drbench calibrate -p 2")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "simulated" / "readings")
-    parser.add_argument("--only", help="numbers of chains, from 1 on; they are appended")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds a chain and round")
     parser.add_argument("--rounds", type=int, default=4)
     words = parser.parse_args()
@@ -153,27 +144,17 @@ def main() -> None:
         return
     if words.machine is None:
         parser.error("--machine is missing. Make one with drbench calibrate -p 2 --threads 1.")
-    names = list(CHAINS)
-    if words.only:
-        names = [names[int(each) - 1] for each in words.only.split(",")]
     machine = find_machine(words.machine)
     words.out.mkdir(parents=True, exist_ok=True)
     path = words.out / "records.csv"
-    if not words.only:
-        path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     shutil.copyfile(words.machine, words.out / "machine.toml")
-    plans = {name: planned(name, machine, words.budget) for name in names}
+    plans = {name: planned(name, machine, words.budget) for name in CHAINS}
     ran = measured({name: order for name, (_, order) in plans.items()}, words.rounds)
     for name, (predicted, _) in plans.items():
         append_csv(path, predicted, ran[name])
     found = points(path)
-    for each in found:
-        print(
-            f"{each.name:<22} measured {1e3 * each.median_s:8.2f} ms, predicted "
-            f"{1e3 * each.predicted_s:8.2f} ({1e3 * each.low_s:.2f}-{1e3 * each.high_s:.2f}), "
-            f"{100 * (each.median_s / each.predicted_s - 1):+5.1f} %, half {100 * each.half:.1f} %"
-            f" {'lies' if each.lies else 'does not lie'} in it"
-        )
+    print(*found, sep="\n")
     print(f"{sum(each.lies for each in found)} of {len(found)} lie in their intervals")
 
 

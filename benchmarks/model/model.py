@@ -135,7 +135,6 @@ class Picks(NamedTuple):
     column: float
     programs: int
     program_pick: float
-    ties: float | None
     program_median: float
     program_column: float
     apart: float
@@ -182,14 +181,12 @@ def picks(pairs: DataFrame) -> Picks:
     spread = (programs.most / programs.least)[programs.cases == 8].median()
     times = same.explode("samples_s").groupby(by, sort=False).samples_s.median()
     program = 100 * (times / times.min() - 1)
-    chosen = program[programs.model <= programs.model.min() * (1 + 1e-9)]
     return Picks(
         above[pairs.predicted_s.idxmin()],
         above.median(),
         column.iloc[0],
         len(programs),
-        chosen.iloc[0],
-        chosen.max() if len(chosen) > 1 else None,
+        program[programs.model.idxmin()],
         program.median(),
         program[("column", "column", "column", "C")],
         100 * (spread - 1),
@@ -197,46 +194,27 @@ def picks(pairs: DataFrame) -> Picks:
 
 
 def report(measured: DataFrame, predicted: DataFrame) -> None:
-    """How far the prediction of each case is from its time, and what comes of going by it."""
+    """Print how far the prediction of each case is from its time, and what comes of going by it."""
     pairs = beside(measured, predicted)
-    if pairs.nodes.gt(1).any():
-        found = errors(pairs)
-        print(
-            f"of times: concordance {found.concordance:.3f}, error median {found.median:.1f} %, "
-            f"bias {found.bias:+.1f} %; all below is of shares of the roof"
-        )
+    several = pairs.nodes.gt(1).any()
+    if several:
+        print("of times:", describe(errors(pairs)), "; all below is of shares of the roof")
         pairs = beside(at_calibrated_pace(measured, predicted), predicted)
     print(f"{len(pairs)} cases measured and predicted, {len(measured) - len(pairs)} not ok")
-    for shape, each in [((), pairs), *pairs.groupby(["m", "n", "k"], sort=False)]:
-        found = errors(each)
-        print(
-            f"{'x'.join(map(str, shape)) or 'all':18} concordance {found.concordance:.3f} over "
-            f"{found.pairs} pairs; error median {found.median:.1f} %, bias {found.bias:+.1f} %, "
-            f"range {found.least:+.0f} to {found.most:+.0f} %"
-        )
-        if not shape:
-            found = held(each)
-            print(
-                f"{'':18} {found.share:.1f} % lie in intervals of the other half's residuals, half "
-                f"an interval {found.half:.1f} %"
-            )
-        if shape and not each.nodes.gt(1).any():
-            told = picks(each)
-            ties = "" if told.ties is None else f" (ties: up to {told.ties:.1f} %)"
-            print(
-                f"{'':18} the model's pick is {told.pick:.1f} % above the best measured; the "
-                f"median case {told.median:.0f} %, column with Stationary C {told.column:.0f} %"
-            )
-            print(
-                f"{'':18} {told.programs} programs: the pick {told.program_pick:.1f} % above the "
-                f"best{ties}, the median one {told.program_median:.0f} %; eight cases of one "
-                f"program are {told.apart:.1f} % apart"
-            )
-    for row in pairs.sort_values("error", key=abs, ascending=False)[:5].itertuples():
-        print(
-            f"  furthest off: {row.m}x{row.n}x{row.k} {row.a} {row.b} {row.c} S-{row.stationary}: "
-            f"measured {1e3 * row.time_s:.1f} ms, predicted {1e3 * row.predicted_s:.1f}"
-        )
+    print("all:", describe(errors(pairs)), describe(held(pairs)))
+    for shape, each in pairs.groupby(["m", "n", "k"], sort=False):
+        print(*shape, describe(errors(each)), "" if several else describe(picks(each)))
+
+
+def describe(numbers: NamedTuple) -> str:
+    """Names and values.
+
+    Examples
+    --------
+    >>> describe(Held(243, 91.23456, 4.0))
+    'cases=243 share=91.2 half=4'
+    """
+    return " ".join(f"{name}={value:.3g}" for name, value in numbers._asdict().items())
 
 
 def main() -> None:

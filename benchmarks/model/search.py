@@ -7,17 +7,17 @@ Compares the first place of real layers with alternatives that the search is not
 candidates of the universal algorithm, and every other family over a dense grid of its options, with
 each look-ahead and communication tile. An alternative whose lower bound is above the first place
 cannot beat it and is not simulated. The regret is the time of the first place over that of the best
-alternative, less one, where that is faster. ``--csv`` adds to a file: a row a machine, mesh and
+alternative, less one, where that is faster. ``--csv`` writes a file: a row a machine, mesh and
 shape.
 """
 
 import argparse
-import csv
 import random
 import time
 from itertools import product
 from pathlib import Path
 
+from benchmarks.core import write_rows
 from drbench.errors import DrbenchError
 from drbench.model.bounds import bound_of
 from drbench.model.machine import Machine
@@ -145,20 +145,6 @@ def describe(case: Case) -> str:
     return f"{case.algorithm} {case.a} {case.b} {case.c} {case.options}"
 
 
-def write(path: Path, row: dict) -> None:
-    """Put a row into a file of rows, in place of that of the same machine, mesh and shape."""
-    key = "machine", "mesh", "shape"
-    found = {}
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            found = {tuple(each[name] for name in key): each for each in csv.DictReader(file)}
-    found[tuple(row[name] for name in key)] = row
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, row, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found[each] for each in sorted(found))
-
-
 def main() -> None:
     """Print a row a machine, mesh and shape."""
     parser = argparse.ArgumentParser(
@@ -173,11 +159,12 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
     asked = (each.split(",") for each in (args.machines, args.meshes, args.shapes))
+    rows: list[dict] = []
     for names in product(*asked):
-        row = regret(*names, args)
+        rows.append(regret(*names, args))
+        print(*(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
         if args.csv:
-            write(args.csv, row)
-        print(*(f"{name}={value}" for name, value in row.items()), flush=True)
+            write_rows(args.csv, rows)
 
 
 if __name__ == "__main__":
