@@ -240,26 +240,6 @@ def median_s(call: Callable) -> float:
     return max(COMM.allgather(statistics.median(times)))
 
 
-# --- what is said
-
-
-def said(name: str, rows: list[dict]) -> Iterator[str]:
-    """The rows in a few lines: ratios of stock to drbench, and what calls cost beyond others."""
-    found = DataFrame(rows)
-    if name == "mlp":
-        for step in steps(found):
-            yield (
-                f"{'x'.join(map(str, step.work[:3]))} {step.work[3]}: stock "
-                f"{1e3 * step.stock_s:.2f} ms, drbench {1e3 * step.ours_s:.2f} ms; time "
-                f"{step.time}, CPU {step.cpu}, {step.rounds} rounds"
-            )
-        return
-    for call, beyond, bar in CALLS:
-        us, low, high = call_us(found, call, beyond)
-        more = f" beyond {beyond}" if beyond else ""
-        yield f"{call}{more}: {us:.1f} us ({low:.1f}-{high:.1f})" + (f", bar {bar}" * bool(bar))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -278,7 +258,12 @@ def main() -> int:
         rows = list(tables[name](sides, given.budget))
         if COMM.rank:
             continue
-        print("\n".join(said(name, rows)), flush=True)
+        found = DataFrame(rows)
+        if name == "mlp":
+            print(*steps(found), sep="\n", flush=True)
+        else:
+            for call, beyond, bar in CALLS:
+                print(call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
         if given.out:
             given.out.mkdir(parents=True, exist_ok=True)
             write_rows(given.out / f"{name}.csv", rows)

@@ -191,7 +191,7 @@ def throttled(kind: str, tiles: list[int], size: int, least: int, budget_s: floa
     rows = []
     for layout in ("row", "column, column, row"):
         plain = {"stationary": "B", "sums": "accumulate"}
-        pushed = plain | {"sums": "push", "tile": tile}
+        pushed = plain | {"sums": "push", "chunk": tile}
         contenders = [
             Contender("universal", plain, label=f"universal, {layout}, accumulated"),
             Contender("universal", pushed, None, 1.20, label=f"universal, {layout}, signals"),

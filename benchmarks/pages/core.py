@@ -77,18 +77,6 @@ def core_collectives() -> str:
 
 
 @block
-def old_new() -> str:
-    """Shares of the bound after the core became smaller over those before, by group; of each group
-    the mean, and the cases that lost most."""
-    lines = []
-    for group, found in core("old_new").groupby("group", sort=False):
-        least = found.sort_values("ratio").head(2)
-        worst = "; ".join(f"{row.case} {_describe(row)}" for row in least.itertuples())
-        lines.append((group, len(found), f"{found.ratio.mean():.3f}", worst))
-    return table(["cases", "number", "mean", "the two lowest medians (range)"], lines)
-
-
-@block
 def core_mixed() -> str:
     """Two virtual nodes against one: the ratio, and MiB that all ranks move, by what."""
     found = core("mixed").copy()
