@@ -3,16 +3,14 @@ a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
     python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains
-    python -m benchmarks model.chains --layers [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
 machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
 of its own: seconds in which a shared machine is slow then hurt no chain alone. Two minutes on two
-cores. With --layers layers of transformers are predicted on h100x8 instead: chains.csv.
+cores.
 """
 
 import argparse
-import csv
 import random
 import shutil
 from dataclasses import replace
@@ -20,11 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from algorithms.chains.costs import LAYOUTS, LIBRARY
-from benchmarks.core import write_rows
-from drbench.measure.record_file import append_csv
+from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
 from launch.models.chains import answer, fixed_of, records_of, run_order
 from launch.sweeps.rounds import pooled
 
@@ -46,17 +42,6 @@ CHAINS = {
         ("X=R", "W1=column", "Y1=column", "W2=row"),
     ),
 }
-
-
-#: Layers that are predicted: preset, and whether backward too.
-LAYERS = (
-    ("llama3-8b:mlp", False),
-    ("llama3-70b:mlp", False),
-    ("llama3-70b:mlp", True),
-    ("gpt3:mlp", False),
-    ("llama3-70b:attention", False),
-)
-_ON = "h100x8"
 
 
 class Point(NamedTuple):
@@ -100,50 +85,29 @@ def measured(orders: dict, rounds: int) -> dict:
 
 def points(path: Path) -> list[Point]:
     """The chains of a file of records, in the order of :data:`CHAINS`."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    found = {}
-    for row in rows:
-        found.setdefault(row["case"], {})[row["mode"]] = row
+    found = {(record.case, record.mode): record for record in read_csv(path)}
+    both = lambda name: [found.get((name, mode)) for mode in ("simulated", "measured")]
     return [
         Point(
             name,
-            *(float(of["simulated"][key]) for key in ("best_s", "median_low_s", "median_high_s")),
-            float(of["measured"]["median_s"] or "nan"),
-            of["measured"]["status"],
+            told.best_s,
+            told.median_low_s,
+            told.median_high_s,
+            ran.median_s or float("nan"),
+            ran.status,
         )
-        for name in CHAINS
-        if (of := found.get(name)) and len(of) == 2
+        for name, (told, ran) in zip(CHAINS, map(both, CHAINS))
+        if told and ran
     ]
-
-
-def predict_layers(out: Path) -> None:
-    """Write chains.csv: a row a layer and contender."""
-    machine, made = find_machine(_ON), []
-    for preset, backward in LAYERS:
-        found = answer(Asked(preset, backward=backward), machine, machine.devices)
-        for name, each, interval in found.rows:
-            row = {"machine": _ON, "ranks": machine.devices, "preset": preset}
-            row |= {"backward": str(backward).lower(), "who": name}
-            ends = {"low": interval.low, "high": interval.high}
-            made.append(row | {"time_s": f"{each.time_s:.6g}"} | ends)
-        print(f"{preset}{' backward' * backward}: {found.choice.best.time_s:.4g} s", flush=True)
-    write_rows(out / "chains.csv", made)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--machine", help="file of drbench calibrate -p 2")
-    parser.add_argument("--layers", action="store_true")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "simulated" / "readings")
+    parser.add_argument("--machine", required=True, help="file of drbench calibrate -p 2")
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds a chain and round")
     parser.add_argument("--rounds", type=int, default=4)
     words = parser.parse_args()
-    if words.layers:
-        predict_layers(words.out)
-        return
-    if words.machine is None:
-        parser.error("--machine is missing. Make one with drbench calibrate -p 2 --threads 1.")
     machine = find_machine(words.machine)
     words.out.mkdir(parents=True, exist_ok=True)
     path = words.out / "records.csv"

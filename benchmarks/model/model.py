@@ -17,8 +17,8 @@ and shares of the roof are compared: a shared machine may be half as fast for mi
 calibrated, which no order of cases mends.
 
 On two ranks block and column are the same partition, so that up to eight cases are one program. How
-far apart these are measured is what the measurement cannot tell apart; a second pick is compared
-that counts all repeats of a program, under whichever name they ran.
+far apart these are measured is what the measurement cannot tell apart; so the pick is compared as a
+program, with all its repeats, under whichever name they ran.
 """
 
 import argparse
@@ -47,18 +47,15 @@ class Errors(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """Going by the prediction, for the cases of one shape: how far the pick, the median one, and
-    column with Stationary C are above the best measured, percent. Of programs too, counting all
-    repeats of a program under whichever name they ran; and how far apart the same program was
-    measured under eight names."""
+    """Going by the prediction, for the programs of one shape: how far the pick, the median one, and
+    column with Stationary C are above the best measured, percent, counting all repeats of a program
+    under whichever name they ran; and how far apart the same program was measured under eight
+    names."""
 
+    programs: int
     pick: float
     median: float
     column: float
-    programs: int
-    program_pick: float
-    program_median: float
-    program_column: float
     apart: float
 
 
@@ -89,8 +86,7 @@ def held(pairs: DataFrame) -> Held:
 
 
 def picks(pairs: DataFrame) -> Picks:
-    above = 100 * (pairs.time_s / pairs.time_s.min() - 1)
-    column = above[pairs.eval("a == b == c == 'column' and stationary == 'C'")]
+    """What is in :class:`Picks`, of the cases of one shape."""
     forms = ["a", "b", "c"]
     same = pairs.assign(**pairs[forms].replace("block", "column"))  # on two ranks
     by = [*forms, "stationary"]
@@ -100,18 +96,15 @@ def picks(pairs: DataFrame) -> Picks:
         cases=("time_s", "size"),
         model=("predicted_s", "first"),
     )
-    spread = (programs.most / programs.least)[programs.cases == 8].median()
+    apart = (programs.most / programs.least)[programs.cases == 8].median()
     times = same.explode("samples_s").groupby(by, sort=False).samples_s.median()
-    program = 100 * (times / times.min() - 1)
+    above = 100 * (times / times.min() - 1)
     return Picks(
-        above[pairs.predicted_s.idxmin()],
-        above.median(),
-        column.iloc[0],
         len(programs),
-        program[programs.model.idxmin()],
-        program.median(),
-        program[("column", "column", "column", "C")],
-        100 * (spread - 1),
+        above[programs.model.idxmin()],
+        above.median(),
+        above[("column", "column", "column", "C")],
+        100 * (apart - 1),
     )
 
 

@@ -116,7 +116,7 @@ def regret(machine_name: str, mesh: str, shape: str, args) -> dict:
     nodes, node = map(int, mesh.split("x"))
     ranks, machine = nodes * node, machine_of(machine_name, node)
     case = Case(*SHAPES.get(shape) or map(int, shape.split("x")), dtype="bfloat16")
-    request = TuneRequest(case, ranks, replication=args.replication, effort=args.effort, refine=3)
+    request = TuneRequest(case, ranks, replication="none", effort=10.0, refine=3)
     start = time.process_time()
     found = tune(request, machine)
     cpu_s = time.process_time() - start
@@ -150,8 +150,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--effort", type=float, default=10.0)
-    parser.add_argument("--replication", choices=REPLICATION, default="none")
     parser.add_argument("--machines", default=",".join(MACHINES))
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--shapes", default=",".join(SHAPES))

@@ -214,27 +214,6 @@ def core_planning() -> str:
     )
 
 
-@block
-def core_progress() -> str:
-    """Percent of the roof of the 2-D algorithms, by who drives MPI."""
-    found = core("progress")
-    places = [(where_, engine) for where_ in ("node", "tcp") for engine in ("poll", "none")]
-    words = {"node": "on the node: {}", "tcp": "remote, TCP: {}"}
-    return table(
-        ["percent of the roof", *(words[place].format(engine) for place, engine in places)],
-        [
-            (
-                name,
-                *(
-                    f"{only(each, where=place, progress=engine).percent_of_roof:.0f}"
-                    for place, engine in places
-                ),
-            )
-            for name, each in found.groupby("case", sort=False)
-        ],
-    )
-
-
 _DATAFLOW = {"C": "OS", "A": "LS", "B": "RS"}
 
 

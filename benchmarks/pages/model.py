@@ -128,26 +128,14 @@ def model_nodes() -> str:
 
 @block
 def model_picks() -> str:
-    """What comes of going by the model: percent above the best measured."""
-
+    """What comes of going by the model: percent above the best measured program."""
     lines = []
     for transport, name in _TRANSPORTS.items():
         for shape, each in model_pairs(transport).groupby("shape", sort=False):
             found = picks(each)
-            lines.append(
-                (
-                    f"{name}, {'×'.join(map(str, shape))}",
-                    f"{found.program_pick:.1f} %",
-                    f"{found.program_median:.0f} %",
-                    f"{found.program_column:.1f} %",
-                    f"{found.pick:.1f} %",
-                    f"{found.median:.0f} %",
-                    f"{found.column:.0f} %",
-                    f"{found.apart:.1f} %",
-                )
-            )
-    header = ["program: pick", "median", "column S-C", "case: pick", "median", "column S-C"]
-    return table(["", *header, "eight names"], lines)
+            shares = f"{found.pick:.1f} %", f"{found.median:.0f} %", f"{found.column:.1f} %"
+            lines.append((f"{name}, {'×'.join(map(str, shape))}", *shares, f"{found.apart:.1f} %"))
+    return table(["", "pick", "median", "column S-C", "eight names"], lines)
 
 
 @block
@@ -168,28 +156,6 @@ def search_regret() -> str:
         lines.append((*line, f"{each.cpu_s.max():.1f}"))
     heads = "ranks, machine, nodes x GPUs, problems, alternatives, at most 2 % off, furthest off"
     return table([*heads.split(", "), "gap reported there", "most s of CPU"], sorted(lines))
-
-
-@block
-def chain_layers() -> str:
-    """Layers of transformers on h100x8."""
-    found = rows("simulated/readings/chains.csv")
-    lines = []
-    for (preset, backward), layer in found.groupby(["preset", "backward"], sort=False):
-        fastest = layer.time_s.min()
-        for each in layer.itertuples():
-            low, high = each.time_s * each.low, each.time_s * each.high
-            lines.append(
-                (
-                    f"`{preset}`{', backward' * bool(backward)}" if each.who == "chosen" else "",
-                    each.who,
-                    f"{1e3 * each.time_s:.2f}",
-                    f"{1e3 * low:.1f}–{1e3 * high:.1f}",
-                    f"{each.time_s / fastest:.3f}",
-                )
-            )
-    header = ["layer", "who", "time, ms", "interval, ms", "of chosen"]
-    return table(header, lines)
 
 
 @block
