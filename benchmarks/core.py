@@ -27,7 +27,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from benchmarks.ranks import start
+from benchmarks.__main__ import start
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.sweep_file import expand
@@ -234,7 +234,7 @@ def fused(section: str, scale: str, limits: dict) -> Iterator[dict]:
     for asked, where, about in SIGNALS[section]:
         words = f"signals {asked} --scale {scale} {given}".split()
         environ = ENVIRON.get(where, {})
-        done = start(2, *words, env=environ, cwd=ROOT, capture_output=True, text=True)
+        done = start(*words, env=environ, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{shlex.join(done.args)}\n{done.stderr}")
         command = prefixed(environ, f"python -m benchmarks {shlex.join(words)}")

@@ -1,7 +1,7 @@
 """What ``drbench tune`` misses, and in how many seconds of CPU it finds the rest.
 
     python -m benchmarks model.search [--machines dgxh100,dgxa100] [--meshes 2x4,8x1,3x8,8x8]
-        [--shapes NAME,...] [--random 300] [--csv FILE]
+        [--shapes NAME,...] [--csv FILE]
 
 Compares the first place of real layers with alternatives that the search is not told of: random
 candidates of the universal algorithm, and every other family over a dense grid of its options, with
@@ -55,6 +55,8 @@ SHAPES = {
 }
 MESHES = "2x4", "8x1", "3x8", "8x8", "16x8", "64x8"
 MACHINES = "dgxh100", "dgxa100"
+#: Random alternatives of the universal algorithm.
+RANDOM = 300
 
 
 def machine_of(name: str, node: int) -> Machine:
@@ -111,18 +113,18 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
     return best_s, best
 
 
-def regret(machine_name: str, mesh: str, shape: str, args) -> dict:
+def regret(machine_name: str, mesh: str, shape: str) -> dict:
     """The row of one layer on one machine."""
     nodes, node = map(int, mesh.split("x"))
     ranks, machine = nodes * node, machine_of(machine_name, node)
-    case = Case(*SHAPES.get(shape) or map(int, shape.split("x")), dtype="bfloat16")
+    case = Case(*SHAPES[shape], dtype="bfloat16")
     request = TuneRequest(case, ranks, replication="none", effort=10.0, refine=3)
     start = time.process_time()
     found = tune(request, machine)
     cpu_s = time.process_time() - start
     first = found.ranking[0]
     rng = random.Random(f"{machine_name} {mesh} {shape}")
-    tried = alternatives(request, args.random, rng)
+    tried = alternatives(request, RANDOM, rng)
     best_s, best = fastest(tried, machine, ranks, first.record.best_s)
     return {
         "machine": machine_name,
@@ -153,13 +155,12 @@ def main() -> None:
     parser.add_argument("--machines", default=",".join(MACHINES))
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--random", type=int, default=300)
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
     asked = (each.split(",") for each in (args.machines, args.meshes, args.shapes))
     rows: list[dict] = []
     for names in product(*asked):
-        rows.append(regret(*names, args))
+        rows.append(regret(*names))
         print(*(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
         if args.csv:
             write_rows(args.csv, rows)
