@@ -103,7 +103,7 @@ def picks(pairs: DataFrame) -> Picks:
         len(programs),
         above[programs.model.idxmin()],
         above.median(),
-        above[("column", "column", "column", "C")],
+        above.get(("column", "column", "column", "C"), float("nan")),
         100 * (apart - 1),
     )
 
