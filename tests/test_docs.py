@@ -250,7 +250,7 @@ def test_the_call_path_of_the_page_is_the_one_that_a_run_takes():
     """Files of the page are those that are entered, and so are the functions of the call tree, but
     for those that start ranks and measure the roof."""
     ended = subprocess.run(
-        [sys.executable, "benchmarks/walk.py", "--functions"],
+        [sys.executable, "-m", "benchmarks", "walk"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -57,7 +57,7 @@ _PEERS = {
 }
 
 
-def _peer_cell(line, named: bool, roof: bool) -> str:
+def _peer_cell(line, named: bool, roof: bool = True) -> str:
     if not line.median_s > 0:
         return line.reason.partition(":")[0] or "–"
     told = f"{line.label} " if named else ""
@@ -68,7 +68,7 @@ def _peer_cell(line, named: bool, roof: bool) -> str:
 
 
 @block
-def peers(ranks: int, roof: bool = True) -> str:
+def peers(ranks: int) -> str:
     """Median times of drbench's fastest, its middle and its other algorithms, and of each peer."""
 
     found = contest(ranks)
@@ -79,13 +79,13 @@ def peers(ranks: int, roof: bool = True) -> str:
         each = found[found["shape"] == shape]
         five = each[each.kind == "five"].dropna(subset="median_s")
         cells = [
-            _peer_cell(next(five.itertuples()), True, roof),
-            _peer_cell(five.iloc[len(five) // 2], False, roof),
-            _peer_cell(next(each[each.kind == "other"].itertuples()), True, roof),
+            _peer_cell(next(five.itertuples()), True),
+            _peer_cell(five.iloc[len(five) // 2], False),
+            _peer_cell(next(each[each.kind == "other"].itertuples()), True),
         ]
         for name in names:
             theirs = each[each.kind == name]
-            cells.append(_peer_cell(theirs.iloc[0], False, roof) if len(theirs) else "–")
+            cells.append(_peer_cell(theirs.iloc[0], False) if len(theirs) else "–")
         lines.append((shape, *cells))
     header = ["shape", "drbench's fastest", "median of its five", "fastest 2-D or 1-D algorithm"]
     return table([*header, *names.values()], lines)

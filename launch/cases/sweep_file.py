@@ -48,7 +48,10 @@ VIEWS = ("scaling", "algorithms", "libraries", "triples", "mlp")
 #: More cases than this are a slip of the pen.
 _MOST_CASES = 250_000
 #: Keys that are not fields of a case but set several of them, or add cases.
-_SPECIAL = ("partitions", "replication", "libraries", "settings", "same_tiles", "zip", "exclude")
+_SPECIAL = (
+    *("partitions", "replication", "libraries", "settings", "same_tiles", "zip", "exclude"),
+    "bar",  # what benchmarks hold the records of a block against; nothing here
+)
 #: Keys that say where matrices lie; libraries have layouts of their own.
 _LAYOUT = ("partitions", "replication", "preset", "a", "b", "c")
 #: The matrix that the universal algorithm keeps where an algorithm has this dataflow.
@@ -311,7 +314,7 @@ def _block(block: dict, ranks: int, scale: Fraction, where: str, before: int, gi
     axes = {
         key: _axis(key, value, ranks, f"{where}: {key}")
         for key, value in block.items()
-        if key not in ("zip", "exclude")
+        if key not in ("zip", "exclude", "bar")
     }
     for key in _SHAPE:
         if key not in axes:
