@@ -432,16 +432,13 @@ def simulations(place: Place) -> Iterator[Check]:
 
 def studies(place: Place) -> Iterator[Check]:
     """The studies of papers, simulated again; those that are quick if it is to be quick."""
-    from plots.select.typed_rows import write_rows
-
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
             name = f"R.{paper.folder}-{study}"
             if not place.wants(name):
                 continue
             again = place.out / f"{study}.csv"
-            rows = paper.studies[study]()
-            write_rows(again, type(rows[0]), rows)
+            paper.write_study(study, again)
             path = place.results / "simulated" / paper.folder / again.name
             lines, found = (each.read_text().splitlines() for each in (path, again))
             same = sum(one == other for one, other in zip(lines, found)) - 1

@@ -16,13 +16,15 @@ measured on such a slice (``tpuv4slice``). The earlier constants of their autotu
 in ``results/simulated/earlier``, with all verdicts.
 """
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
+
+from pandas import DataFrame
 
 from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, named
 from .autotuner import MODELS, PRODUCTS, layers_of
+from .rows import ROWS
 from .study import STUDIES, changes, simulate
 
 #: Shares of the paper's number by which a level and a difference may miss it.
@@ -584,26 +586,12 @@ CLAIMS = (
 )
 
 
-def read(folder: Path) -> list:
-    """The simulated rows in a folder."""
-    from plots.select.llm_rows import read_rows
-
-    files = sorted((folder / "tpuv4-llm").glob("*.csv"))
-    return read_rows(files) if files else []
-
-
-def judged(rows: Iterable, results: Path) -> Rows:
-    """Rows as a table."""
-    from pandas import DataFrame
-
-    return _Rows(DataFrame(list(rows)))
-
-
 PAPER = Paper(
     "MeshSlice",
     CLAIMS,
-    read,
-    judged,
+    lambda folder: ROWS.read([folder / "tpuv4-llm"]),
+    lambda rows, results: _Rows(DataFrame(rows)),
+    rows=ROWS,
     studies=STUDIES,
     folder="tpuv4-llm",
     quick=("slice4x4",),

@@ -35,9 +35,11 @@ from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
+from launch.host.files import ROOT
 from launch.models.predict import predict, programs, seen_by
 
 from ..claims import Changed
+from .rows import ROWS, OverlapRow
 
 DTYPE = "bfloat16"
 #: All machines; those of FLUX by figure (5), and the products it is evaluated on: (n, k) before
@@ -198,8 +200,6 @@ class Bench:
 
     def row(self, study: str, product: str, ranks: int, shape: tuple, found: Found, variant=None):
         """The row of what was found, with what it gains over the collective."""
-        from plots.select.overlap_rows import OverlapRow
-
         gemm_s = self.gemm_s(product, ranks, shape)
         collective = self.fastest(ranks, shape, [base(product, ranks)]).seconds
         hidden = 1 - (found.seconds - gemm_s) / (collective - gemm_s)
@@ -310,11 +310,8 @@ def _tiles(study: str, benches: Benches) -> Iterator:
 
 def published(study: str) -> list:
     """The published rows of a figure, or of a table."""
-    from launch.host.files import ROOT
-    from plots.select.overlap_rows import read_rows
-
     folder = ROOT / "results/published/overlap"
-    rows = read_rows([folder / "speedups.csv", folder / "moe.csv"])
+    rows = ROWS.read([folder / "speedups.csv", folder / "moe.csv"])
     return [row for row in rows if row.study == study]
 
 
@@ -379,8 +376,6 @@ def td_experts(product: str, ranks: int, of: dict) -> list[Method]:
 
 def _experts(study: str, benches: Benches) -> Iterator:
     """A gather or a reduction and a loop over experts, as PyTorch's; TD's, a signal a rank."""
-    from plots.select.overlap_rows import OverlapRow
-
     bench = benches.of("h800")
     for row in published(study):
         if row.method != "td":

@@ -17,10 +17,10 @@ from launch.host.kernels import Kernels
 from launch.papers import artifact, measured, overlap, slicing
 from launch.papers.__main__ import write_claims, write_studies
 from launch.papers.artifact import Place, check_artifact, fitting_scale
+from launch.papers.ledger.rows import ROWS
 from launch.peers import Availability
 from launch.sweeps import estimate
 from launch.sweeps.dry_run import needs
-from plots.select.ledger_rows import read_rows, write_rows
 
 RECORDS = ("R.rows", "R.mlp1-h100x8", "P", "M", "S")
 
@@ -198,8 +198,8 @@ def test_a_prediction_that_became_worse_fails(place):
     path = place.results / "ledger.csv"
     passes = {"A.dtensor-h100": "PASS", "R.claims": "PASS"}
     assert words(place, "A.dtensor-h100") == passes
-    rows = [row._replace(predicted=row.value) for row in read_rows([path])]
-    write_rows(path, rows)
+    rows = [row._replace(predicted=row.value) for row in ROWS.read([path])]
+    ROWS.write(path, rows)
     check, _ = check_artifact(replace(place, only=("A.dtensor-h100",)))
     assert check.verdict == "FAIL" and "it was 0.00 %" in check.found
 

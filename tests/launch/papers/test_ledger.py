@@ -14,10 +14,10 @@ from launch.papers.ledger import (
     summed,
     worse,
 )
-from plots.figures.ledger import chart_of
+from launch.papers.ledger.figures import chart_of
+from launch.papers.ledger.rows import ROWS, LedgerRow
 from plots.registry import draw, find
 from plots.select.cases import Options, SelectionError
-from plots.select.ledger_rows import LedgerRow, read_rows, write_rows
 
 ROOT = Path(__file__).parents[3]
 LEDGER = ROOT / "results/ledger.csv"
@@ -30,7 +30,7 @@ def point(what, predicted, low=None, high=None, fitted=0, group="g", value=1.0, 
 
 @pytest.fixture(scope="module")
 def committed():
-    return read_rows([LEDGER])
+    return ROWS.read([LEDGER])
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def test_half_of_all_programs_are_held_out():
 
 def test_rows_are_read_as_they_were_written(tmp_path):
     rows = [point("a, b", 1.5, 1.25, 2.0), point("c", 0.5)]
-    write_rows(tmp_path / "ledger.csv", rows)
-    assert read_rows([tmp_path / "ledger.csv"]) == rows
+    ROWS.write(tmp_path / "ledger.csv", rows)
+    assert ROWS.read([tmp_path / "ledger.csv"]) == rows
 
 
 def test_the_figure_has_a_row_a_group_and_a_mark_a_point():

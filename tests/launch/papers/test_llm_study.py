@@ -14,11 +14,18 @@ from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
 from launch.papers.meshslice import NUMBERS
 from launch.papers.meshslice.autotuner import Layer, Transformer
-from launch.papers.meshslice.compare import ONE_DIMENSIONAL, best_ring, ring_cases
-from launch.papers.meshslice.study import changes, dataflows, slice4x4, slices
+from launch.papers.meshslice.rows import ROWS, LlmRow
+from launch.papers.meshslice.study import (
+    ONE_DIMENSIONAL,
+    Study,
+    changes,
+    dataflows,
+    ring_cases,
+    slice4x4,
+    slices,
+)
 from plots.registry import draw
 from plots.select.cases import SelectionError
-from plots.select.llm_rows import LlmRow, read_rows, write_rows
 
 LAYERS = [
     Layer("qkv", 4096, 512, 1536),
@@ -48,13 +55,13 @@ def test_one_dimensional_training_moves_weights_or_activations_once_a_product(na
 
 
 def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
-    machine_of = lambda mesh: find_machine(f"tpuv4-{mesh[0]}x{mesh[1]}")
-    found = best_ring("fsdp", LAYERS, 8, machine_of)
+    machine = find_machine("tpuv4-1x8")
+    study = Study("any", None, machine, 8)
+    study.layers = LAYERS
+    found = study.best_ring("fsdp")
     for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.products):
         assert seconds == min(
-            predict(
-                replace(case, options=case.options | {"unroll": unroll}), machine_of((1, 8))
-            ).best_s
+            predict(replace(case, options=case.options | {"unroll": unroll}), machine).best_s
             for unroll in (1, 2, 4)
         )
 
@@ -96,18 +103,18 @@ def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
     assert {row.variant for row in rows} == {"Y stays", "the largest stays"} and all(
         row.mode == "simulated" for row in rows
     )
-    write_rows(tmp_path / "rows.csv", rows)
-    back = read_rows([tmp_path])
+    ROWS.write(tmp_path / "rows.csv", rows)
+    back = ROWS.read([tmp_path])
     assert [
         (row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in back
     ] == [(row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in rows]
     assert [row.seconds for row in back] == pytest.approx([row.seconds for row in rows], rel=1e-5)
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="other.csv holds no rows of an LLM study"):
-        read_rows([tmp_path])
+        ROWS.read([tmp_path])
     (tmp_path / "rows.csv").write_text((tmp_path / "rows.csv").read_text().replace("2048", "many"))
     with pytest.raises(ValueError, match="rows.csv, line 2"):
-        read_rows([tmp_path / "rows.csv"])
+        ROWS.read([tmp_path / "rows.csv"])
 
 
 def test_a_study_holds_what_its_figure_needs():
@@ -206,7 +213,7 @@ def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
         for n, name in enumerate(names[:5])
     ]
     rows += [row("meshes", "one", 16, "meshslice", 1.0, mesh=mesh) for mesh in ("16x1", "4x4")]
-    write_rows(tmp_path / "rows.csv", rows)
+    ROWS.write(tmp_path / "rows.csv", rows)
     for name in ("weak", "breakdown", "shapes", "meshes"):
         drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
         assert drawn.paths[0].stat().st_size > 3000

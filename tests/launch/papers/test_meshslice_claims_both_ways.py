@@ -5,7 +5,7 @@ import pytest
 from judging import of_meshslice
 
 from launch.papers.meshslice import DIFFERENCE, MODELS, NUMBERS, TABLE_3, traffic
-from plots.select.llm_rows import LlmRow
+from launch.papers.meshslice.rows import LlmRow
 
 _, NLG = MODELS
 #: Seconds and utilization on 256 chips, and launches, synchronisation and transfer over products.

@@ -9,8 +9,8 @@ from launch.cases.machine_models import find_machine
 from launch.host.files import ROOT
 from launch.papers import overlap
 from launch.papers.overlap import needed_bytes_per_s
+from launch.papers.overlap.rows import RANGES, ROWS, OverlapRow
 from launch.papers.overlap.study import FLUX_M, FLUX_MACHINES, FLUX_SHAPES, Benches, td, tiles
-from plots.select.overlap_rows import OverlapRow, read_ranges, read_rows
 
 CLAIMS = [claim.name for claim in overlap.PAPER.claims]
 PUBLISHED = ROOT / "results/published/overlap"
@@ -77,8 +77,8 @@ def made_up():
         for product in ("ag", "rs"):
             one = row("flux15", machine, product, (8192, 8, 8), "flux", 2 / speedup, ranks=16)
             rows.append(one._replace(efficiency_percent=most))
-    theirs = read_rows([PUBLISHED / "speedups.csv", PUBLISHED / "moe.csv"])
-    ranges = read_ranges([PUBLISHED / "ranges.csv"])
+    theirs = ROWS.read([PUBLISHED / "speedups.csv", PUBLISHED / "moe.csv"])
+    ranges = RANGES.read([PUBLISHED / "ranges.csv"])
     for each in theirs:
         if each.method in ("td", "flux") and each.study.startswith("td1"):
             shape = each.m, each.n, each.k

@@ -25,7 +25,8 @@ from plots.draw.style import SMALL_PT, Fill, LineStyle
 from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
-from plots.select.overlap_rows import OverlapRange, OverlapRow, read_ranges, read_rows
+
+from .rows import RANGES, ROWS, OverlapRange, OverlapRow
 
 #: By method; the order of bars.
 _METHODS = {
@@ -108,9 +109,9 @@ def read(paths: Sequence) -> _Source:
             with open(file, encoding="utf-8", errors="replace") as opened:
                 header = tuple(opened.readline().rstrip("\r\n").split(","))
             if header == OverlapRange._fields:
-                ranges += read_ranges([file])
+                ranges += RANGES.read([file])
             else:
-                rows += read_rows([file])
+                rows += ROWS.read([file])
     return _Source(rows, ranges)
 
 

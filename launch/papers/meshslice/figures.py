@@ -27,7 +27,8 @@ from plots.draw.style import SMALL_PT, Fill, LineStyle, style_of
 from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
-from plots.select.llm_rows import ALL, COLUMNS, LlmRow, read_rows
+
+from .rows import ALL, ROWS, LlmRow
 
 #: In the order of the paper's legend.
 _NAMES = {
@@ -60,7 +61,7 @@ def chosen(
     SelectionError
         If there are none.
     """
-    found = DataFrame(rows, columns=COLUMNS)
+    found = DataFrame(rows, columns=LlmRow._fields)
     found = found[(found.study == study) & keep(found)]
     if not (found["mode"] == "simulated").any():
         raise SelectionError(
@@ -280,7 +281,7 @@ def _modelled(
 
 
 FIGURES = tuple(
-    Figure(f"llm-{name}", summary, make, read=read_rows)
+    Figure(f"llm-{name}", summary, make, read=ROWS.read)
     for name, summary, make in (
         (
             "weak",

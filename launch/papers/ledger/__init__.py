@@ -4,7 +4,7 @@ for it; and what became worse since the last release.
 ==================  ==============================================================================
 group               numbers
 ==================  ==============================================================================
-dtensor-h100        the 16 published times of DTensor (:mod:`.published_dtensor`)
+dtensor-h100        the 16 published times of DTensor (:mod:`..published_dtensor`)
 epyc-rma            the model's study on an EPYC, over RMA: programs are dealt to two halves, and
                     the interval of each is made of the residuals of the other half
 epyc-throttled      likewise, on throttled links
@@ -26,7 +26,7 @@ flux-ratios         ends of FLUX's speedups over Transformer Engine and PyTorch,
 COSMA's published points on H100 are in no group: no program here is its own. FLUX's efficiencies
 are claims (F1, F9 to F12), and in no group: near 0 and below it an error has no share.
 
-Rows are those of :class:`plots.select.ledger_rows.LedgerRow`. The last six compare what simulated
+Rows are those of :class:`launch.papers.ledger.rows.LedgerRow`. The last six compare what simulated
 studies have committed, which ``drbench artifact`` makes again; the others are predicted anew in
 seconds.
 """
@@ -50,8 +50,13 @@ from launch.cases.machine_models import find_machine
 from launch.models.explained import case_of_timeline
 from launch.models.predict import predict, with_interval
 
-from .claims import Claim, Paper
-from .published_dtensor import cases
+from .. import papers
+from ..claims import Claim, Paper
+from ..overlap import PAPER as OVERLAP
+from ..overlap import ends_of_ratios
+from ..overlap.study import FLUX_SHAPES
+from ..published_dtensor import cases
+from .rows import ROWS, LedgerRow
 
 #: What fails: the mean error of a group grows by so many percentage points, fewer of its numbers
 #: lie in their intervals, or these widen by more than that share.
@@ -97,7 +102,7 @@ def summed(rows: Iterable) -> Sum:
 
     Examples
     --------
-    >>> from plots.select.ledger_rows import LedgerRow
+    >>> from launch.papers.ledger.rows import LedgerRow
     >>> point = ("1", "g", "measured", "here", 2, "w", 8, 8, 8, 1024.0, "s", 1.0)
     >>> rows = [LedgerRow(*point, 1.1, 0.9, 1.3, 0, "f"), LedgerRow(*point, 0.8, 0.7, 0.9, 0, "f")]
     >>> found = summed(rows)
@@ -134,7 +139,7 @@ def worse(before: Iterable, now: Iterable) -> list[str]:
 
     Examples
     --------
-    >>> from plots.select.ledger_rows import LedgerRow
+    >>> from launch.papers.ledger.rows import LedgerRow
     >>> make = lambda what, predicted: LedgerRow(
     ...     *("1", "g", "measured", "here", 2, what, 8, 8, 8, 1024.0, "s", 1.0),
     ...     *(predicted, 0.9, 1.1, 0, "f"),
@@ -190,8 +195,6 @@ class _Maker:
         self.path = results / source
 
     def row(self, machine: str, ranks: int, what: str, shape, flops: float, **more):
-        from plots.select.ledger_rows import LedgerRow
-
         given = {"mode": "measured", "unit": "s", "low": None, "high": None, "fitted": 0} | more
         about = {"release": self.release, "group": self.group, "source": self.source}
         of = {"machine": machine, "ranks": ranks, "what": what, "flops": flops}
@@ -307,19 +310,18 @@ def _one_rank(release: str, results: Path) -> Iterator:
 
 def _meshslice(group: str, file: str, study: str) -> Callable:
     def rows(release: str, results: Path) -> Iterator:
-        from plots.select.llm_rows import read_rows
-
+        read = papers()["meshslice"].rows.read
         of = attrgetter("study", "model", "chips", "algorithm")
         # what is published of Table 3 says whether anything overlaps, of Figure 9 its source
         name = lambda row: (*of(row), row.variant if study == "slice4x4" else "")
-        ran = read_rows([results / f"simulated/tpuv4-llm/{study}.csv"])
+        ran = read([results / f"simulated/tpuv4-llm/{study}.csv"])
         known = {
             name(row): row
             for row in ran
             if row.layer == "all" and (study == "slice4x4" or not row.variant)
         }
         maker = _Maker(release, group, results, f"published/meshslice/{file}")
-        for row in read_rows([maker.path]):
+        for row in read([maker.path]):
             found = known[name(row)]
             peak = find_machine(f"{found.machine}-4x4").compute.peak_flops * row.chips
             what = f"{row.model} {row.algorithm} p={row.chips}"
@@ -339,9 +341,6 @@ def _meshslice(group: str, file: str, study: str) -> Callable:
 
 
 def _flux_ratios(release: str, results: Path) -> Iterator:
-    from .overlap import PAPER as OVERLAP
-    from .overlap import ends_of_ratios
-    from .overlap.study import FLUX_SHAPES
 
     maker = _Maker(release, "flux-ratios", results, "published/overlap/ranges.csv")
     rows = OVERLAP.judged(OVERLAP.read(results / "simulated"), results)
@@ -362,15 +361,15 @@ def _flux_ratios(release: str, results: Path) -> Iterator:
 
 def _overlap(group: str, file: str, unit: str, value: Callable, flux: bool = False) -> Callable:
     def rows(release: str, results: Path) -> Iterator:
-        from plots.select.overlap_rows import read_rows
-
         maker = _Maker(release, group, results, f"published/overlap/{file}")
         of = attrgetter("study", "ranks", "product", "m", "n", "k", "method")
         name = lambda row: (*of(row), row.variant if "table" in row.study else "")
-        published = [row for row in read_rows([maker.path]) if (row.method == "flux") == flux]
+        published = [
+            row for row in OVERLAP.rows.read([maker.path]) if (row.method == "flux") == flux
+        ]
         known = {}
         for study in dict.fromkeys(row.study for row in published):
-            for row in read_rows([results / f"simulated/overlap/{study}.csv"]):
+            for row in OVERLAP.rows.read([results / f"simulated/overlap/{study}.csv"]):
                 known[name(row)] = row
         for row in published:
             found = known.get(name(row))
@@ -427,9 +426,7 @@ def predicted_now(release: str, results: Path, groups: Sequence[str] = tuple(GRO
 
 def _no_worse(group: str) -> Callable:
     def check(results: Path) -> tuple[bool, str]:
-        from plots.select.ledger_rows import read_rows
-
-        before = by_group(read_rows([results / "ledger.csv"])).get(group, [])
+        before = by_group(ROWS.read([results / "ledger.csv"])).get(group, [])
         now = predicted_now("", results, [group])
         lines = worse(before, now)
         return not lines, "; ".join([summed(now).text, *lines])

@@ -5,11 +5,9 @@ what the figures and claims of FLUX and Triton-distributed (TD) are made of.
 ``results/published/overlap`` has the published ones.
 """
 
-import os
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from . import typed_rows
+from plots.select.typed_rows import Rows
 
 
 class OverlapRow(NamedTuple):
@@ -91,30 +89,5 @@ class OverlapRange(NamedTuple):
 
 
 _COMMAND = "python -m launch.papers DIR"
-
-
-def write_rows(path: str | os.PathLike, rows: Iterable[OverlapRow]) -> None:
-    """Write a file anew, whole or not at all."""
-    typed_rows.write_rows(path, OverlapRow, rows)
-
-
-def read_rows(paths: Sequence[str | os.PathLike]) -> list[OverlapRow]:
-    """Read the rows of files, and of all CSV files of folders.
-
-    Raises
-    ------
-    ValueError
-        If a file has other columns, or a cell does not parse.
-    """
-    return typed_rows.read_rows(paths, OverlapRow, "rows of overlapped products", _COMMAND)
-
-
-def read_ranges(paths: Sequence[str | os.PathLike]) -> list[OverlapRange]:
-    """Read the published ranges of files.
-
-    Raises
-    ------
-    ValueError
-        If a file has other columns, or a cell does not parse.
-    """
-    return typed_rows.read_rows(paths, OverlapRange, "ranges of overlapped products", _COMMAND)
+ROWS = Rows(OverlapRow, "rows of overlapped products", _COMMAND)
+RANGES = Rows(OverlapRange, "ranges of overlapped products", _COMMAND)
