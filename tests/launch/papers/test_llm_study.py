@@ -4,7 +4,6 @@ what is said about them."""
 from dataclasses import replace
 
 import pytest
-from judging import of_meshslice as check
 
 from algorithms import get_algorithm
 from drbench.model.bounds import link_parts
@@ -12,7 +11,7 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
-from launch.papers.meshslice import NUMBERS
+from launch.papers.meshslice import traffic
 from launch.papers.meshslice.autotuner import Layer, Transformer
 from launch.papers.meshslice.rows import ROWS, LlmRow
 from launch.papers.meshslice.study import (
@@ -171,33 +170,16 @@ def row(study, model, chips, algorithm, seconds, **more):
     )
 
 
-def test_claims_without_rows_are_undecided_and_with_them_compare_with_the_papers_numbers():
-    assert {v.holds for v in check([]) if v.claim.name != "M21"} == {None}  # that is arithmetic
-    names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
-
-    def told(times, utilizations=(67.4, 82.2)):
-        rows = [
-            row("weak", model, 256, name, time, utilization_percent=utilization)
-            for model, utilization, times_of in zip(("gpt3", "megatron-nlg"), utilizations, times)
-            for name, time in zip(names, times_of)
-        ]
-        return {verdict.claim.name: verdict.holds for verdict in check(rows)}
-
-    paper = (
-        [1.0, 1.0 + NUMBERS["lead over wang"][0] / 100, 1.5, 4, 5, 6, 7],
-        [1.0, 1.26, 1.6, 4, 5, 6, 7],
-    )
-    assert [told(paper)[claim] for claim in ("M1", "M2", "M4", "M5", "M3")] == [
-        True,
-        True,
-        True,
-        True,
-        None,
-    ]
-    assert told(([1.0, 1.25, 1.5, 4, 5, 6, 7], paper[1]))["M2"] is False  # 25 % instead of 13.8
-    assert told(([1.0, 1.14, 4.5, 4, 5, 6, 7], paper[1]))["M5"] is False  # Cannon before Collective
-    assert told(([1.2, 1.14, 1.5, 4, 5, 6, 7], paper[1]))["M1"] is False
-    assert told(paper, (60.0, 82.2))["M4"] is False
+def test_traffic_is_what_the_ways_of_the_matrices_add_up_to():
+    """Step by step, on a small problem: 2 x 2 x 2 chips; and on 4 x 2 x 2."""
+    m, n, k, item = 64, 32, 16, 2
+    block = lambda one, other: item * one * other
+    cannon = sum(block(m // 2, k // 2) + block(k // 2, n // 2) for _ in range(2 // 2))
+    assert traffic(m, n, k, 2, 2, 2)[0] == cannon
+    gathered = 3 * block(k // 4, n // 2)  # three other rows of the mesh have a shard of B
+    scattered = 1 * block(m // 2 // 4, n // 2)  # one other column, on the mesh's half of the rows
+    copied = 1 * block(k // 4, n // 2)  # from the one other mesh
+    assert traffic(m, n, k, 4, 2, 2)[1] == gathered + scattered + copied
 
 
 def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
