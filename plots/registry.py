@@ -97,7 +97,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (6)', 'overlap-… (5)']
+    ['llm-… (5)', 'overlap-… (4)']
     """
     found = []
     for family, each in groupby(figures(), lambda name: name.partition("-")[0]):

@@ -19,12 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
-from pandas import DataFrame
-
 from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, each
-from .rows import RANGES, ROWS
+from .rows import RANGES, ROWS, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, STUDIES, simulate
 
 #: Points of a mean efficiency, and of the ends of a range; share of the ends of a range of ratios,
@@ -559,9 +557,7 @@ def judged(rows: Iterable, results: Path) -> Rows:
     """Simulated rows with the published ones, and the published ranges."""
     theirs = results / "published/overlap"
     published = ROWS.read([theirs / "speedups.csv", theirs / "moe.csv"])
-    ranges = DataFrame(RANGES.read([theirs / "ranges.csv"]))
-    numbers = dict.fromkeys(("low", "high", "mean"), float)
-    return Rows(DataFrame([*rows, *published]), ranges.astype(numbers))
+    return table_of([*rows, *published], RANGES.read([theirs / "ranges.csv"]))
 
 
 PAPER = Paper(

@@ -5,9 +5,16 @@ what the figures and claims of FLUX and Triton-distributed (TD) are made of.
 ``results/published/overlap`` has the published ones.
 """
 
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from pandas import DataFrame
+
 from plots.select.typed_rows import Rows
+
+from ..claims import Rows as Table
 
 
 class OverlapRow(NamedTuple):
@@ -91,3 +98,27 @@ class OverlapRange(NamedTuple):
 _COMMAND = "python -m launch.papers DIR"
 ROWS = Rows(OverlapRow, "rows of overlapped products", _COMMAND)
 RANGES = Rows(OverlapRange, "ranges of overlapped products", _COMMAND)
+
+
+def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> Table:
+    """Rows and ranges as tables."""
+    numbers = dict.fromkeys(("low", "high", "mean"), float)
+    ends = DataFrame(ranges, columns=OverlapRange._fields).astype(numbers)
+    return Table(DataFrame(rows, columns=OverlapRow._fields), ends)
+
+
+def read_tables(paths: Sequence[str | os.PathLike]) -> Table:
+    """Rows and ranges of CSV files and of folders of them, told apart by their headers.
+
+    Raises
+    ------
+    ValueError
+        If a file holds neither.
+    """
+    files: dict[bool, list[Path]] = {True: [], False: []}
+    for path in map(Path, paths):
+        for file in sorted(path.glob("*.csv")) if path.is_dir() else [path]:
+            with open(file, encoding="utf-8", errors="replace") as opened:
+                names = opened.readline().strip().split(",")
+            files[names == [*OverlapRange._fields]].append(file)
+    return table_of(ROWS.read(files[False]), RANGES.read(files[True]))

@@ -196,7 +196,7 @@ def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
     ]
     rows += [row("meshes", "one", 16, "meshslice", 1.0, mesh=mesh) for mesh in ("16x1", "4x4")]
     ROWS.write(tmp_path / "rows.csv", rows)
-    for name in ("weak", "breakdown", "shapes", "meshes"):
+    for name in ("weak", "breakdown", "shapes", "model"):
         drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
         assert drawn.paths[0].stat().st_size > 3000
     with pytest.raises(SelectionError, match="no rows of the study strong"):

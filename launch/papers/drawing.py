@@ -1,0 +1,45 @@
+"""What the figures of papers share: their rows, and pages of panels with a grid."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from plots.draw.chart import Chart, draw_chart, panels
+from plots.draw.page import GRID
+from plots.registry import Made
+from plots.select.cases import SelectionError
+
+from .claims import Rows
+
+
+def drawn(rows: Rows, study: str | list[str], **values):
+    """The simulated rows of studies with these values.
+
+    Raises
+    ------
+    SelectionError
+        If there are none.
+    """
+    try:
+        return rows.where(study=study, mode="simulated", **values)
+    except KeyError:
+        raise SelectionError(
+            f"no rows of the study {study} in {len(rows.table)}. Make some with python -m "
+            f"launch.papers DIR {study if isinstance(study, str) else study[0]}."
+        ) from None
+
+
+def draw_page(
+    charts: Sequence[Chart],
+    handles: Sequence,
+    notes: Sequence[str],
+    high_in: float,
+    left_in: float = 0.56,
+) -> tuple[Made, list[Axes]]:
+    """The figure of some charts, two in a row, each with so much room for its y axis; and the axes
+    of each for what else is drawn on it."""
+    page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12))
+    for axes, chart in zip(every, charts):
+        axes.grid(axis="y", **GRID)
+        draw_chart(axes, chart)
+    return Made(page.picture, []), every
