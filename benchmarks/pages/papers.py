@@ -5,10 +5,8 @@ from functools import cache
 
 from pandas import DataFrame
 
-from launch.cases.machine_models import find_machine
 from launch.papers import papers
 from launch.papers.claims import HOLDS, shown
-from launch.papers.published_dtensor import points
 from launch.papers.slicing import aligned
 
 from .records import RESULTS, only, records, rows, where
@@ -314,8 +312,9 @@ def artifact_claims() -> str:
 def dtensor_points() -> str:
     """Errors of the published DTensor points, percent, by line and batch size."""
     lines: dict[tuple, list[str]] = {}
-    for point in points(find_machine("h100x8")):
-        cells = lines.setdefault((point.layer.upper().replace("P", "P-"), point.series), [])
-        cells.append(f"{100 * point.error:+.1f}".replace("-", "\N{MINUS SIGN}"))
+    for row in where(rows("ledger.csv"), group="dtensor-h100").itertuples():
+        layer, line = row.what.rpartition(" ")[0].split(" ", 1)
+        error = f"{100 * (row.predicted / row.value - 1):+.1f}".replace("-", "\N{MINUS SIGN}")
+        lines.setdefault((layer.upper().replace("P", "P-"), line), []).append(error)
     header = ["layer", "line", *(f"m = {m}" for m in (1024, 2048, 4096, 8192))]
     return table(header, [(*name, *cells) for name, cells in lines.items()])

@@ -4,7 +4,7 @@ for it; and what became worse since the last release.
 ==================  ==============================================================================
 group               numbers
 ==================  ==============================================================================
-dtensor-h100        the 16 published times of DTensor (:mod:`..published_dtensor`)
+dtensor-h100        the 16 published times of DTensor (Figure 3 of "Slicing Is All You Need")
 epyc-rma            the model's study on an EPYC, over RMA: programs are dealt to two halves, and
                     the interval of each is made of the residuals of the other half
 epyc-throttled      likewise, on throttled links
@@ -49,13 +49,14 @@ from launch.cases.command_line import describe
 from launch.cases.machine_models import find_machine
 from launch.models.explained import case_of_timeline
 from launch.models.predict import predict, with_interval
+from launch.models.simulate_sweeps import dtensor_case
+from plots.select.records import read_published
 
 from .. import papers
 from ..claims import Claim, Paper
 from ..overlap import PAPER as OVERLAP
 from ..overlap import ends_of_ratios
 from ..overlap.study import FLUX_SHAPES
-from ..published_dtensor import cases
 from .rows import ROWS, LedgerRow
 
 #: What fails: the mean error of a group grows by so many percentage points, fewer of its numbers
@@ -70,11 +71,8 @@ class Sum(NamedTuple):
 
     Attributes
     ----------
-    points : int
-    mean, median, most : float
+    mean, most : float
         Of the absolute errors, percent.
-    bias : float
-        Median of the errors with their signs, percent.
     held : float or None
         Share of the numbers that lie in their intervals, of those that were not fitted; None
         without intervals.
@@ -82,11 +80,8 @@ class Sum(NamedTuple):
         Median of half the intervals, percent of the predictions.
     """
 
-    points: int
     mean: float
-    median: float
     most: float
-    bias: float
     held: float | None
     half_width: float | None
 
@@ -97,12 +92,11 @@ class Sum(NamedTuple):
         return f"mean error {self.mean:.1f} %, largest {self.most:.1f} %{held}"
 
 
-def summed(rows: Iterable) -> Sum:
+def summed(rows: Iterable[LedgerRow]) -> Sum:
     """The sum of some points.
 
     Examples
     --------
-    >>> from launch.papers.ledger.rows import LedgerRow
     >>> point = ("1", "g", "measured", "here", 2, "w", 8, 8, 8, 1024.0, "s", 1.0)
     >>> rows = [LedgerRow(*point, 1.1, 0.9, 1.3, 0, "f"), LedgerRow(*point, 0.8, 0.7, 0.9, 0, "f")]
     >>> found = summed(rows)
@@ -110,36 +104,23 @@ def summed(rows: Iterable) -> Sum:
     (15.0, 0.5, 15.341)
     """
     rows = list(rows)
-    errors = [100 * row.error for row in rows]
-    sizes = [abs(error) for error in errors]
+    sizes = [100 * abs(row.error) for row in rows]
     judged = [row for row in rows if row.held is not None and not row.fitted]
     return Sum(
-        len(rows),
         fmean(sizes),
-        median(sizes),
         max(sizes),
-        median(errors),
         fmean(row.held for row in judged) if judged else None,
         100 * median(row.half_width for row in judged) if judged else None,
     )
 
 
-def by_group(rows: Iterable) -> dict[str, list]:
-    """The rows of each group, in their order."""
-    found: dict[str, list] = {}
-    for row in rows:
-        found.setdefault(row.group, []).append(row)
-    return found
-
-
-def worse(before: Iterable, now: Iterable) -> list[str]:
-    """What became worse on the points of a ledger, a line each: error, coverage, width, or more
-    than half of a group gone. A point goes when the program that was measured is made no more.
-    Points that the ledger has not count for nothing.
+def worse(before: Sequence[LedgerRow], now: Iterable[LedgerRow]) -> list[str]:
+    """What became worse on the points of a group, a line each: error, coverage, width, or more than
+    half of the group gone. A point goes when the program that was measured is made no more. Points
+    that were not there before count for nothing.
 
     Examples
     --------
-    >>> from launch.papers.ledger.rows import LedgerRow
     >>> make = lambda what, predicted: LedgerRow(
     ...     *("1", "g", "measured", "here", 2, what, 8, 8, 8, 1024.0, "s", 1.0),
     ...     *(predicted, 0.9, 1.1, 0, "f"),
@@ -147,32 +128,25 @@ def worse(before: Iterable, now: Iterable) -> list[str]:
     >>> worse([make("a", 1.0)], [make("a", 1.004), make("new", 9.0)])
     []
     >>> worse([make("a", 1.0)], [make("a", 1.006)])
-    ['g: the mean error is 0.60 %, it was 0.00 %']
+    ['the mean error is 0.60 %, it was 0.00 %']
     """
-    found, fresh = [], by_group(now)
-    for group, rows in by_group(before).items():
-        known = {row.what: row for row in fresh.get(group, ())}
-        lost = [row.what for row in rows if row.what not in known]
-        if 2 * len(lost) > len(rows):
-            found.append(f"{group}: {len(lost)} of {len(rows)} points are gone, first {lost[0]}")
-        kept = [row for row in rows if row.what in known]
-        if not kept:
-            continue
-        old, new = summed(kept), summed(known[row.what] for row in kept)
-        if new.mean > old.mean + MOST_GROWTH:
-            found.append(f"{group}: the mean error is {new.mean:.2f} %, it was {old.mean:.2f} %")
-        if old.held is None:
-            continue
-        if new.held is None:
-            found.append(f"{group}: its predictions have no intervals any more")
-            continue
-        if new.held < min(LEAST_HELD, old.held):
-            found.append(f"{group}: {100 * new.held:.1f} % lie in their intervals")
-        if new.half_width > (1 + MOST_WIDER) * old.half_width:
-            found.append(
-                f"{group}: half an interval is {new.half_width:.1f} %, it was "
-                f"{old.half_width:.1f} %"
-            )
+    known, found = {row.what: row for row in now}, []
+    kept = [row for row in before if row.what in known]
+    if 2 * len(kept) < len(before):
+        found.append(f"{len(before) - len(kept)} of {len(before)} points are gone")
+    if not kept:
+        return found
+    old, new = summed(kept), summed(known[row.what] for row in kept)
+    if new.mean > old.mean + MOST_GROWTH:
+        found.append(f"the mean error is {new.mean:.2f} %, it was {old.mean:.2f} %")
+    if old.held is None:
+        return found
+    if new.held is None:
+        return [*found, "its predictions have no intervals any more"]
+    if new.held < min(LEAST_HELD, old.held):
+        found.append(f"{100 * new.held:.1f} % lie in their intervals")
+    if new.half_width > (1 + MOST_WIDER) * old.half_width:
+        found.append(f"half an interval is {new.half_width:.1f} %, it was {old.half_width:.1f} %")
     return found
 
 
@@ -187,41 +161,47 @@ def dealt(program: str) -> bool:
     return bool(sha256(program.encode()).digest()[0] % 2)
 
 
-class _Maker:
-    """Rows of one group."""
-
-    def __init__(self, release: str, group: str, results: Path, source: str):
-        self.release, self.group, self.source = release, group, source
-        self.path = results / source
-
-    def row(self, machine: str, ranks: int, what: str, shape, flops: float, **more):
-        given = {"mode": "measured", "unit": "s", "low": None, "high": None, "fitted": 0} | more
-        about = {"release": self.release, "group": self.group, "source": self.source}
-        of = {"machine": machine, "ranks": ranks, "what": what, "flops": flops}
-        return LedgerRow(**about, **of, **dict(zip("mnk", shape)), **given)
-
-    def of_case(self, case, machine: Machine, ranks: int, value: float, what: str, **more):
-        """The row of a case that is predicted now; None where the machine refuses it. In ``unit``
-        ``%`` the value is of its roof."""
-        record = with_interval(predict(case, machine, ranks), case, machine, ranks)
-        if record.status != "ok":
-            return None
-        of = {"value": value, "predicted": record.best_s}
-        ends = {"low": record.median_low_s, "high": record.median_high_s}
-        if more.get("unit") == "%":
-            of["predicted"] = record.percent_of_roof
-            ends = {"low": record.percent_of_roof_low, "high": record.percent_of_roof_high}
-        shape = case.m, case.n, case.k
-        flops = 2.0 * prod(shape) * case.options.get("topk", 1)
-        return self.row(machine.name, ranks, what, shape, flops, **of, **ends, **more)
+def _row(
+    source: str, machine: str, ranks: int, what: str, shape, flops: float, **more
+) -> LedgerRow:
+    """A row; its release and group are set where groups are joined."""
+    given = {"release": "", "group": "", "mode": "measured", "unit": "s", "fitted": 0}
+    given |= {"low": None, "high": None, "source": source, **dict(zip("mnk", shape))}
+    return LedgerRow(**given | more, machine=machine, ranks=ranks, what=what, flops=flops)
 
 
-def _dtensor(release: str, results: Path) -> Iterator:
-    maker = _Maker(release, "dtensor-h100", results, "published/h100.csv")
-    machine = find_machine("h100x8")
-    for layer, series, case, took in cases(maker.path):
-        what = f"{layer} {series} m={case.m}"
-        yield maker.of_case(case, machine, 8, took, what, mode="published", fitted=1)
+def _of_case(
+    source: str, case: Case, machine: Machine, ranks: int, value: float, what: str, **more
+) -> LedgerRow | None:
+    """The row of a case that is predicted now; None where the machine refuses it. In ``unit`` ``%``
+    the value is of its roof."""
+    record = with_interval(predict(case, machine, ranks), case, machine, ranks)
+    if record.status != "ok":
+        return None
+    fields = ("best_s", "median_low_s", "median_high_s")
+    if more.get("unit") == "%":
+        fields = ("percent_of_roof", "percent_of_roof_low", "percent_of_roof_high")
+    found = (getattr(record, name) for name in fields)
+    of = dict(zip(("predicted", "low", "high"), found), value=value)
+    shape = case.m, case.n, case.k
+    flops = 2.0 * prod(shape) * case.options.get("topk", 1)
+    return _row(source, machine.name, ranks, what, shape, flops, **of | more)
+
+
+def dtensor_cases(path: Path) -> Iterator[tuple[str, Case, float]]:
+    """(words, case, published seconds) of each of the 16 points."""
+    for row in read_published(path):
+        if row.algorithm.startswith("DT - "):
+            case = dtensor_case(row.m, row.n, row.k, row.algorithm.rpartition(" ")[2].lower())
+            layer = "mlp1" if row.n > row.k else "mlp2"
+            seconds = 2 * row.m * row.n * row.k / (row.gflops * 1e9)
+            yield f"{layer} {row.algorithm} m={row.m}", case, seconds
+
+
+def _dtensor(results: Path) -> Iterator:
+    source, machine = "published/h100.csv", find_machine("h100x8")
+    for what, case, took in dtensor_cases(results / source):
+        yield _of_case(source, case, machine, 8, took, what, mode="published", fitted=1)
 
 
 def _measured(
@@ -259,14 +239,12 @@ def _case(record: Record) -> Case:
     return case_of_timeline(about)
 
 
-def _studied(
-    machine: str, transport: str, of_roof: bool = False
-) -> Callable[[str, Path], Iterator]:
-    def rows(release: str, results: Path) -> Iterator:
-        folder = f"measured/{machine}-2core/model/{transport}"
-        maker = _Maker(release, f"{machine}-{transport}", results, f"{folder}/measured.csv")
-        model = find_machine(str(maker.path.parent / "here.toml"))
-        found = _measured(maker.path, model, of_roof)
+def _studied(machine: str, transport: str, of_roof: bool = False) -> Callable:
+    def rows(results: Path) -> Iterator:
+        source = f"measured/{machine}-2core/model/{transport}/measured.csv"
+        path = results / source
+        model = find_machine(str(path.parent / "here.toml"))
+        found = _measured(path, model, of_roof)
         # on two ranks blocks are columns, so that several cases are one program
         same = lambda record: "column" if record.ranks == 2 else "block"
         half = lambda record: dealt(_what(record).replace("block", same(record)))
@@ -280,120 +258,97 @@ def _studied(
             each: replace(model, residuals={"any": ratios[not each]}) for each in (False, True)
         }
         for record, case, _ in found:
-            judge = judges[half(record)]
             value, unit = (record.percent_of_roof, "%") if of_roof else (record.time_s, "s")
-            yield maker.of_case(case, judge, record.ranks, value, _what(record), unit=unit)
+            judge, what = judges[half(record)], _what(record)
+            yield _of_case(source, case, judge, record.ranks, value, what, unit=unit)
 
     return rows
 
 
-def _mlp(release: str, results: Path) -> Iterator:
+def _mlp(results: Path) -> Iterator:
     """Read in place. The file has no residuals, and those over RMA say nothing of this: the machine
     was in another mood that day."""
     machine = find_machine(str(results / _ON_THIS_MACHINE / "model/rma/here.toml"))
     for layer in ("mlp1", "mlp2"):
         source = f"{_ON_THIS_MACHINE}/{layer}-h1536-p2/records.csv"
-        maker = _Maker(release, "spr-mlp", results, source)
-        for record, case, _ in _measured(maker.path, machine):
+        for record, case, _ in _measured(results / source, machine):
             what = f"{layer} {_what(record)}"
-            yield maker.of_case(case, machine, record.ranks, record.time_s, what)
+            yield _of_case(source, case, machine, record.ranks, record.time_s, what)
 
 
-def _one_rank(release: str, results: Path) -> Iterator:
+def _one_rank(results: Path) -> Iterator:
     machine = find_machine("h100x8measured")
     for path in sorted((results / _ONE_H100).glob("one-rank-*.csv")):
-        maker = _Maker(release, "h100-one-rank", results, f"{_ONE_H100}/{path.name}")
-        record = read_csv(path)[0]
+        record, source = read_csv(path)[0], f"{_ONE_H100}/{path.name}"
         if record.dtype == machine.dtype and record.compute == "fp32":  # the model's peak
-            yield maker.of_case(_case(record), machine, 1, record.time_s, _what(record))
+            yield _of_case(source, _case(record), machine, 1, record.time_s, _what(record))
 
 
-def _meshslice(group: str, file: str, study: str) -> Callable:
-    def rows(release: str, results: Path) -> Iterator:
-        read = papers()["meshslice"].rows.read
-        of = attrgetter("study", "model", "chips", "algorithm")
-        # what is published of Table 3 says whether anything overlaps, of Figure 9 its source
-        name = lambda row: (*of(row), row.variant if study == "slice4x4" else "")
-        ran = read([results / f"simulated/tpuv4-llm/{study}.csv"])
-        known = {
-            name(row): row
-            for row in ran
-            if row.layer == "all" and (study == "slice4x4" or not row.variant)
-        }
-        maker = _Maker(release, group, results, f"published/meshslice/{file}")
-        for row in read([maker.path]):
-            found = known[name(row)]
+def _pairs(results: Path, paper: str, source: str, *fields: str) -> Iterator[tuple]:
+    """Published rows of a paper, each with the simulated row of the same fields; of a table also of
+    the same variant."""
+    of, rows = attrgetter("study", *fields), papers()[paper].rows
+    name = lambda row: (*of(row), row.variant if row.study in _TABLES else "")
+    published = rows.read([results / source])
+    folder = results / "simulated" / papers()[paper].folder
+    files = [folder / f"{study}.csv" for study in dict.fromkeys(row.study for row in published)]
+    known = {name(row): row for row in rows.read(files)}
+    return ((row, known[name(row)]) for row in published if name(row) in known)
+
+
+#: Studies whose rows differ in their variants alone.
+_TABLES = ("slice4x4", "td-table4", "td-table5")
+
+
+def _meshslice(file: str) -> Callable:
+    def rows(results: Path) -> Iterator:
+        source = f"published/meshslice/{file}"
+        fields = ("model", "chips", "algorithm", "layer")
+        for row, found in _pairs(results, "meshslice", source, *fields):
             peak = find_machine(f"{found.machine}-4x4").compute.peak_flops * row.chips
-            what = f"{row.model} {row.algorithm} p={row.chips}"
-            yield maker.row(
-                found.machine,
-                row.chips,
-                f"{what} {row.variant}".strip() if study == "slice4x4" else what,
-                (0, 0, 0),
-                found.seconds * peak * found.utilization_percent / 100,
-                mode="published",
-                unit="%",
-                value=row.utilization_percent,
-                predicted=found.utilization_percent,
-            )
+            # what is published of Figure 9 has its source as variant
+            variant = row.variant if row.study in _TABLES else ""
+            what = f"{row.model} {row.algorithm} p={row.chips} {variant}".strip()
+            share = found.utilization_percent
+            flops = found.seconds * peak * share / 100
+            about = {"mode": "published", "unit": "%"}
+            about |= {"value": row.utilization_percent, "predicted": share}
+            yield _row(source, found.machine, row.chips, what, (0, 0, 0), flops, **about)
 
     return rows
 
 
-def _flux_ratios(release: str, results: Path) -> Iterator:
-
-    maker = _Maker(release, "flux-ratios", results, "published/overlap/ranges.csv")
+def _flux_ratios(results: Path) -> Iterator:
     rows = OVERLAP.judged(OVERLAP.read(results / "simulated"), results)
     for each, name, number, ours in ends_of_ratios(rows):
         quantity = each.quantity.replace("_", " ")
-        yield maker.row(
-            each.machine,
-            each.ranks,
-            f"{each.study} {quantity}, {name} end p={each.ranks}",
-            (0, 0, 0),
-            2.0 * each.most_m * prod(FLUX_SHAPES["ag"]),
-            mode="published",
-            unit="x",
-            value=number,
-            predicted=ours,
-        )
+        what = f"{each.study} {quantity}, {name} end p={each.ranks}"
+        flops = 2.0 * each.most_m * prod(FLUX_SHAPES["ag"])
+        about = {"mode": "published", "unit": "x", "value": number, "predicted": ours}
+        source = "published/overlap/ranges.csv"
+        yield _row(source, each.machine, each.ranks, what, (0, 0, 0), flops, **about)
 
 
-def _overlap(group: str, file: str, unit: str, value: Callable, flux: bool = False) -> Callable:
-    def rows(release: str, results: Path) -> Iterator:
-        maker = _Maker(release, group, results, f"published/overlap/{file}")
-        of = attrgetter("study", "ranks", "product", "m", "n", "k", "method")
-        name = lambda row: (*of(row), row.variant if "table" in row.study else "")
-        published = [
-            row for row in OVERLAP.rows.read([maker.path]) if (row.method == "flux") == flux
-        ]
-        known = {}
-        for study in dict.fromkeys(row.study for row in published):
-            for row in OVERLAP.rows.read([results / f"simulated/overlap/{study}.csv"]):
-                known[name(row)] = row
-        for row in published:
-            found = known.get(name(row))
-            if found is None or value(row) is None or value(found) is None:
+def _overlap(file: str, column: str, flux: bool = False) -> Callable:
+    def rows(results: Path) -> Iterator:
+        source = f"published/overlap/{file}"
+        for row, found in _pairs(results, "overlap", source, *"ranks product m n k method".split()):
+            value, ours = (getattr(each, column) for each in (row, found))
+            if (row.method == "flux") != flux or None in (value, ours):
                 continue
-            what = f"{row.study} {row.product} {row.m}x{row.n}x{row.k} {row.method} {row.variant}"
-            yield maker.row(
-                row.machine,
-                row.ranks,
-                f"{what.strip()} p={row.ranks}",
-                (row.m, row.n, row.k),
-                2.0 * row.m * row.n * row.k,
-                mode="published",
-                unit=unit,
-                value=value(row),
-                predicted=value(found),
-            )
+            shape = row.m, row.n, row.k
+            size = "{}x{}x{}".format(*shape)
+            what = f"{row.study} {row.product} {size} {row.method} {row.variant}".strip()
+            what += f" p={row.ranks}"
+            about = {"mode": "published", "unit": "s" if column == "seconds" else "x"}
+            about |= {"value": value, "predicted": ours}
+            yield _row(source, row.machine, row.ranks, what, shape, 2.0 * prod(shape), **about)
 
     return rows
 
 
-#: Group -> its rows, of a release's name and the folder of results; and those whose predictions
-#: are made anew.
-GROUPS: dict[str, Callable[[str, Path], Iterator]] = {
+#: Group -> its rows, of the folder of results.
+GROUPS: dict[str, Callable[[Path], Iterator]] = {
     "dtensor-h100": _dtensor,
     "epyc-rma": _studied("epyc", "rma"),
     "epyc-throttled": _studied("epyc", "throttled"),
@@ -403,11 +358,11 @@ GROUPS: dict[str, Callable[[str, Path], Iterator]] = {
     "spr-throttled": _studied("spr", "throttled"),
     "spr-mlp": _mlp,
     "h100-one-rank": _one_rank,
-    "meshslice": _meshslice("meshslice", "utilization.csv", "weak"),
-    "meshslice-table3": _meshslice("meshslice-table3", "table3.csv", "slice4x4"),
-    "td-experts": _overlap("td-experts", "moe.csv", "s", attrgetter("seconds")),
-    "td-speedups": _overlap("td-speedups", "speedups.csv", "x", attrgetter("speedup")),
-    "td-flux": _overlap("td-flux", "speedups.csv", "x", attrgetter("speedup"), flux=True),
+    "meshslice": _meshslice("utilization.csv"),
+    "meshslice-table3": _meshslice("table3.csv"),
+    "td-experts": _overlap("moe.csv", "seconds"),
+    "td-speedups": _overlap("speedups.csv", "speedup"),
+    "td-flux": _overlap("speedups.csv", "speedup", flux=True),
     "flux-ratios": _flux_ratios,
 }
 
@@ -417,16 +372,17 @@ def predicted_now(release: str, results: Path, groups: Sequence[str] = tuple(GRO
     is told so."""
     found, seen = [], Counter()
     for group in groups:
-        for row in filter(None, GROUPS[group](release, results)):
+        for row in filter(None, GROUPS[group](results)):
             seen[group, row.what] += 1
             again = seen[group, row.what]
-            found.append(row if again == 1 else row._replace(what=f"{row.what} ({again})"))
+            what = row.what if again == 1 else f"{row.what} ({again})"
+            found.append(row._replace(release=release, group=group, what=what))
     return found
 
 
 def _no_worse(group: str) -> Callable:
     def check(results: Path) -> tuple[bool, str]:
-        before = by_group(ROWS.read([results / "ledger.csv"])).get(group, [])
+        before = [row for row in ROWS.read([results / "ledger.csv"]) if row.group == group]
         now = predicted_now("", results, [group])
         lines = worse(before, now)
         return not lines, "; ".join([summed(now).text, *lines])

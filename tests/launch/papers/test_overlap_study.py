@@ -26,7 +26,7 @@ def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
         for tile in tiles(1024, 8)
     ]
     assert found.seconds == min(every) and len(every) == 2
-    assert bench.row("td11", "ag", 8, shape, found).gemm_s == bench.machine.compute.gemm_s(
+    assert bench.row("ag", 8, shape, found).gemm_s == bench.machine.compute.gemm_s(
         1024, 256, 1024, 2
     )
 
