@@ -172,18 +172,6 @@ def test_a_claim_without_records_or_without_a_check_fails(place):
     assert committed.verdict == "FAIL" and "there is no P99" in committed.found
 
 
-@pytest.mark.parametrize(
-    "numbers, same",
-    [
-        ("Column 83.4, Inner 81.7; 3 of 4", True),
-        ("Column 84.0, Inner 81.7; 3 of 4", False),
-        ("Inner 83.0, Column 81.7; 3 of 4", False),
-    ],
-)
-def test_numbers_are_the_same_within_a_percent_or_a_last_digit(numbers, same):
-    assert artifact.same_text(numbers, "Column 83.0, Inner 81.7; 3 of 4") is same
-
-
 def test_a_claim_says_where_its_number_is_from_and_is_compared_with_the_paper(place):
     *checks, committed = check_artifact(replace(place, only=("P", "M", "F", "T", "S")))
     assert len(checks) == 77 and committed.name == "R.claims" and committed.verdict == "PASS"
