@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from plots.draw.chart import Chart, draw_chart, panels
+from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
 from plots.draw.page import GRID
+from plots.draw.style import LineStyle
 from plots.registry import Made
 from plots.select.cases import SelectionError
 
@@ -27,6 +28,19 @@ def drawn(rows: Rows, study: str | list[str], **values):
             f"no rows of the study {study} in {len(rows.table)}. Make some with python -m "
             f"launch.papers DIR {study if isinstance(study, str) else study[0]}."
         ) from None
+
+
+def dots(
+    x: Axis, names: Sequence[str], series: dict[str, tuple[Sequence, LineStyle]]
+) -> tuple[Axis, Axis, list[Marks]]:
+    """Axes and marks of rows with these names: a dot a row and series."""
+    y = Axis("", (len(names) - 0.5, -0.5), ticks=dict(enumerate(names)))
+    places = list(range(len(names)))
+    marks = [
+        Marks("points", name, list(values), places, (), look)
+        for name, (values, look) in series.items()
+    ]
+    return x, y, marks
 
 
 def draw_page(

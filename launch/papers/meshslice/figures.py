@@ -14,7 +14,7 @@ from plots.registry import Figure, Made
 from plots.select.cases import Options
 
 from ..claims import Rows
-from ..drawing import draw_page, drawn
+from ..drawing import dots, draw_page, drawn
 from .rows import ALL, ROWS
 
 #: In the order of the paper's legend.
@@ -57,20 +57,6 @@ def _chart(model: str, rows: DataFrame, x: Axis, y: Axis, marks: Sequence) -> Ch
 def _lines(rows: DataFrame) -> dict[str, DataFrame]:
     """Rows by algorithm, as the paper's legend has them."""
     return {name: rows[rows.algorithm == name] for name in _NAMES if name in {*rows.algorithm}}
-
-
-def _dots(x: Axis, names: Sequence[str], series: dict[str, tuple[Sequence, LineStyle]]) -> tuple:
-    """Axes and marks of rows with these names: a dot a row and series."""
-    y = Axis("", (len(names) - 0.5, -0.5), ticks=dict(enumerate(names)))
-    places = range(len(names))
-    return (
-        x,
-        y,
-        [
-            Marks("points", name, list(values), places, (), look)
-            for name, (values, look) in series.items()
-        ],
-    )
 
 
 def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
@@ -118,7 +104,7 @@ def _breakdown(rows: Rows, options: Options) -> Made:
         x = Axis("communication ÷ computation", ends, 10, log_ticks(*ends, number))
         series = {name: (shares[part], look) for part, (name, look) in _PARTS.items()}
         names = [_NAMES[each] for each in found.algorithm]
-        charts.append(_chart(model, found, *_dots(x, names, series)))
+        charts.append(_chart(model, found, *dots(x, names, series)))
     notes = ["communication of a chip's busiest link, overlapped or not"]
     return draw_page(charts, [line_handle(*part) for part in _PARTS.values()], notes, 1.6, 1.25)[0]
 
@@ -134,7 +120,7 @@ def _shapes(rows: Rows, options: Options) -> Made:
         shares = shares.loc[list(shown.itertuples(index=False, name=None))]
         names = [f"{layer} {_PRODUCTS[product]}" for layer, product in shares.index]
         series = {name: (shares[name], _STYLES[name]) for name in _lines(found)}
-        charts.append(_chart(model, found, *_dots(x, names, series)))
+        charts.append(_chart(model, found, *dots(x, names, series)))
     looks = [name for name in _NAMES if any(name in {*of.algorithm} for of in models.values())]
     handles = [line_handle(_NAMES[name], _STYLES[name]._replace(dashes="None")) for name in looks]
     notes = [
