@@ -190,34 +190,11 @@ def same_text(found: str, expected: str) -> bool:
 
 def setup(place: Place) -> Iterator[Check]:
     """Step 1: it runs."""
-    done = place.drbench("doctor")
-    yield Check(
-        "step1.doctor",
-        "the machine can run it",
-        passed(done.returncode == 0),
-        HERE,
-        f"exit code {done.returncode}{_last_line(done)}",
-        "exit code 0",
-        command="drbench doctor",
-    )
+    yield _ran(place, "step1.doctor", "the machine can run it", "doctor")
     words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
-        line = f"{words} --transport {transport} --json"
-        done = place.drbench(*line.split())
-        try:
-            record = json.loads(done.stdout)
-            found = f"{record['status']}, error {record['error']:g}"
-        except (ValueError, TypeError, KeyError):
-            found = f"exit code {done.returncode}{_last_line(done)}"
-        yield Check(
-            f"step1.{transport}",
-            f"a verified case, transport {transport}",
-            passed(found == "ok, error 0"),
-            HERE,
-            found,
-            "ok, error 0",
-            command=f"drbench {line}",
-        )
+        about = f"a verified case, transport {transport}"
+        yield _ran(place, f"step1.{transport}", about, f"{words} --transport {transport}")
 
 
 def launching(place: Place) -> Iterator[Check]:
@@ -232,20 +209,17 @@ def launching(place: Place) -> Iterator[Check]:
         line = f"sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes --out {out}"
         done = place.drbench(*line.split())
         scripts = sorted(out.rglob("*.sbatch"))
-        good = done.returncode == 0 and scripts
-        for script in scripts:
-            good = (
-                good and not subprocess.run(["bash", "-n", script], capture_output=True).returncode
-            )
+        read = [subprocess.run(["bash", "-n", script], capture_output=True) for script in scripts]
+        good = scripts and not any(each.returncode for each in [done, *read])
+        expected = "written, and bash reads it"
+        found = f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}"
         yield Check(
             f"step2.{name}",
             f"a job script for {name}",
             passed(bool(good)),
             "made here",
-            "written, and bash reads it"
-            if good
-            else f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}",
-            "written, and bash reads it",
+            expected if good else found,
+            expected,
             command=f"drbench {line}",
         )
 
@@ -478,13 +452,13 @@ def elsewhere(place: Place) -> Iterator[Check]:
     """What needs a package or hardware that not everyone has."""
     dtensor = get_peer("dtensor").available()
     line = " ".join(["sweep", DTENSOR, *words_of(place, DTENSOR)])
-    yield _if_there(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
+    yield _ran(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
     line = "run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
-    yield _if_there(place, "X.gpu", "a verified case on a GPU", line, missing)
+    yield _ran(place, "X.gpu", "a verified case on a GPU", line, missing)
 
 
-def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> Check:
+def _ran(place: Place, name: str, about: str, line: str, missing: str = "") -> Check:
     """A command that verifies what it runs; SKIP if something is missing."""
     done = None if missing else place.drbench(*line.split())
     code = done and done.returncode
