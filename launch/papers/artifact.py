@@ -24,6 +24,7 @@ import numpy as np
 from drbench.common import shared_memory_free
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
@@ -352,11 +353,10 @@ def frame_of(*paths):
 
 def simulations(place: Place) -> Iterator[Check]:
     """The committed simulations, made again."""
-    from drbench.measure.record import read_options
-    from launch.cases.case import Case
     from launch.cases.machine_models import find_machine
     from launch.models.predict import predict
-    from plots.select.records import rows
+
+    from .accuracy import case_of
 
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
         layer, _, machine_name = path.stem.partition("-")
@@ -364,32 +364,22 @@ def simulations(place: Place) -> Iterator[Check]:
             continue
         if not place.wants(f"R.{path.stem}"):
             continue
-        machine, worst, off, table = find_machine(machine_name), 0.0, 0, frame_of(path)
-        for row in rows(table):
-            if row.status != "ok":
+        machine, worst, off, records = find_machine(machine_name), 0.0, 0, read_csv(path)
+        for record in records:
+            if record.status != "ok":
                 continue
-            options = {"stationary": row.stationary, "chunk": "none", "schedule": row.schedule}
-            options |= read_options(row.options)
-            case = Case(
-                *(row.m, row.n, row.k, row.a, row.b, row.c),
-                algorithm=row.algorithm,
-                # DTensor's way is found again
-                options=options if row.algorithm == "universal" else {},
-                preset=row.preset,
-                prefetch=row.prefetch,
-            )
-            again = predict(case, machine, row.ranks)
-            share = abs((again.best_s or 0) / row.best_s - 1)
-            off += share > SIMULATED_SHARE or again.moved_bytes != row.moved_bytes
+            again = predict(case_of(record), machine, record.ranks)
+            share = abs((again.best_s or 0) / record.best_s - 1)
+            off += share > SIMULATED_SHARE or again.moved_bytes != record.moved_bytes
             worst = max(worst, share)
         yield Check(
             f"R.{path.stem}",
             "simulated again: same times, same bytes",
-            passed(off == 0 and len(table) > 0),
+            passed(off == 0 and len(records) > 0),
             f"simulated here, compared with results/simulated/{path.name}",
-            f"{len(table) - off} rows the same, times at most {worst:.1g} apart",
-            f"{len(table)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
-            command=f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
+            f"{len(records) - off} rows the same, times at most {worst:.1g} apart",
+            f"{len(records)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
+            command=f"drbench sweep {layer} --simulate --machine {machine_name} --out DIR",
         )
 
 

@@ -47,12 +47,12 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.command_line import describe
 from launch.cases.machine_models import find_machine
-from launch.models.explained import case_of_timeline
 from launch.models.predict import predict, with_interval
 from launch.models.simulate_sweeps import dtensor_case
 from plots.select.records import read_published
 
 from .. import papers
+from ..accuracy import case_of
 from ..claims import Claim, Paper
 from ..overlap import PAPER as OVERLAP
 from ..overlap import ends_of_ratios
@@ -215,7 +215,7 @@ def _measured(
         disturbed = record.noisy or record.oversubscribed
         if record.status != "ok" or (disturbed and not of_roof):
             continue
-        case = _case(record)
+        case = case_of(record)
         now = predict(case, machine, record.ranks)
         if (now.steps, now.moved_bytes) == (record.steps, record.moved_bytes):
             found.setdefault(_what(record), (record, case, now))
@@ -227,16 +227,6 @@ def _what(record: Record) -> str:
     ways = [record.transport, record.dtype, record.compute, f"p={record.ranks}"]
     shape = f"{record.m}x{record.n}x{record.k}"
     return " ".join(filter(None, (shape, layouts, describe(record), *ways)))
-
-
-def _case(record: Record) -> Case:
-    about = {name: getattr(record, name) for name in record.__slots__}
-    if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
-        about |= {"transport": "auto"}
-    if record.backend == "cupy":  # a model has one transport, and knows no backends
-        about |= {"transport": "auto", "backend": None, "get": None}
-        about |= dict.fromkeys(("max_gemms", "max_accumulates", "accumulate_blocks", "compute"))
-    return case_of_timeline(about)
 
 
 def _studied(machine: str, transport: str, of_roof: bool = False) -> Callable:
@@ -281,7 +271,7 @@ def _one_rank(results: Path) -> Iterator:
     for path in sorted((results / _ONE_H100).glob("one-rank-*.csv")):
         record, source = read_csv(path)[0], f"{_ONE_H100}/{path.name}"
         if record.dtype == machine.dtype and record.compute == "fp32":  # the model's peak
-            yield _of_case(source, _case(record), machine, 1, record.time_s, _what(record))
+            yield _of_case(source, case_of(record), machine, 1, record.time_s, _what(record))
 
 
 def _pairs(results: Path, paper: str, source: str, *fields: str) -> Iterator[tuple]:

@@ -91,7 +91,7 @@ def make(records: Records, options: Options) -> Made:
     if ratios.empty:
         raise SelectionError(
             f"no case that ran both directly and lowered in {len(found)} records. Run drbench "
-            "simulate lowering, or a sweep with schedules."
+            "sweep lowering --simulate --machine NAME, or a sweep with schedules."
         )
     cases = every.drop_duplicates("pair").set_index("pair").loc[ratios.index]
     ratios = ratios.assign(

@@ -9,7 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
+from command_line import COMMANDS
 
 from launch.commands.cli import main
 from launch.host.files import ROOT
@@ -65,12 +67,17 @@ def words(place, *only):
     return {check.name: check.verdict for check in check_artifact(replace(place, only=only))}
 
 
-def test_what_is_committed_passes_or_is_known_and_nothing_is_skipped():
-    found = words(Place(ROOT / "nowhere"), *RECORDS)
+def test_what_is_committed_passes_or_is_known_and_every_command_that_is_shown_is_one():
+    checks = list(check_artifact(Place(ROOT / "nowhere", only=RECORDS)))
+    found = {check.name: check.verdict for check in checks}
     assert {"PASS", "KNOWN"} == set(found.values()), [n for n, v in found.items() if v == "FAIL"]
     assert {"P7", "P10", "M2"} <= {name for name, verdict in found.items() if verdict == "KNOWN"}
     names = {claim.name for claim in slicing.CLAIMS}
     assert names | {"M1", "S1", "R.claims"} <= found.keys()
+    for check in checks:
+        _, name, *words = check.command.split()
+        command = COMMANDS[name]
+        command.make_parser(click.Context(command)).parse_args(words)  # refuses unknown options
 
 
 def rewrite(path, change):
