@@ -233,7 +233,7 @@ def experiments(place: Place) -> Iterator[Check]:
     for layer in LAYERS:
         script = f"launch/launch_experiments_{layer}.py"
         words = words_of(place, layer)
-        text, stem = place.out / f"{layer}.txt", place.out / layer
+        text, stem = place.out / f"{layer}.txt", place.out / f"plot-{layer}"
         done = place.run(script, *words, to=text)
         table = read_records([text])
         exact = ((table.status == "ok") & (table.error == 0)).sum()
@@ -269,7 +269,7 @@ def experiments(place: Place) -> Iterator[Check]:
             f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
             + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
             f"6 lines of {table.m.nunique()} points, PDF and PNG",
-            command=f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
+            command=f"python plots/plot_{layer}.py -o plot-{layer} < {layer}.txt",
         )
 
 
