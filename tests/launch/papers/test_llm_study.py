@@ -13,7 +13,7 @@ from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
 from launch.papers.meshslice import traffic
 from launch.papers.meshslice.autotuner import Layer, Transformer
-from launch.papers.meshslice.rows import ROWS, LlmRow
+from launch.papers.meshslice.rows import ROWS
 from launch.papers.meshslice.study import (
     ONE_DIMENSIONAL,
     Study,
@@ -23,8 +23,6 @@ from launch.papers.meshslice.study import (
     slice4x4,
     slices,
 )
-from plots.registry import draw
-from plots.select.cases import SelectionError
 
 LAYERS = [
     Layer("qkv", 4096, 512, 1536),
@@ -143,33 +141,6 @@ def test_each_change_of_the_sensitivity_study_changes_one_thing():
     assert all(each["tpuv4sim"].machine != base for each in changed)
 
 
-def row(study, model, chips, algorithm, seconds, **more):
-    given = {
-        "mode": "simulated",
-        "machine": "tpuv4",
-        "batch": 1,
-        "seq": 2048,
-        "mesh": "32x8",
-        "variant": "",
-        "layer": "all",
-        "product": "all",
-        "m": None,
-        "n": None,
-        "k": None,
-        "dataflow": "",
-        "slices": "",
-        "estimated_s": seconds,
-        "utilization_percent": 50.0,
-        "compute_s": 1.0,
-        "launch_s": 0.0,
-        "sync_s": 0.0,
-        "transfer_s": 0.1,
-    }
-    return LlmRow(
-        study=study, model=model, chips=chips, algorithm=algorithm, seconds=seconds, **given | more
-    )
-
-
 def test_traffic_is_what_the_ways_of_the_matrices_add_up_to():
     """Step by step, on a small problem: 2 x 2 x 2 chips; and on 4 x 2 x 2."""
     m, n, k, item = 64, 32, 16, 2
@@ -180,24 +151,3 @@ def test_traffic_is_what_the_ways_of_the_matrices_add_up_to():
     scattered = 1 * block(m // 2 // 4, n // 2)  # one other column, on the mesh's half of the rows
     copied = 1 * block(k // 4, n // 2)  # from the one other mesh
     assert traffic(m, n, k, 4, 2, 2)[1] == gathered + scattered + copied
-
-
-def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
-    names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
-    rows = [
-        row("weak", model, chips, name, 1.0 + n, utilization_percent=80 - 10 * n)
-        for model in ("one", "two")
-        for chips in (16, 64)
-        for n, name in enumerate(names)
-    ]
-    rows += [
-        row("weak", "one", 64, name, 1.0 + n, layer="fc1", product="forward", m=4, n=5, k=6)
-        for n, name in enumerate(names[:5])
-    ]
-    rows += [row("meshes", "one", 16, "meshslice", 1.0, mesh=mesh) for mesh in ("16x1", "4x4")]
-    ROWS.write(tmp_path / "rows.csv", rows)
-    for name in ("weak", "breakdown", "shapes", "model"):
-        drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
-        assert drawn.paths[0].stat().st_size > 3000
-    with pytest.raises(SelectionError, match="no rows of the study strong"):
-        draw("llm-strong", [tmp_path / "rows.csv"], tmp_path / "strong.png")
