@@ -24,9 +24,10 @@ def drawn(rows: Rows, study: str | list[str], **values):
     try:
         return rows.where(study=study, mode="simulated", **values)
     except KeyError:
+        names = [study] if isinstance(study, str) else study
         raise SelectionError(
-            f"no rows of the study {study} in {len(rows.table)}. Make some with python -m "
-            f"launch.papers DIR {study if isinstance(study, str) else study[0]}."
+            f"no rows of {', '.join(names)} in {len(rows.table)} rows. Make some with python -m "
+            f"launch.papers DIR {' '.join(names)}."
         ) from None
 
 
