@@ -106,7 +106,7 @@ def _planned(measured: _Measured):
 
 
 def _peers(measured: _Measured):
-    from launch.studies.peers.tables import best_settings, lines
+    from launch.studies.peers import best_settings, lines
 
     found = [
         each
