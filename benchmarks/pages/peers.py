@@ -16,9 +16,9 @@ from .tables import block, describe_time, list_rows, table
 
 
 @cache
-def peer_lines(ranks: int) -> DataFrame:
+def peer_lines(ranks: int) -> list:
     """Lines of :func:`launch.studies.peers.lines`."""
-    return DataFrame(lines_of(records(f"{CORE}/full/peers-p{ranks}")))
+    return lines_of(records(f"{CORE}/full/peers-p{ranks}"))
 
 
 @cache
@@ -26,7 +26,7 @@ def contest(ranks: int) -> DataFrame:
     """For each shape the contenders that are compared, fastest median time first and noisy ones
     last: drbench's five partitionings, its other algorithms, each peer as it comes."""
 
-    found = peer_lines(ranks)
+    found = DataFrame(peer_lines(ranks))
     ours = found.who == "drbench"
     five = ours & found.label.isin(PARTITIONINGS)
     kind = found.who.where(~ours, "other").mask(five, "five")
@@ -97,7 +97,7 @@ def peers_settings(ranks: int) -> str:
     """The fastest setting of each that moves anything, percent of its own roof; its time where that
     is not known."""
 
-    found = DataFrame(best_settings(list(peer_lines(ranks).itertuples())))
+    found = DataFrame(best_settings(peer_lines(ranks)))
     names = {"drbench": "drbench"} | {
         name: told for name, told in _PEERS.items() if name in set(found.who)
     }

@@ -249,6 +249,8 @@ _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import csv_text, tables_of
+    from plots.report.verdict import fastest_lines
+    from plots.select.records import read_records
 
     tables = tables_of(sweep.view, found)
     if as_json:
@@ -260,13 +262,14 @@ def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found:
     if csv_path:
         write_output("--csv", csv_path, csv_text(tables))
         console.print(f"table: {csv_path}", markup=False)
-    records = [record for run in found.values() for record in run.values()]
-    ok = [record for record in records if record.status == "ok"]
+    records = read_records([out / "records.csv"])
+    for line in () if sweep.view else fastest_lines(records):
+        console.print(line, markup=False)
+    ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
-    if sweep.view == "scaling" and len({record.ranks for record in ok}) > 1:
-        grown = len({(each.m, each.n, each.k) for each in ok}) > 1
-        kind = "weak" if grown else "strong"
-    if kind and ok:
+    if sweep.view == "scaling" and ok.ranks.nunique() > 1:
+        kind = "weak" if ok["shape"].nunique() > 1 else "strong"
+    if kind and len(ok):
         _draw(kind, out, console)
 
 
