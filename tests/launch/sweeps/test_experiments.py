@@ -105,9 +105,13 @@ def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(
     words = ["sweep", "same-tiles", "-p", 2, "-o", "mesh=1x2", "-o", "m=8", "-o", "iters=2"]
     words += ["-o", "budget=0", "--peak", "none", "--out", "out"]
     run_cases.breaks = 1
-    ended = say(*words)
+    Path("mine.py").write_text("")
+    ended = say("--plugin", "mine.py", *words)
     assert ended.returncode == 130
-    assert "Resume: drbench sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8" in ended.stdout
+    assert (
+        "Resume: drbench --plugin=mine.py sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8"
+        in ended.stdout
+    )
     path = tmp_path / "out" / "rounds" / "records.csv"
     kept = read_csv(path)
     assert len(kept) == 1 and len(read_csv(tmp_path / "out" / "records.csv")) == 1
@@ -154,6 +158,25 @@ class _Peer:
 
     def available(self):
         return self
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("--limit", 0), "--limit belongs to --dry-run"),
+        (("--parts", 3), "--parts belongs to --jobs"),
+        (("--machine", "h100x8"), "--machine belongs to --simulate"),
+        (("--simulate",), "--simulate needs a machine model"),
+        (("--simulate", "--machine", "h100x8", "--label", "x"), "no use for --label"),
+        (("--simulate", "--machine", "h100x8", "--timeout", 3), "no use for --timeout"),
+        (("--dry-run", "--json"), "--dry-run has no use for --json"),
+        (("--stream", "--json"), "--stream has no use for --json"),
+        (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
+        (("--jobs", "slurm", "--fresh"), "--jobs has no use for --fresh"),
+    ],
+)
+def test_an_option_that_would_go_nowhere_is_refused(say, started, words, said):
+    assert said in say("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
 
 
 def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
