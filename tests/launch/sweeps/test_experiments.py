@@ -14,10 +14,8 @@ from launch.cases.sweep_file import load_sweep
 from launch.commands.sweep import _folder_name
 from launch.sweeps import run_rounds as engine
 from launch.sweeps.run_rounds import Experiment, Job, rounds_of
-from launch.views import tables_of
 from launch.views.contest import contest_tables
 from launch.views.scaling import scaling_tables
-from launch.views.triples import triple_tables
 
 
 def job(name, ranks=2, **fields):
@@ -282,25 +280,6 @@ def test_a_number_of_ranks_that_failed_has_no_point_and_none_is_measured_against
     (table,) = scaling_tables([bad, run([4.0, 8.0], ranks=2), run([2.0, 4.0], ranks=4)])
     assert [(row["ranks"], row["speedup"]) for row in table.rows] == [(2, 1.0), (4, 2.0)]
     assert table.lines[1] == "not on 1 rank: failed: why" and "against 2 ranks" in table.lines[0]
-
-
-def test_triples_are_paired_and_counted():
-    def both(c, theirs, ours, dataflow):
-        known = (
-            {"a": "row", "b": "row/c2", "c": c} if "/" in c else {"a": "row", "b": "row", "c": c}
-        )
-        return [
-            run([1.0], algorithm="dtensor", dataflow=dataflow, direct_bytes=theirs, **known),
-            run([1.0], direct_bytes=ours, **known),
-        ]
-
-    runs = both("row", 8, 4, "all_gather, mm") + both("row/c2", 8, 8, "2x mm")
-    single, counted = triple_tables(runs)
-    (row,) = single.rows
-    assert (row["does"], row["moved_bytes"], row["drbench_bytes"]) == ("reshards an operand", 8, 4)
-    (count,) = counted.rows
-    assert (count["multiplies"], count["repeats"], count["fewer"], count["same"]) == (1, 1, 1, 0)
-    assert tables_of("mlp", {"x": runs[0]}) == []
 
 
 def test_an_experiment_of_one_round_a_case_runs_them_in_order():
