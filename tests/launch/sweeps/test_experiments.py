@@ -150,6 +150,33 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(
     assert sorted(row.preset for row in theirs) == ["column"] * 8 + ["row"] * 8
 
 
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("same-tiles", ("-o", "mesh=1x2", "-o", "m=8")),
+        ("libraries", ("-o", "m=8", "-o", "n=9", "-o", "k=7", "-o", "libraries=cosma")),
+    ],
+)
+def test_every_view_is_json_and_csv_too(say, started, tmp_path, monkeypatch, name, more):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", name, "-p", 2, *more, "-o", "rounds=2", "--peak", "none", "--out", "out"]
+    told = json.loads(say(*words, "--json", "--csv", "t.csv").stdout)
+    rows = [row for table in told["tables"] for row in table["rows"]]
+    assert rows and all(table["title"] and table["lines"] for table in told["tables"])
+    assert {"contender", "median_s", "ratio", "told_apart", "moved_bytes"} <= rows[0].keys()
+    with open("t.csv", newline="") as file:
+        assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
+
+
+def test_every_key_of_a_file_can_be_given(say):
+    given = {"iters": 3, "budget": 1.5, "threads": 2, "backend": "numpy-async", "roof": False}
+    pairs = [(key, str(value).lower()) for key, value in given.items()]
+    cases = load_sweep("square", 2, overrides=[*pairs, ("m", "8"), ("n", "8"), ("k", "8")]).cases
+    assert cases
+    for case in cases:
+        assert {key: getattr(case, key) for key in given} == given and case.m == case.k == 8
+
+
 class _Peer:
     def __init__(self, ok):
         self.ok, self.what, self.get = ok, "no torch", "Get it."
