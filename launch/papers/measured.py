@@ -6,7 +6,7 @@ from pathlib import Path
 from pandas import read_csv
 
 from launch.cases.machine_models import find_machine
-from launch.studies.peers.tables import best_settings, lines
+from launch.studies.peers import best_settings, lines
 from plots.select.records import read_records
 
 from .accuracy import concordance, with_predictions
