@@ -81,12 +81,12 @@ def finding(drawn: Sequence[Sequence[Line]]) -> str:
     for lines in drawn[:2]:
         last = max(point.m for line in lines for point in line.points)
         best = max(
-            (point.value, line.legend) for line in lines for point in line.points if point.m == last
+            (point.value, line.name) for line in lines for point in line.points if point.m == last
         )
         layer = f"MLP-{lines[0].points[0].layer[-1]}"
         texts.append(f"{layer} {best[1].removeprefix('UA - ')} {best[0]:.0f} %")
     what = "the roof" if drawn[0][0].quantity == "percent_of_roof" else "peak"
-    return f"Best at the largest batch, of {what}: {'; '.join(texts)}"
+    return f"Best at the largest batch: {', '.join(texts)} of {what}"
 
 
 def _reach(lines: Sequence[Line]) -> list[float]:

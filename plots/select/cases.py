@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from typing import NamedTuple
 
 from drbench.measure.record import Record, read_options
@@ -340,7 +341,7 @@ def rising(value) -> tuple:
         (0, 0, "")
         if value is None
         else (1, value, "")
-        if isinstance(value, (int, float))
+        if isinstance(value, Real)
         else (2, 0, str(value))
     )
 
