@@ -19,10 +19,6 @@ UNIVERSAL = "universal"
 Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_roof"}
-AXIS = {
-    "percent_of_peak": "percent of peak (%)",
-    "percent_of_roof": "percent of the no-communication roof (%)",
-}
 #: Columns that the names of a case come from.
 NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
     "transpose",

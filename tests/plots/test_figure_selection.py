@@ -247,12 +247,6 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
                 )
 
 
-def test_the_ideal_starts_from_the_fastest_case_on_the_fewest_ranks(records):
-    for _, _, lines in scaling.choose(scaling.STRONG, records, Options())[0]:
-        fewest = lines.best_s[lines.ranks == lines.ranks.min()]
-        assert scaling.reference(lines).best_s == fewest.min()
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

@@ -310,11 +310,6 @@ def test_a_missing_environment_file_is_said(tmp_path):
     ]
 
 
-def test_the_same_folder_gives_the_same_page(tmp_path):
-    append_csv(tmp_path / "records.csv", case(), failed())
-    assert build([tmp_path]) == build([tmp_path])
-
-
 def test_numbers_that_json_has_not_are_empty():
     text = page([case(percent_of_roof=float("nan"), roof_gflops=float("inf"))], [], "x")
     assert "NaN" not in Elements(text).scripts[0] and "Infinity" not in Elements(text).scripts[0]
