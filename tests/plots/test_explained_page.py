@@ -335,40 +335,6 @@ def test_64_ranks_move_fluently(opened):
     assert (browser.cpu_s() - before) / frames < 0.03
 
 
-def luminance(colour):
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
-    return linear, sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear))
-
-
-#: What is left of colours for those without long-wave, and without middle-wave, cones (Viénot,
-#: Brettel and Mollon, 1999), on linear RGB.
-BLIND = {
-    "protan": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
-    "deutan": ((0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)),
-    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-}
-
-
-def test_what_ranks_do_is_told_apart_by_the_colour_blind(told):
-    style = explained_page([told("cannon")], "test")
-    for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
-        known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
-        # products beside communication share no lane; those of one lane must differ
-        lanes = [("fetch", "send", "add", "collective", "wait"), ("multiply", "add", "copy")]
-        for kind, matrix in BLIND.items():
-            seen = {
-                name: [sum(w * x for w, x in zip(row, luminance(known[name])[0])) for row in matrix]
-                for lane in lanes
-                for name in lane
-            }
-            for lane in lanes:
-                for at, one in enumerate(lane):
-                    for other in lane[at + 1 :]:
-                        apart = max(abs(x - y) for x, y in zip(seen[one], seen[other]))
-                        assert apart > 0.04, (kind, one, other)
-
-
 class Elements(HTMLParser):
     def __init__(self, text):
         super().__init__()

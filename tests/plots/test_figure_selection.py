@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms import algorithms as names_of_algorithms
-from plots.draw import style
 from plots.figures import best, peers, scaling
 from plots.registry import find
 from plots.select.cases import Options
@@ -215,18 +213,6 @@ def test_two_contenders_of_one_setting_are_one_round_of_it(synthetic):
     ((_, _, dots),), drawn, notes = peers.choose(records, Options())
     assert sorted(dots.name) == ["heat", "universal"] == sorted(drawn)
     assert len(notes) == 1 and notes[0].startswith("not drawn: 1 case of settings")
-
-
-def test_every_contender_of_the_comparison_has_a_row(synthetic):
-    """All algorithms and peers, as many as ``drbench peers`` runs."""
-    every = [*names_of_algorithms(plain=True), *style.PEERS, *style.ON_DRBENCH]
-    assert len(every) > 20
-    records = [
-        replace(synthetic.comparison(shapes=((512,) * 3,), ranks=(2,))[0], algorithm=name)
-        for name in every
-    ]
-    (_,), drawn, notes = peers.choose(records, Options())
-    assert sorted(drawn) == sorted(every) and not [each for each in notes if "at most" in each]
 
 
 def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):

@@ -166,16 +166,6 @@ def test_lines_from_elsewhere_are_named_as_such(picture):
     assert "DT - Row, DT - Column, COSMA-NCCL: published, h100x8." in rows_of(picture)
 
 
-def test_small_text_is_dark_enough_for_white_paper():
-    def luminance(color):
-        channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for name, style in STYLES.items():
-        assert 1.05 / (luminance(style.text) + 0.05) >= 4.0, name  # WCAG contrast
-
-
 def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(synthetic, tmp_path):
     failed = synthetic.case(n=64, k=256, status="failed", reason="x", best_s=None)
     made = draw("mlp", [synthetic.case(), failed], tmp_path / "figure")
