@@ -75,7 +75,7 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
         (
             ["--algorithm", "wang", "-o", "dataflow=AG"],
             2,
-            ["dataflow must be one of auto, OS, LS, RS"],
+            ["-o dataflow", "must be one of auto, OS, LS, RS"],
         ),
     ],
 )
