@@ -82,11 +82,13 @@ def verdict(found: DataFrame) -> Verdict:
     ...     k=64,
     ...     ranks=2,
     ...     best_s=1e-3,
-    ...     percent_of_roof=95.0,
+    ...     phase_gemm_s=8e-4,
     ... )
     >>> told = verdict(frame([case]))
-    >>> told.counts, told.fastest[0].limit, told.fastest[0].command
-    ([('ok', 1)], 'local products', 'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C')
+    >>> told.counts, told.fastest[0].limit
+    ([('ok', 1)], 'gemm 80 %, unattributed 20 %')
+    >>> told.fastest[0].command
+    'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C'
     """
     counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
     doubtful = {"noisy": found.hollow.sum(), "more ranks than cores": _true(found.oversubscribed)}
@@ -191,13 +193,14 @@ def _words(row: Any) -> Iterator[str]:
         given["mesh"] = None
     given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
     given |= {"dtype": row.dtype if row.dtype != "float32" else None}
-    given |= {"schedule": row.schedule if row.schedule != "direct" else None}
     given |= {"transport": row.transport if "throttled" in (row.transport or "") else None}
     given |= {"machine": row.machine if row.mode == "simulated" else None}
     for name, value in given.items():
         if value is not None:
             yield from (f"--{name}", str(value))
     pairs = {name: getattr(row, name) for name in _PAIRS} | read_options(row.options)
+    if row.schedule == "direct":  # the default
+        del pairs["schedule"]
     if row.replicate_result:
         pairs["replicate_result"] = "true"
     for name, value in pairs.items():

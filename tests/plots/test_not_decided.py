@@ -47,19 +47,14 @@ def test_the_fastest_case_is_decided_only_where_roofs_agree_better_than_its_lead
 
 
 @pytest.mark.parametrize("what", DRIFT)
-def test_the_figure_of_algorithms_says_what_is_not_decided_and_draws_no_roof_for_all(what):
+def test_the_figure_of_algorithms_says_what_is_not_decided(what):
     times, decided = DRIFT[what]
-    ways = "CBA"
     found = [
         of_universal(stationary=way, median_s=1e-3 * time_ms, roof_gflops=roof)
-        for way, (time_ms, roof) in zip(ways, times)
+        for way, (time_ms, roof) in zip("CBA", times)
     ]
     made = find("algorithms").make(found, Options())
     assert ("not decided" in " ".join(made.notes)) == (not decided)
-    told = " ".join(tell(made.picture).split())
-    known = [roof for _, roof in times if roof]
-    differ = bool(known) and max(known) > 1.1 * min(known)
-    assert ("dashed, the roof" in told.lower()) == (bool(known) and not differ)
 
 
 def test_rounds_simulations_and_noisy_cases_leave_nothing_undecided():
@@ -92,7 +87,6 @@ def test_what_is_not_stable_is_said_in_figures():
     for name in ("algorithms", "best", "peers", "volume"):
         told = " ".join(tell(find(name).make(found, Options()).picture).split())
         assert "1 case not stable: the median is not known within 2 %" in told, name
-    assert "≈ 1" in tell(find("algorithms").make(found, Options()).picture)
 
 
 def test_a_case_of_one_repeat_is_hollow_and_no_best_and_a_round_is_not():
