@@ -10,46 +10,22 @@ from ..model.chains import CHAINS, points
 from ..model.model import errors, held, picks
 from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, records, rows
-from .tables import block, table
+from .tables import block, say_yes, table
 
 
 @block
 def tune_chosen(machine: str) -> str:
-    """What ``tune --measure`` chose of each problem, beside the best three of all programs."""
-
+    """What ``tune --measure`` chose of each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
-    found = verdicts(again.astype(str).to_dict("records"))
     lines = []
-    for problem, each in found.items():
-        mine = again[again.problem == problem]
-        choice = mine[mine.contender.str.startswith(CHOICE)]
-        sizes = "×".join(str(getattr(choice.iloc[0], axis)) for axis in "mnk")
+    for problem, each in verdicts(again.astype(str).to_dict("records")).items():
+        choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
+        sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
-        lines.append(
-            (
-                f"{problem}, {sizes}",
-                len(ran),
-                f"{1e3 * choice.time_s.median():.0f} ms",
-                *(_of_choice(each.others.get(str(place))) for place in (1, 2, 3)),
-                "it is" if each.fastest.startswith(CHOICE) else f"{each.ratio.middle:.3f}",
-                "yes" if each.met else "no",
-            )
-        )
-    header = ["problem", "programs", "choice", "choice / 1st", "/ 2nd", "/ 3rd", "/ fastest", "met"]
-    return table(header, lines)
-
-
-def _of_choice(ratio) -> str:
-    """
-    Examples
-    --------
-    >>> from drbench.measure.noise import Ratio
-    >>> _of_choice(Ratio(1.0123, 0.991, 1.03)), _of_choice(None)
-    ('1.01 (0.99–1.03)', 'it is')
-    """
-    if ratio is None:
-        return "it is"
-    return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+        ratio = "it is" if each.fastest.startswith(CHOICE) else str(each.ratio).replace("-", "–")
+        time = f"{1e3 * choice.time_s.median():.0f} ms"
+        lines.append((f"{problem}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
+    return table(["problem", "programs", "choice", "choice / fastest", "met"], lines)
 
 
 _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
