@@ -42,24 +42,26 @@ def model_pairs(transport: str) -> DataFrame:
 @block
 def model_errors() -> str:
     """How far the model is from this machine, by transport and shape."""
-
     lines = []
     for transport, name in _TRANSPORTS.items():
         pairs = model_pairs(transport)
         for shape, each in [("all", pairs), *pairs.groupby("shape", sort=False)]:
-            found = errors(each)
             label = shape if shape == "all" else "×".join(map(str, shape))
-            lines.append(
-                (
-                    f"{name}, {label}",
-                    f"{found.concordance:.3f} of {found.pairs}",
-                    f"{found.median:.1f} %",
-                    f"{found.bias:+.1f} %",
-                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
-                )
-            )
-    header = ["", "pairs in the right order", "median error", "bias", "range of errors"]
-    return table(header, lines)
+            lines.append((f"{name}, {label}", *_describe_errors(each)))
+    return table(["", *_ERRORS], lines)
+
+
+_ERRORS = ("pairs in the right order", "median error", "bias", "range")
+
+
+def _describe_errors(pairs: DataFrame) -> list[str]:
+    found = errors(pairs)
+    return [
+        f"{found.concordance:.3f} of {found.pairs}",
+        f"{found.median:.1f} %",
+        f"{found.bias:+.1f} %".replace("-", "−"),
+        f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
+    ]
 
 
 _NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank a node"}
@@ -86,20 +88,10 @@ def model_nodes() -> str:
         for kind, each in kinds.items():
             if each.empty:
                 continue
-            found, interval = errors(each), held(each)
-            lines.append(
-                (
-                    f"{name}: {kind}",
-                    len(each),
-                    f"{found.concordance:.3f} of {found.pairs}",
-                    f"{found.median:.1f} %",
-                    f"{found.bias:+.1f} %".replace("-", "−"),
-                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
-                    f"{interval.share:.0f} % in ±{interval.half:.0f} %",
-                )
-            )
-    header = ["", "cases", "pairs in the right order", "median error", "bias", "range"]
-    return table([*header, "held by intervals"], lines)
+            interval = held(each)
+            inside = f"{interval.share:.0f} % in ±{interval.half:.0f} %"
+            lines.append((f"{name}: {kind}", len(each), *_describe_errors(each), inside))
+    return table(["", "cases", *_ERRORS, "held by intervals"], lines)
 
 
 @block
