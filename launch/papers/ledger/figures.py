@@ -11,7 +11,8 @@ from plots.draw.page import GRID, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
-from plots.select.ledger_rows import LedgerRow, read_rows
+
+from .rows import ROWS, LedgerRow
 
 #: What is further off is drawn at the edge, percent.
 _MOST = 60
@@ -66,4 +67,4 @@ def make(rows: Iterable[LedgerRow], options: Options) -> Made:
     return Made(page.picture, notes)
 
 
-FIGURES = (Figure("ledger", "error of every prediction, by group", make, read=read_rows),)
+FIGURES = (Figure("ledger", "error of every prediction, by group", make, read=ROWS.read),)

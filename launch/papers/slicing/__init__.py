@@ -23,14 +23,18 @@ from operator import attrgetter
 from pathlib import Path
 from statistics import mean
 
+from pandas import DataFrame, Series, concat
+
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, machine_names
 from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
+from plots.select.records import frame, read_published, read_records, rows
+from plots.select.selection import select
 
-from .claims import Changed, Claim, Paper, Rows, named
+from ..claims import Changed, Claim, Paper, Rows, named
 
 #: (machine, layer) of the figures.
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")
@@ -57,8 +61,6 @@ class Figure:
     """
 
     def __init__(self, name: tuple[str, str], cases):
-        from plots.select.selection import select
-
         self.name = name
         self.lines = {
             line.name.removeprefix("UA - "): line
@@ -74,8 +76,6 @@ class Figure:
 
     def _of_points(self, value):
         """A value of each point, by batch size and line."""
-        from pandas import DataFrame
-
         lines = self.lines.items()
         return DataFrame({name: {p.m: value(p) for p in line.points} for name, line in lines})
 
@@ -107,8 +107,6 @@ class Figure:
     def fastest(self, line: str, **fixed):
         """Seconds of the faster of Stationary C and B at each batch size; nan where there is
         none."""
-        from pandas import concat
-
         found = [self.best(line, stationary=stationary, **fixed).best_s for stationary in "CB"]
         return concat(found, axis="columns").min(axis="columns")
 
@@ -236,8 +234,6 @@ def _p6(f):
 
 
 def _p7(f):
-    from pandas import Series
-
     figure, names = f[_PVC_2], ("Outer Prod.", "Block")
     best, text = _best_two(figure, *names)
     outer, block = (figure.lines[name].stationary for name in names)
@@ -275,8 +271,6 @@ def _p8(f):
 def _p9(f):
     """As the line is drawn: between no replication, where local GEMMs are slower, and the highest
     factor, where the rest takes longer. Beside it, with B in place."""
-    from plots.select.records import rows
-
     line = f[_PVC_2].lines["Outer Prod."]
     held, text, forced = [], [], []
     for point in sorted(line.points, key=lambda point: point.m):
@@ -384,8 +378,6 @@ def _p11(f):
     limit that is only a bound: direct execution that loses to it has lost, one that does not is
     undecided and counts for neither.
     """
-    from plots.select.records import rows
-
     found: dict = {}
     ran = f.where(status=["ok", "unsupported"], mode="simulated", algorithm="universal")
     for r in rows(ran[ran.schedule.notna()]):
@@ -752,17 +744,11 @@ def _of_one(machine: Machine) -> Iterator[tuple[str, Machine]]:
 
 def read(folder: Path):
     """The simulated records in a folder."""
-    from plots.select.records import read_records
-
     return read_records(sorted(folder.glob("*-*.csv")))
 
 
 def judged(records, results: Path) -> Figures:
     """Simulated records with the published ones, DTensor's lines."""
-    from pandas import concat
-
-    from plots.select.records import frame, read_published
-
     theirs = frame(read_published(results / "published/h100.csv"))
     return Figures(concat([frame(records), theirs], ignore_index=True))
 

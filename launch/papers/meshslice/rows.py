@@ -6,11 +6,9 @@ on one of them; times are of one block, forward and backward. ``python -m launch
 writes them.
 """
 
-import os
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from . import typed_rows
+from plots.select.typed_rows import Rows
 
 ALL = "all"
 
@@ -64,22 +62,4 @@ class LlmRow(NamedTuple):
     transfer_s: float | None
 
 
-COLUMNS = LlmRow._fields
-
-
-def write_rows(path: str | os.PathLike, rows: Iterable[LlmRow]) -> None:
-    """Write a file anew, whole or not at all."""
-    typed_rows.write_rows(path, LlmRow, rows)
-
-
-def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
-    """Read the rows of files, and of all CSV files of folders.
-
-    Raises
-    ------
-    ValueError
-        If a file has other columns, or a cell does not parse.
-    """
-    return typed_rows.read_rows(
-        paths, LlmRow, "rows of an LLM study", "python -m launch.papers DIR"
-    )
+ROWS = Rows(LlmRow, "rows of an LLM study", "python -m launch.papers DIR")

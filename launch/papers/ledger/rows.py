@@ -3,11 +3,9 @@
 ``results/ledger.csv`` has those of the last release.
 """
 
-import os
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from . import typed_rows
+from plots.select.typed_rows import Rows
 
 #: What a number is: seconds, times as fast as something, or percent of peak.
 UNITS = ("s", "x", "%")
@@ -77,17 +75,4 @@ class LedgerRow(NamedTuple):
         return None if self.low is None else (self.high - self.low) / 2 / self.predicted
 
 
-def write_rows(path: str | os.PathLike, rows: Iterable[LedgerRow]) -> None:
-    """Write a file anew, whole or not at all."""
-    typed_rows.write_rows(path, LedgerRow, rows)
-
-
-def read_rows(paths: Sequence[str | os.PathLike]) -> list[LedgerRow]:
-    """Read the rows of files, and of all CSV files of folders.
-
-    Raises
-    ------
-    ValueError
-        If a file has other columns, or a cell does not parse.
-    """
-    return typed_rows.read_rows(paths, LedgerRow, "ledger", "results/ledger.csv")
+ROWS = Rows(LedgerRow, "ledger", "results/ledger.csv")

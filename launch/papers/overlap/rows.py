@@ -7,9 +7,14 @@ what the figures and claims of FLUX and Triton-distributed (TD) are made of.
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from . import typed_rows
+from pandas import DataFrame
+
+from plots.select.typed_rows import Rows
+
+from ..claims import Rows as Table
 
 
 class OverlapRow(NamedTuple):
@@ -91,30 +96,29 @@ class OverlapRange(NamedTuple):
 
 
 _COMMAND = "python -m launch.papers DIR"
+ROWS = Rows(OverlapRow, "rows of overlapped products", _COMMAND)
+RANGES = Rows(OverlapRange, "ranges of overlapped products", _COMMAND)
 
 
-def write_rows(path: str | os.PathLike, rows: Iterable[OverlapRow]) -> None:
-    """Write a file anew, whole or not at all."""
-    typed_rows.write_rows(path, OverlapRow, rows)
+def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> Table:
+    """Rows and ranges as tables."""
+    numbers = dict.fromkeys(("low", "high", "mean"), float)
+    ends = DataFrame(ranges, columns=OverlapRange._fields).astype(numbers)
+    return Table(DataFrame(rows, columns=OverlapRow._fields), ends)
 
 
-def read_rows(paths: Sequence[str | os.PathLike]) -> list[OverlapRow]:
-    """Read the rows of files, and of all CSV files of folders.
-
-    Raises
-    ------
-    ValueError
-        If a file has other columns, or a cell does not parse.
-    """
-    return typed_rows.read_rows(paths, OverlapRow, "rows of overlapped products", _COMMAND)
-
-
-def read_ranges(paths: Sequence[str | os.PathLike]) -> list[OverlapRange]:
-    """Read the published ranges of files.
+def read_tables(paths: Sequence[str | os.PathLike]) -> Table:
+    """Rows and ranges of CSV files and of folders of them, told apart by their headers.
 
     Raises
     ------
     ValueError
-        If a file has other columns, or a cell does not parse.
+        If a file holds neither.
     """
-    return typed_rows.read_rows(paths, OverlapRange, "ranges of overlapped products", _COMMAND)
+    files: dict[bool, list[Path]] = {True: [], False: []}
+    for path in map(Path, paths):
+        for file in sorted(path.glob("*.csv")) if path.is_dir() else [path]:
+            with open(file, encoding="utf-8", errors="replace") as opened:
+                names = opened.readline().strip().split(",")
+            files[names == [*OverlapRange._fields]].append(file)
+    return table_of(ROWS.read(files[False]), RANGES.read(files[True]))
