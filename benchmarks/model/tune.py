@@ -64,13 +64,10 @@ class Verdict(NamedTuple):
         The contender of the smallest median time, the choice or one of the best.
     ratio : Ratio
         The choice's time over the fastest's, in pairs.
-    others : dict of str to Ratio
-        The same over each of the best, by contender; their order is that of the first measurement.
     """
 
     fastest: str
     ratio: Ratio
-    others: dict[str, Ratio]
 
     @property
     def met(self) -> bool:
@@ -78,9 +75,9 @@ class Verdict(NamedTuple):
 
         Examples
         --------
-        >>> [Verdict("1", Ratio(*r), {}).met for r in ((1.01, 1.005, 1.02), (1.1, 0.9, 1.2))]
+        >>> [Verdict("1", Ratio(*r)).met for r in ((1.01, 1.005, 1.02), (1.1, 0.9, 1.2))]
         [True, True]
-        >>> Verdict("1", Ratio(1.05, 1.03, 1.07), {}).met
+        >>> Verdict("1", Ratio(1.05, 1.03, 1.07)).met
         False
         """
         return self.ratio.middle <= BAR or not (self.ratio.apart or self.ratio.low is None)
@@ -92,14 +89,11 @@ def verdict(times: dict[str, dict[int, float]], choice: str = CHOICE) -> Verdict
     Examples
     --------
     >>> found = verdict({"choice": {0: 1.0, 1: 2.0}, "1": {0: 0.9, 1: 1.8}, "2": {0: 1.2, 1: 2.1}})
-    >>> found.fastest, round(found.ratio.middle, 3), round(found.others["2"].middle, 3)
-    ('1', 1.111, 0.893)
+    >>> found.fastest, round(found.ratio.middle, 3)
+    ('1', 1.111)
     """
     fastest = min(times, key=lambda who: median(times[who].values()))
-    others = {
-        who: ratio_of(over(times[choice], mine)) for who, mine in times.items() if who != choice
-    }
-    return Verdict(fastest, others.get(fastest, Ratio(1.0, 1.0, 1.0)), others)
+    return Verdict(fastest, ratio_of(over(times[choice], times[fastest])))
 
 
 def base_of(problem: str) -> Case:

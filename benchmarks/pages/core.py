@@ -30,23 +30,10 @@ def describe_share(row) -> str:
     return f"[{text}]" if str(row.noisy) == "True" else text
 
 
-def _interval(name: str = "") -> str:
-    """The format of a median of ratios and its interval.
-
-    Examples
-    --------
-    >>> _interval().format(ratio=0.98, low=0.97, high=0.99)
-    '0.98 (0.97–0.99)'
-    """
-    return f"{{{name}ratio:.2f}} ({{{name}low:.2f}}–{{{name}high:.2f}})"
-
-
 def _describe(row, name: str = "") -> str:
-    return _interval(name).format(**row._asdict())
-
-
-#: The format of a bar, and whether it is met.
-_MET = "{bar:.2f}|{met}"
+    """A median of ratios and its interval."""
+    ratio, low, high = (getattr(row, f"{name}{each}") for each in ("ratio", "low", "high"))
+    return f"{ratio:.2f} ({low:.2f}–{high:.2f})"
 
 
 def _met(row, limit: float = 1.0) -> str:
@@ -85,11 +72,11 @@ def core_mixed() -> str:
     return list_rows(
         "case|m x n x k|ratio (range)|read in place|MPI_Rget|pushed|one node: Rget|accumulated|bar"
         "|met",
-        f"{{case}}|{{m}} x {{n}} x {{k}}|{_interval()}|"
-        + "".join(f"{{{name}:.0f}}|" for name in moved)
-        + _MET,
+        "{case}|{m} x {n} x {k}|{ratio}|{direct_bytes:.0f}|{get_bytes:.0f}|{put_bytes:.0f}"
+        "|{one_get_bytes:.0f}|{one_accumulate_bytes:.0f}|{bar:.2f}|{met}",
         found,
         met=lambda row: say_yes(row.ratio >= row.bar),
+        ratio=_describe,
     )
 
 

@@ -10,46 +10,22 @@ from ..model.chains import CHAINS, points
 from ..model.model import errors, held, picks
 from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, records, rows
-from .tables import block, table
+from .tables import block, say_yes, table
 
 
 @block
 def tune_chosen(machine: str) -> str:
-    """What ``tune --measure`` chose of each problem, beside the best three of all programs."""
-
+    """What ``tune --measure`` chose of each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
-    found = verdicts(again.astype(str).to_dict("records"))
     lines = []
-    for problem, each in found.items():
-        mine = again[again.problem == problem]
-        choice = mine[mine.contender.str.startswith(CHOICE)]
-        sizes = "×".join(str(getattr(choice.iloc[0], axis)) for axis in "mnk")
+    for problem, each in verdicts(again.astype(str).to_dict("records")).items():
+        choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
+        sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
-        lines.append(
-            (
-                f"{problem}, {sizes}",
-                len(ran),
-                f"{1e3 * choice.time_s.median():.0f} ms",
-                *(_of_choice(each.others.get(str(place))) for place in (1, 2, 3)),
-                "it is" if each.fastest.startswith(CHOICE) else f"{each.ratio.middle:.3f}",
-                "yes" if each.met else "no",
-            )
-        )
-    header = ["problem", "programs", "choice", "choice / 1st", "/ 2nd", "/ 3rd", "/ fastest", "met"]
-    return table(header, lines)
-
-
-def _of_choice(ratio) -> str:
-    """
-    Examples
-    --------
-    >>> from drbench.measure.noise import Ratio
-    >>> _of_choice(Ratio(1.0123, 0.991, 1.03)), _of_choice(None)
-    ('1.01 (0.99–1.03)', 'it is')
-    """
-    if ratio is None:
-        return "it is"
-    return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+        ratio = "it is" if each.fastest.startswith(CHOICE) else str(each.ratio).replace("-", "–")
+        time = f"{1e3 * choice.time_s.median():.0f} ms"
+        lines.append((f"{problem}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
+    return table(["problem", "programs", "choice", "choice / fastest", "met"], lines)
 
 
 _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
@@ -66,24 +42,26 @@ def model_pairs(transport: str) -> DataFrame:
 @block
 def model_errors() -> str:
     """How far the model is from this machine, by transport and shape."""
-
     lines = []
     for transport, name in _TRANSPORTS.items():
         pairs = model_pairs(transport)
         for shape, each in [("all", pairs), *pairs.groupby("shape", sort=False)]:
-            found = errors(each)
             label = shape if shape == "all" else "×".join(map(str, shape))
-            lines.append(
-                (
-                    f"{name}, {label}",
-                    f"{found.concordance:.3f} of {found.pairs}",
-                    f"{found.median:.1f} %",
-                    f"{found.bias:+.1f} %",
-                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
-                )
-            )
-    header = ["", "pairs in the right order", "median error", "bias", "range of errors"]
-    return table(header, lines)
+            lines.append((f"{name}, {label}", *_describe_errors(each)))
+    return table(["", *_ERRORS], lines)
+
+
+_ERRORS = ("pairs in the right order", "median error", "bias", "range")
+
+
+def _describe_errors(pairs: DataFrame) -> list[str]:
+    found = errors(pairs)
+    return [
+        f"{found.concordance:.3f} of {found.pairs}",
+        f"{found.median:.1f} %",
+        f"{found.bias:+.1f} %".replace("-", "−"),
+        f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
+    ]
 
 
 _NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank a node"}
@@ -110,20 +88,10 @@ def model_nodes() -> str:
         for kind, each in kinds.items():
             if each.empty:
                 continue
-            found, interval = errors(each), held(each)
-            lines.append(
-                (
-                    f"{name}: {kind}",
-                    len(each),
-                    f"{found.concordance:.3f} of {found.pairs}",
-                    f"{found.median:.1f} %",
-                    f"{found.bias:+.1f} %".replace("-", "−"),
-                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
-                    f"{interval.share:.0f} % in ±{interval.half:.0f} %",
-                )
-            )
-    header = ["", "cases", "pairs in the right order", "median error", "bias", "range"]
-    return table([*header, "held by intervals"], lines)
+            interval = held(each)
+            inside = f"{interval.share:.0f} % in ±{interval.half:.0f} %"
+            lines.append((f"{name}: {kind}", len(each), *_describe_errors(each), inside))
+    return table(["", "cases", *_ERRORS, "held by intervals"], lines)
 
 
 @block
