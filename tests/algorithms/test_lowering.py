@@ -20,7 +20,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.model.costs import Cost, step_cost
 from drbench.model.simulate import simulate
 from drbench.plan.explain import listing, traffic
-from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
+from drbench.plan.schedule import Lookahead, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
@@ -171,32 +171,6 @@ def test_no_order_of_completion_passes_the_end_of_an_operation_or_deadlocks(case
             )
 
 
-def test_a_scheduler_that_passes_the_end_of_an_operation_is_caught():
-    class Passes(Scheduler):
-        def _advance(self):
-            super()._advance()
-            while self._comm:  # everything may start at once
-                self._waiting.append(self._comm.popleft())
-
-    caught = 0
-    for case in CASES:
-        traces = lowered(case, "greedy", (1, 2))[2]
-        for seed in range(3):
-            try:
-                check_operations(
-                    traces,
-                    drive(traces, 1, RandomDelays(seed), scheduler=Passes),
-                    MODES["own tiles"],
-                    1,
-                )
-            except AssertionError as error:
-                assert "one after the other" in str(error) or "start the same step together" in str(
-                    error
-                )
-                caught += 1
-    assert caught
-
-
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @lowerings
 def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, depth):
@@ -204,54 +178,6 @@ def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, d
         case = lowered(seed, schedule, BOUNDS[seed % 4])
         if case:
             prove(case[0], case[2], depth, seed, list(MODES.values())[seed % 4])
-
-
-def waits_for(trace, depth):
-    """[y, x]: whether step y starts only when step x has ended, in every order that the rule of
-    operations allows, read off the rule itself."""
-    steps, ops = trace.steps, np.array(trace.ops)
-    waits = ops[:, None] > ops[None, :]
-    for y, step in enumerate(steps):
-        for x in range(y):
-            both = step.computes and steps[x].computes
-            last = depth == 0 and step.computes and ops[x] == ops[y]
-            waits[y, x] |= both or last or steps[x] in step.inputs
-        waits[y] |= waits[waits[y]].any(axis=0)
-    return waits
-
-
-def buffers(trace, plan):
-    """The first step of each buffer -> all steps that it must last for."""
-    lasts = {}
-    for step in trace.steps:
-        for value in (step, *step.inputs):
-            root = value.lies_in()[0].index
-            if root in plan.offsets and type(step) is not Part:
-                lasts.setdefault(root, set()).add(step.index)
-    return lasts
-
-
-@pytest.mark.parametrize("depth", [0, 1, 3, "all"])
-@lowerings
-def test_buffers_share_memory_only_where_the_rule_itself_keeps_them_apart(schedule, depth):
-    """Every order of the steps, looked at pair by pair: the one buffer is filled only when all that
-    the other must last for has ended."""
-    shared = 0
-    for seed in range(40):
-        case = lowered(seed, schedule, BOUNDS[seed % 4])
-        for trace in case[2] if case else ():
-            if trace.ops is None:
-                continue
-            plan = plan_arena(Lookahead(trace, depth), 8)
-            waits, lasts = waits_for(trace, depth), buffers(trace, plan)
-            size = {t: trace.steps[t].shape[0] * trace.steps[t].shape[1] for t in lasts}
-            for one, two in combinations(lasts, 2):
-                at, other = plan.offsets[one], plan.offsets[two]
-                if at < other + size[two] and other < at + size[one]:
-                    shared += 1
-                    after = waits[two, [*lasts[one]]].all() or waits[one, [*lasts[two]]].all()
-                    assert after, (seed, trace.rank, trace.steps[one], trace.steps[two])
-    assert shared > 100
 
 
 @pytest.mark.parametrize("depth", [1, 3, "all"])
