@@ -255,11 +255,8 @@ def test_the_table_itself_has_no_circle():
 
 
 @pytest.mark.parametrize("house", HOUSES)
-def test_no_house_has_a_circle_or_more_floors_than_a_head_holds(house, capsys):
-    longest = floors(house)
-    with capsys.disabled():
-        print(f"\n{house}: {len(longest)} floors: {' > '.join(longest)}")
-    assert len(longest) <= MOST_FLOORS
+def test_no_house_has_a_circle_or_more_floors_than_a_head_holds(house):
+    assert len(floors(house)) <= MOST_FLOORS, floors(house)
 
 
 def test_no_folder_holds_more_modules_than_a_head_holds():
@@ -297,27 +294,9 @@ def test_the_command_line_starts_without_mpi_and_without_figures():
     assert "click" in loaded and not loaded & {"mpi4py", "matplotlib", "pandas", "torch", "plots"}
 
 
-def test_planning_a_program_really_loads_no_mpi():
-    code = (
-        "import sys\n"
-        "from algorithms import get_algorithm\n"
-        "from drbench.host import blas, fill\nfrom drbench.measure import record\n"
-        "from drbench.plan import schedule\nfrom drbench.program import problem\n"
-        "trace = get_algorithm('universal').trace(problem.Problem(8, 8, 8, 4), 1, stationary='B')\n"
-        "schedule.plan_arena(schedule.Lookahead(trace, 1), 4)\n"
-        "print([name for name in ('mpi4py', 'click', 'matplotlib', 'pandas', 'torch') if name in "
-        "sys.modules])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
-
-
-@pytest.mark.parametrize("room", ["partitions", "drbench/program", "drbench/plan"])
-def test_programs_and_plans_are_integers_only(room):
-    names = [path[:-3].replace("/", ".") for path in sources() if path.startswith(f"{room}/")]
-    assert len(names) > 4
+def test_programs_and_plans_really_load_integers_only():
+    rooms = ("partitions/", "drbench/program/", "drbench/plan/")
+    names = [path[:-3].replace("/", ".") for path in sources() if path.startswith(rooms)]
     code = (
         f"import sys, {', '.join(name.removesuffix('.__init__') for name in names)}\n"
         "print([name for name in ('numpy', 'mpi4py', 'click', 'pandas') if name in sys.modules])\n"
@@ -332,80 +311,19 @@ def test_programs_and_plans_are_integers_only(room):
     "path, text",
     [
         ("partitions/new.py", "import numpy"),
-        ("partitions/new.py", "from drbench.errors import UsageError"),
         ("partitions/new.py", "def f():\n    import algorithms"),
-        ("drbench/new.py", "from algorithms import get_algorithm"),
-        ("drbench/new.py", "from launch import case"),
-        ("drbench/new.py", "import plots.figures.mlp"),
-        ("drbench/new.py", "from launch.commands.cli import main"),
-        ("drbench/program/trace.py", "from mpi4py import MPI"),
-        ("drbench/program/trace.py", "def f():\n    import mpi4py.MPI"),
-        ("drbench/common.py", "if True:\n    import mpi4py"),
         ("drbench/new.py", "import importlib\nimportlib.import_module('launch.ranks.run_case')"),
         ("drbench/new.py", "__import__('mpi4py')"),
-        ("drbench/new.py", "import click"),
+        ("drbench/common.py", "if True:\n    import mpi4py"),
         ("drbench/host/executor.py", "def f():\n    import cupy"),
         ("drbench/device/gpu/new.py", "import cupy"),
-        ("drbench/device/gpu/new.py", "from mpi4py import MPI"),
-        ("drbench/new.py", "import pandas"),
         ("drbench/host/new.py", "from ...algorithms import registry"),
         ("drbench/__main__.py", "from launch.ranks.run import main"),
-        ("drbench/__main__.py", "from algorithms import algorithms"),
-        ("algorithms/new.py", "from launch.ranks.run_case import run"),
-        ("algorithms/new.py", "from mpi4py import MPI"),
         ("algorithms/new.py", "from ..plots import style"),
-        ("plots/figures/new.py", "from drbench.program.problem import Problem"),
         ("plots/figures/new.py", "from drbench import trace"),
-        ("plots/figures/new.py", "import drbench"),
-        ("plots/figures/new.py", "import partitions"),
-        ("plots/figures/new.py", "from launch import case"),
-        ("launch/studies/new.py", "import matplotlib.pyplot as plt"),
         ("launch/studies/new.py", "from plots.figures.mlp import draw"),
-        (
-            "launch/studies/new.py",
-            "try:\n    import pandas\nexcept ImportError:\n    pass",
-        ),
         ("launch/studies/new.py", "class Case:\n    import torch"),
     ],
 )
 def test_an_import_that_points_up_or_out_is_caught(path, text):
     assert violations(path, text)
-
-
-@pytest.mark.parametrize(
-    "path, text",
-    [
-        (
-            "partitions/new.py",
-            "import math\nfrom partitions.arithmetic import part\nfrom .errors import LayoutError",
-        ),
-        (
-            "drbench/new.py",
-            "import numpy\nfrom partitions import part\nfrom .steps import Get\nfrom . import "
-            "trace",
-        ),
-        ("drbench/host/new.py", "from mpi4py import MPI\nfrom ..errors import UsageError"),
-        ("drbench/measure/roof.py", "import mpi4py"),
-        (
-            "drbench/device/gpu/new.py",
-            "def f():\n    import cupy\n    from cupy_backends.cuda.libs import cublas",
-        ),
-        ("drbench/__main__.py", "def main():\n    from launch.commands.cli import main"),
-        (
-            "algorithms/new.py",
-            "from drbench.program.steps import Get\nfrom partitions import part\nfrom . import "
-            "registry",
-        ),
-        (
-            "plots/figures/new.py",
-            "import matplotlib, pandas\nfrom drbench.measure.record import Record\nfrom drbench"
-            ".measure import record",
-        ),
-        (
-            "launch/studies/new.py",
-            "import csv\ndef f():\n    from plots.figures.mlp import draw\n    import pandas",
-        ),
-    ],
-)
-def test_an_import_that_points_down_is_not(path, text):
-    assert violations(path, text) == []

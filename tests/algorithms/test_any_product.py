@@ -24,9 +24,9 @@ def failing(seeds):
 
 @pytest.mark.parametrize("part", range(8))
 def test_any_product_is_exact_or_refused_in_one_line(part):
-    tally, wrong = failing(range(part, 800, 8))
+    tally, wrong = failing(range(part, 1200, 8))
     assert not wrong
-    assert tally["refused"] < 15 and tally["universal"] > 50
+    assert tally["refused"] < 22 and tally["universal"] > 75
 
 
 @pytest.mark.thorough

@@ -4,7 +4,7 @@ work once, with the bytes that an independent count says."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import home_of, layouts, prove, traces_of, universal
+from oracles import layouts, traces_of, universal
 
 from drbench.errors import UsageError
 from drbench.plan.explain import transfers
@@ -27,59 +27,6 @@ def problems(draw, most=13):
     transpose = draw(st.sampled_from(["", "a", "b", "ab"]))
     abc = [each.transposed() if name in transpose else each for name, each in zip("abc", abc)]
     return Problem(m, n, k, nprocs, *abc, transpose=transpose)
-
-
-@settings(max_examples=150, deadline=None)
-@given(problems(), WAYS, st.sampled_from("ABC"), st.none() | st.integers(1, 5), st.booleans())
-def test_every_unit_of_work_is_done_once(problem, ways, stationary, chunk, replicate):
-    options = {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
-    prove(problem, 1, **options, **ways)
-
-
-@settings(max_examples=60, deadline=None)
-@given(problems(9), WAYS, st.sampled_from("ABC"), st.sampled_from(["greedy", "cost"]))
-def test_lowered_programs_fetch_and_reduce_so_too(problem, ways, stationary, schedule):
-    prove(problem, 2, stationary=stationary, schedule=schedule, **ways)
-
-
-@settings(max_examples=60, deadline=None)
-@given(problems(9), WAYS, st.sampled_from(["1x2x2", "2x1x1", "2x2x1", "1x1x2"]))
-def test_so_do_programs_on_a_grid(problem, ways, grid):
-    size = eval(grid.replace("x", "*"))
-    if size <= problem.nprocs:
-        prove(problem, 3, stationary="C", work=grid, **ways)
-
-
-def remote_tiles(problem, rank, stationary):
-    """(matrix, replica, tile) of other ranks' that a rank's products take elements of: each element
-    looked up by itself."""
-    (trace,) = [universal.trace(problem, rank, stationary=stationary)]
-    places = {operand.name: home_of(operand) for operand in problem.operands}
-    found = {}
-    for step in trace.steps:
-        if type(step) is Get and step.block.owner != rank:
-            block = step.block
-            owner = places[block.matrix].owner[block.replica]
-            for row in range(block.row0, block.row1):
-                for col in range(block.col0, block.col1):
-                    assert owner[row, col] == block.owner
-            found[block.matrix, block.replica, block.tile] = block
-    return found
-
-
-@settings(max_examples=80, deadline=None)
-@given(problems(), st.sampled_from("ABC"), st.none() | st.integers(1, 5))
-def test_a_whole_tile_comes_once_if_any_of_it_is_needed_and_no_other(problem, stationary, chunk):
-    options = {"stationary": stationary, "chunk": chunk, "fetch": "tile"}
-    for rank, trace in enumerate(traces_of(problem, **options)):
-        got = [s.block for s in trace.steps if type(s) is Get and s.block.owner != rank]
-        expected = remote_tiles(problem, rank, stationary)
-        assert len(got) == len(expected)
-        for block in got:
-            operand = problem.operand(block.matrix)
-            assert (block.matrix, block.replica, block.tile) in expected
-            rows, cols = operand.partition.tile_bounds(block.tile)
-            assert (block.row0, block.row1, block.col0, block.col1) == (*rows, *cols)
 
 
 @settings(max_examples=80, deadline=None)

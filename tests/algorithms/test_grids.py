@@ -4,7 +4,6 @@ the memory that the closed forms say."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import layouts, prove
 
 from algorithms import get_algorithm
 from drbench.errors import UsageError
@@ -31,17 +30,6 @@ def elements_moved(trace):
 
 grids = st.builds(Grid, *[st.integers(1, 3)] * 3).filter(lambda grid: grid.size <= 12)
 extents = st.integers(1, 13)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data(), grids, st.integers(0, 2), st.sampled_from("ABC"), st.none() | st.integers(1, 5))
-def test_a_grid_multiplies_matrices_wherever_they_lie(data, grid, idle, stationary, chunk):
-    m, n, k = (data.draw(extents, label=axis) for axis in "mnk")
-    nprocs = grid.size + idle
-    shapes = (m, k), (k, n), (m, n)
-    abc = [data.draw(st.just(f"grid:{grid}") | layouts(shape, nprocs, 4)) for shape in shapes]
-    problem = Problem(m, n, k, nprocs, *abc)
-    prove(problem, 3, stationary=stationary, chunk=chunk, work=str(grid))
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,9 +90,3 @@ def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_f
 def test_a_grid_that_cannot_be_is_refused(text, words):
     with pytest.raises(UsageError, match=words):
         UNIVERSAL.resolve(Problem(8, 8, 8, 4), work=text)
-
-
-@pytest.mark.parametrize("schedule", ["greedy", "cost"])
-def test_lowered_programs_work_on_grids_too(schedule):
-    problem = stored_once(Grid(2, 1, 2), (8, 6, 8), 5)
-    prove(problem, 1, stationary="C", work="2x1x2", schedule=schedule)

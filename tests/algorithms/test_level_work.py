@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import layouts, prove
+from oracles import layouts
 
 from algorithms import get_algorithm
 from algorithms.universal.program import why as why_universal
@@ -54,31 +54,6 @@ def test_every_coordinate_has_its_share_and_the_least_changes_hands(data, nprocs
         else:
             kept *= axis.extent
     assert moved == rows * cols - kept
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    st.data(),
-    st.sampled_from([1, 2, 3, 4, 6]),
-    st.sampled_from("ABC"),
-    st.none() | st.integers(3, 8),
-    st.sampled_from(["never", "always"]),
-    st.sampled_from(["direct", "greedy"]),
-    st.booleans(),
-    st.integers(0, 9),
-)
-def test_every_unit_of_work_is_done_once_wherever_it_went(
-    data, nprocs, stationary, chunk, pack, schedule, replicate, seed
-):
-    shapes = ((9, 10), (10, 11), (9, 11))
-    problem = Problem(
-        9, 11, 10, nprocs, *(data.draw(layouts(shape, nprocs, 4)) for shape in shapes)
-    )
-    options = {"pack": "never" if schedule != "direct" else pack, "schedule": schedule}
-    if options["pack"] == "never" and seed % 2:
-        options |= {"fetch": "tile", "reduce": "push"}
-    options |= {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
-    prove(problem, seed, work="level", **options)
 
 
 @pytest.mark.parametrize("stationary", "ABC")

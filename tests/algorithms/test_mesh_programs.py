@@ -5,13 +5,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mesh_machine import Machine, dealt
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of
-from algorithms.mesh import mesh_layout
 from algorithms.meshslice import comb
 from algorithms.rings import gather_order, reduce_order
 from algorithms.wang import costlier_direction
@@ -128,53 +127,6 @@ def test_the_1d_baselines_are_exact(name, options):
     for p, shape in product([1, 2, 3, 4, 7], SHAPES.values()):
         c, right, _, _ = computed(name, *shape, (p, 1), **options)
         assert (c == right).all(), (p, shape)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_order_of_completion_and_any_look_ahead_gives_the_same_product(data):
-    """Random options, delays and look-ahead; buffers are poisoned when the plan reuses them, and a
-    deadlock would be found."""
-    name = data.draw(st.sampled_from(TWO_D + ["fsdp", "tensor_parallel_1d"]))
-    mesh = data.draw(
-        st.sampled_from(
-            [(q, q) for q in (1, 2, 3, 4)]
-            if name == "cannon"
-            else [(1, 5), (5, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 4), (4, 3)]
-        )
-    )
-    m, n, k = (data.draw(st.integers(1, 40)) for _ in "mnk")
-    options = {}
-    if name != "fsdp":
-        options["dataflow"] = data.draw(
-            st.sampled_from(
-                ["AG", "RdS"] if name == "tensor_parallel_1d" else ["OS", "LS", "RS", "auto"]
-            )
-        )
-    if name in ("wang", "fsdp", "tensor_parallel_1d"):
-        options["unroll"] = data.draw(st.integers(1, 4))
-    elif name == "summa":
-        options["panel"] = data.draw(st.sampled_from([None, 1, 3, 8]))
-    elif name == "meshslice":
-        options["slices"], options["block"] = (
-            data.draw(st.integers(1, 4)),
-            data.draw(st.sampled_from([None, 1, 2, 5])),
-        )
-    try:
-        c, right, _, _ = computed(
-            name,
-            m,
-            n,
-            k,
-            mesh,
-            depth=data.draw(st.integers(0, 4)),
-            seed=data.draw(st.integers(0, 10**6)),
-            **options,
-        )
-    except UnsupportedError as error:
-        assert name == "meshslice" and "slices" in str(error)
-        return
-    assert (c == right).all()
 
 
 # -- bytes: closed forms
@@ -415,18 +367,3 @@ def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_ru
     if baseline is not None:
         name, options = baseline
         get_algorithm(name).trace(Problem(*shape, 4, *texts), 0, **options)
-
-
-def test_the_layout_runs_under_the_universal_algorithm_too():
-    for dataflow in ("OS", "LS", "RS"):
-        a, b, c = mesh_layout(48, 48, 48, 6, dataflow=dataflow, mesh="2x3")
-        problem = algorithms()["universal"].problem(48, 48, 48, 6, a, b, c)
-        assert (
-            sum(algorithms()["universal"].trace(problem, rank).flops for rank in range(6))
-            == problem.flops
-        )
-
-
-def test_an_option_of_another_algorithm_is_refused():
-    with pytest.raises(UsageError, match="cannon takes no slices. It takes dataflow, mesh."):
-        get_algorithm("cannon").pick({"slices": 4})

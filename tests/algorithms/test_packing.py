@@ -4,11 +4,10 @@ from dataclasses import replace
 from itertools import product
 from math import inf
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import interpret, layouts, operands, prove, work_done
+from oracles import layouts, prove
 
 from algorithms import get_algorithm
 from algorithms.universal import program as programs
@@ -28,7 +27,6 @@ from drbench.program.steps import (
     Get,
     Panel,
     Scratch,
-    Zero,
 )
 from drbench.program.trace import trace
 from launch.cases.case import Case
@@ -46,66 +44,6 @@ def problems(draw, m=7, n=6, k=8, most_tiles=4):
     return Problem(m, n, k, nprocs, *abc)
 
 
-@st.composite
-def cut(draw, ranges):
-    """Ranges one after another, cut into groups anywhere."""
-    elements = [x for start, stop in ranges for x in range(start, stop)]
-    ends = draw(st.lists(st.integers(1, len(elements)), max_size=3))
-    groups = []
-    for start, stop in zip([0, *sorted({*ends})], [*sorted({*ends}), len(elements)]):
-        group = []
-        for x in elements[start:stop]:
-            if group and group[-1][1] == x:
-                group[-1] = group[-1][0], x + 1
-            else:
-                group.append((x, x + 1))
-        if group:
-            groups.append(group)
-    return groups
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data(), problems(), st.sampled_from("ABC"), st.sampled_from("mnk"))
-def test_any_groups_in_any_order_do_every_unit_of_work_once(data, problem, stationary, outer):
-    """Also such as no model would choose."""
-    stays, own = result_stays(problem, stationary), own_first_balances(problem, stationary)
-
-    def steps(rank):
-        share = Share(problem, rank, stationary)
-        rounds = []
-        if share.ranges["k"]:
-            groups = {axis: data.draw(cut(share.ranges[axis])) for axis in "mnk"}
-            rounds = packed(share, Packing(groups, outer), not stays and own)
-        elif not stays:
-            rounds = [[FENCE]] if own else []
-        if not stays and not own:
-            for tile in problem.c.own_tiles(rank):
-                yield Zero(tile)
-            rounds = [[FENCE], *rounds]
-        yield from programs.emit(share, rounds)
-        yield from programs._finish(iter(()), share, stays, {"replicate_result": False})
-
-    traces = [trace(steps(rank), problem, rank) for rank in range(problem.nprocs)]
-    assert (work_done(problem, traces, stationary) == 1).all()
-    a, b = operands(problem)
-    c = interpret(problem, traces, a, b, seed=1)
-    copies = [problem.c.partition.copies(q)[0] for q in range(problem.c.partition.replicas)]
-    assert (c[sorted({*copies})].sum(axis=0) == a @ b).all()
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    problems(9, 11, 10, 5),
-    st.sampled_from("ABC"),
-    st.none() | st.integers(3, 8),
-    st.booleans(),
-    st.integers(0, 9),
-)
-def test_the_best_groups_do_every_unit_of_work_once(problem, stationary, chunk, replicate, seed):
-    options = {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
-    prove(problem, seed, pack="always", **options)
-
-
 @pytest.mark.parametrize("transpose", ["a", "b", "ab"])
 @pytest.mark.parametrize("stationary", "ABC")
 def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
@@ -114,26 +52,6 @@ def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
     steps = universal.trace(problem, 0, stationary=stationary, pack="always").steps
     panels = {step.like: step.transposed for step in steps if type(step) is Scratch}
     assert panels == {name: name.lower() in transpose for name in panels} and panels
-
-
-@pytest.mark.parametrize("beta", [0.0, 2.0])
-@pytest.mark.parametrize("stationary", "ABC")
-def test_alpha_and_beta_are_applied_once(stationary, beta):
-    problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5/c2", updates=bool(beta))
-    traces = [
-        universal.trace(problem, rank, stationary=stationary, pack="always") for rank in range(4)
-    ]
-    a, b = operands(problem)
-    before = np.arange(72.0).reshape(9, 8)
-    c = interpret(problem, traces, a, b, 3, alpha=-3.0, beta=beta, c=before if beta else None)
-    assert (c[0] == -3 * (a @ b) + beta * before).all()
-
-
-@pytest.mark.parametrize("grid", ["1x2x2", "2x1x2", "3x1x1"])
-@pytest.mark.parametrize("stationary", "ABC")
-def test_work_by_a_grid_is_assembled_too(grid, stationary):
-    problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5")
-    prove(problem, 2, stationary=stationary, work=grid, pack="always")
 
 
 @pytest.mark.parametrize("pack", ["never", "always"])

@@ -8,8 +8,6 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracles import Violation, any_case, home_of
 from signal_machine import SignalMachine, Stuck
 
@@ -22,15 +20,14 @@ from drbench.errors import CaseFailed, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
-from drbench.program.problem import TRANSPOSES, Problem
+from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
 from drbench.program.trace import trace
-from partitions import Grid, divisors, parse_grid
+from partitions import Grid, parse_grid
 
 universal = get_algorithm("universal")
 KINDS = ("row", "column", "block", "tiles:3x2", "tiles:2x3", "tiles:5x9", "traditional")
-SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (3.0, 0.0))
 
 
 def grids(p):
@@ -63,59 +60,6 @@ def prove(problem, traces, depth, seed, alpha=1.0, beta=0.0, everywhere=False, *
             np.array_equal(c[finished[x::copies]].sum(axis=0), expected) for x in range(copies)
         )
     return np.array_equal(c[finished].sum(axis=0), expected)
-
-
-@st.composite
-def cases(draw):
-    """A problem in any form, and how it is run."""
-    p = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8]))
-    text = st.builds(
-        lambda kind, c: f"{kind}/c{c}" if kind != "R" else "R",
-        st.sampled_from((*KINDS, "R")),
-        st.sampled_from(divisors(p)),
-    )
-    a, b, c = draw(text), draw(text), draw(st.one_of(text, st.just(f"P,R@{p}x1")))
-    m, n, k = (draw(st.integers(1, 11)) for _ in "mnk")
-    alpha, beta = draw(st.sampled_from(SCALARS))
-    return Problem(
-        m, n, k, p, a, b, c, transpose=draw(st.sampled_from(TRANSPOSES)), updates=beta != 0
-    ), {
-        "stationary": draw(st.sampled_from("ABC")),
-        "tile": draw(st.sampled_from([None, 1, 2, 3, 100])),
-        "depth": draw(st.sampled_from(["all", 0, 1, 2])),
-        "seed": draw(st.integers(0, 1 << 20)),
-        "alpha": alpha,
-        "beta": beta,
-        "everywhere": draw(st.booleans()),
-        "machine": draw(st.sampled_from([None, BALANCE])),
-        "work": draw(st.sampled_from(["own", "level", *map(str, grids(p))])),
-        "fetch": draw(st.sampled_from(["slice", "tile"])),
-    }
-
-
-@settings(deadline=None, max_examples=200)
-@given(cases())
-def test_c_is_exact_for_any_layout_in_every_order_of_completion(case):
-    problem, how = case
-    resolved = [how.pop(name) for name in ("stationary", "tile", "machine")]
-    more = {"work": how.pop("work"), "fetch": how.pop("fetch")}
-    more["replicate_result"] = how["everywhere"]
-    traces = traces_of(problem, *resolved, **more)
-    pairs_of(traces)
-    assert prove(problem, traces, **how)
-
-
-@pytest.mark.parametrize("p, stationary", [*product((2, 3, 4, 6, 8), "AB"), (6, "C")])
-def test_triples_of_kinds_with_any_replication_are_exact(p, stationary):
-    chance = random.Random(f"{p} {stationary}")
-    triples = [*product(KINDS[:4], repeat=3)]
-    for seed, texts in enumerate(chance.sample(triples, 64 // p)):
-        texts = [f"{text}/c{chance.choice(divisors(p))}" for text in texts]
-        problem = Problem(9, 7, 8, p, *texts)
-        how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
-        traces = traces_of(problem, stationary, *how)
-        pairs_of(traces)
-        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -208,20 +152,6 @@ def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hid
         owners = [s.block.owner for s in steps if type(s) is Get and s.block.matrix == "A"]
         assert owners == [(rank + 2) % 4, (rank + 1) % 4, (rank + 3) % 4, rank]
         assert kinds_of(steps) == "gpgpgpG"
-
-
-@pytest.mark.parametrize("p, stationary", [*product((3, 4, 6), "AB"), (6, "C")])
-def test_ranks_of_several_nodes_are_exact(p, stationary):
-    chance = random.Random(f"{p} {stationary} nodes")
-    triples = [*product(KINDS[:4], repeat=3)]
-    for seed, texts in enumerate(chance.sample(triples, 6)):
-        texts = [f"{text}/c{chance.choice(divisors(p))}" for text in texts]
-        nodes = [chance.randrange(2) for _ in range(p)]
-        problem = Problem(9, 7, 8, p, *texts).on_nodes(nodes)
-        how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
-        traces = traces_of(problem, stationary, *how)
-        pairs_of(traces)
-        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
 
 
 def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():
@@ -329,14 +259,6 @@ def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit(
     far = rows.on_nodes([0, 1])
     assert universal.resolve(far, False, stationary="B")["sums"] == "push"
     assert "sums" not in universal.resolve(far, False, stationary="B", sums="accumulate")
-
-
-def test_what_is_settled_settles_again_as_it_is():
-    problem = Problem(4096, 64, 64, 2, "row", "row", "row")
-    for in_place in (True, False):
-        once = universal.resolve(problem, in_place, stationary="B", sums="push")
-        assert universal.resolve(problem, **once) == once
-        assert once["chunk"] == (None if in_place else 512)
 
 
 def test_tiles_are_quarters_of_what_lies_in_one_place():

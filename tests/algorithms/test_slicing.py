@@ -13,7 +13,7 @@ from algorithms import get_algorithm
 from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
-from partitions import divisors, exhaustive, preset
+from partitions import exhaustive, preset
 
 KINDS = ("row", "column", "block", "tiles:3x2")
 # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
@@ -61,32 +61,6 @@ def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, 
     prove_all(p, stationary, exhaustive(p, KINDS))
 
 
-@each
-def test_a_result_given_to_every_replica_is_the_same_in_all(p, stationary):
-    for factor, kind in product(divisors(p), KINDS):
-        problem = Problem(M, N, K, p, "block", kind, f"{kind}/c{factor}")
-        prove(problem, seed=factor, stationary=stationary, replicate_result=True)
-
-
-@pytest.mark.parametrize("stationary", "ABC")
-def test_replicas_without_a_part_of_the_free_axis_still_join(stationary):
-    extents = {"m": 9, "n": 9, "k": 9} | {{"A": "n", "B": "m", "C": "k"}[stationary]: 3}
-    texts = ["block", "block", "block"]
-    texts["ABC".index(stationary)] = "row/c6"  # six replicas share a free axis of three elements
-    prove(
-        Problem(**extents, nprocs=6, a=texts[0], b=texts[1], c=texts[2]),
-        seed=0,
-        stationary=stationary,
-    )
-
-
-@pytest.mark.parametrize("stationary", "ABC")
-@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 9, 9), (9, 1, 9), (9, 9, 1), (2, 1, 1)])
-def test_vectors_and_scalars_are_matrices_too(m, n, k, stationary):
-    for texts in exhaustive(4, ("row", "tiles:2x3"), [(1, 1, 1), (2, 1, 4), (4, 2, 2)]):
-        prove(Problem(m, n, k, 4, *texts), seed=1, stationary=stationary)
-
-
 # -- larger shapes, sampled
 # ------------------------------------------------------------------------------------------
 
@@ -109,39 +83,6 @@ def cases(draw, m, n, k, most_tiles):
 def test_sampled_layouts_of_31x32x33_are_correct(case, seed):
     problem, options = case
     prove(problem, seed, **options)
-
-
-@settings(max_examples=30, deadline=None)
-@given(cases(97, 64, 101, most_tiles=5), st.integers(0, 99))
-def test_sampled_layouts_of_97x64x101_are_correct(case, seed):
-    problem, options = case
-    prove(problem, seed, **options)
-
-
-MESHES = {4: ["4", "2x2"], 6: ["6", "2x3", "3x2"], 8: ["2x4", "2x2x2"], 12: ["3x2x2", "2x6"]}
-
-
-@st.composite
-def placements(draw, nprocs, result):
-    """What DTensor may do with a matrix: strided replicas, chunks of chunks, terms of C."""
-    mesh = draw(st.sampled_from(MESHES[nprocs]))
-    words = ["R", "S(0)", "S(1)", "_S(0,2)", "_S(1,3)", "_S(0,4)"] + ["P"] * result
-    placed = [draw(st.sampled_from(words)) for _ in mesh.split("x")]
-    return ",".join(placed) + "@" + mesh
-
-
-@patient
-@settings(max_examples=120, deadline=None)
-@given(st.data(), st.sampled_from(sorted(MESHES)), st.sampled_from("ABC"), st.booleans())
-def test_whatever_dtensor_places_is_multiplied_in_place(data, nprocs, stationary, replicate):
-    m, n, k = (data.draw(st.integers(1, 13), label=axis) for axis in "mnk")
-    chunk = data.draw(st.none() | st.integers(1, 5), label="chunk")
-    texts = [data.draw(placements(nprocs, name == "C"), label=name) for name in "ABC"]
-    problem = Problem(m, n, k, nprocs, *texts)
-    prove(problem, 0, stationary=stationary, chunk=chunk, replicate_result=replicate)
-    if result_stays(problem, stationary):
-        shares = {own_share(problem, rank, stationary) for rank in range(nprocs)}
-        assert shares <= {1.0, None}, texts
 
 
 @pytest.mark.parametrize(
@@ -254,22 +195,6 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
     for at_once in zip(*reads, strict=True):
         assert sorted(at_once) == list(range(p))
     assert [owners[0] for owners in reads] == list(range(p))  # and each starts with what it has
-
-
-@pytest.mark.parametrize("q", [2, 3, 4, 6])
-def test_no_owner_of_a_square_grid_serves_a_whole_row_or_column_of_ranks_first(q):
-    problem = Problem(12, 12, 12, q * q, *["block"] * 3)
-    for matrix in "AB":
-        first = []
-        for trace in traces_of(problem, stationary="C"):
-            gets = [
-                step.block.owner
-                for step in trace.steps
-                if type(step) is Get and step.block.matrix == matrix
-            ]
-            first.append(gets[0])
-        # the diagonal starts with its own tiles, one of its row may too
-        assert max(map(first.count, first)) <= 2
 
 
 @pytest.mark.parametrize("p", [2, 3, 5])

@@ -5,15 +5,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mesh_machine import Machine, dealt
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
-from drbench.plan.schedule import Lookahead
-from drbench.program.group_steps import Reduce
 
 SUMMA25D = get_algorithm("summa2.5d")
 DATAFLOWS = ("OS", "LS", "RS")
@@ -52,29 +48,6 @@ def test_the_product_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
         assert (c == right).all(), (shape, ranks)
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.data())
-def test_any_order_of_completion_and_any_look_ahead_gives_the_same_product(data):
-    ranks, replicas, mesh = data.draw(st.sampled_from(MESHES))
-    c, right = computed(
-        *(data.draw(st.integers(1, 40)) for _ in "mnk"),
-        ranks,
-        replicas,
-        mesh,
-        depth=data.draw(st.integers(0, 4)),
-        seed=data.draw(st.integers(0, 10**6)),
-        dataflow=data.draw(st.sampled_from(DATAFLOWS)),
-        panel=data.draw(st.sampled_from([None, 1, 3, 8])),
-    )
-    assert (c == right).all()
-
-
-def share(extent, parts, x):
-    """Elements of the x-th of ``parts`` blocks of ⌈extent / parts⌉."""
-    step = -(-extent // parts)
-    return max(0, min(extent, (x + 1) * step) - min(extent, x * step))
-
-
 @pytest.mark.parametrize("panel", [None, 5])
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
 @pytest.mark.parametrize("ranks, replicas, mesh", MESHES)
@@ -103,22 +76,6 @@ def test_bytes_are_those_of_summa_on_a_share_of_k_and_of_the_reduction(
                 "collective_bytes": found["collective_bytes"],
                 "replica_bytes": pulled,
             }
-
-
-def test_replicas_of_ragged_shares_move_each_panel_once_to_each_chip_of_a_row_or_column():
-    m, n, k, (rows, cols), replicas = 101, 67, 53, (2, 3), 2
-    traces, _ = programs(m, n, k, 12, replicas, dataflow="OS")
-    for trace in traces:
-        replica, chip = divmod(trace.rank, rows * cols)
-        i, j = divmod(chip, cols)
-        start = replica * -(-k // replicas)
-        mine = range(start, start + share(k, replicas, replica))
-        own = lambda parts, x: len(
-            [e for e in mine if x * -(-k // parts) <= e < (x + 1) * -(-k // parts)]
-        )
-        left = share(m, rows, i) * (len(mine) - own(cols, j))
-        right = share(n, cols, j) * (len(mine) - own(rows, i))
-        assert traffic(trace).counters["collective_bytes"] == 4 * (left + right)
 
 
 def test_one_replica_is_summa():
@@ -160,28 +117,3 @@ def test_what_it_does_not_take_is_refused_with_a_way_out(error, options, words):
 def test_other_words_for_the_same_replicas_are_taken():
     problem = SUMMA25D.problem(48, 48, 48, 2, "row/c2", "R", "column/c2")
     assert SUMMA25D.resolve(problem)["replicas"] == 2
-
-
-def test_a_fence_waits_for_the_reductions_before_it(monkeypatch):
-    """Where C moves (LS, RS) partial sums arrive in C by reductions, which the other replica reads
-    after the Fence. With the rule as it was, which knew only steps on a block, it would read what
-    is not there yet."""
-    cases = list(product(("LS", "RS"), range(4)))
-    for dataflow, seed in cases:
-        c, right = computed(24, 24, 24, 8, 2, (2, 2), depth=1, seed=seed, dataflow=dataflow)
-        assert (c == right).all()
-
-    regular = Lookahead.__init__
-
-    def blocks_only(self, trace, depth):
-        regular(self, trace, depth)
-        for step in trace.steps:
-            if type(step) is Reduce:
-                self.fences[step.index] = -1
-
-    monkeypatch.setattr(Lookahead, "__init__", blocks_only)
-    wrong = 0
-    for dataflow, seed in cases:
-        c, right = computed(24, 24, 24, 8, 2, (2, 2), depth=1, seed=seed, dataflow=dataflow)
-        wrong += not (c == right).all()
-    assert wrong

@@ -5,9 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import any_case, check_block, home_of, interpret, operands, traces_of, work_done
+from oracles import check_block, home_of, interpret, operands, traces_of, work_done
 
 from algorithms import algorithms, get_algorithm
 from drbench.errors import UsageError
@@ -48,33 +46,11 @@ def test_every_form_is_exact_for_every_partition_triple(transpose, stationary):
         prove(problem, seed, alpha, beta, stationary=stationary)
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(0, 1 << 30), st.sampled_from(TRANSPOSES), st.sampled_from(SCALARS))
-def test_any_problem_is_exact_in_any_form(seed, transpose, scalars):
-    plain, options = any_case(seed)
-    texts = [operand.stored.text for operand in plain.operands]
-    sizes = plain.m, plain.n, plain.k, plain.nprocs
-    problem = Problem(*sizes, *texts, transpose=transpose, updates=scalars[1] != 0)
-    prove(problem, seed, *scalars, **options)
-
-
 @pytest.mark.parametrize("c", ["P", "P,R@2x2", "P,S(0)@2x2", "R,P@2x2"])
 @pytest.mark.parametrize("stationary", "ABC")
 def test_a_pending_sum_is_scaled_term_by_term(c, stationary):
     problem = Problem(M, N, K, 4, "row", "block", c, transpose="ab", updates=True)
     prove(problem, 1, 2.0, -3.0, stationary=stationary)
-
-
-@pytest.mark.parametrize("schedule", ["greedy", "cost"])
-@pytest.mark.parametrize("stationary", "ABC")
-def test_lowered_programs_keep_form_and_beta(schedule, stationary):
-    texts = ["tiles:3x2", "block", "row/c2"]
-    problem = Problem(M, N, K, 4, *texts, transpose="ab", updates=True)
-    traces = traces_of(problem, stationary=stationary, schedule=schedule)
-    a, b = operands(problem)
-    before = np.arange(float(M * N)).reshape(M, N)
-    c = interpret(problem, traces, a, b, 3, -1.0, 2.0, before)
-    assert (c[0] == -(a @ b) + 2 * before).all()
 
 
 @pytest.mark.parametrize("transpose", TRANSPOSES)

@@ -101,8 +101,8 @@ def test_a_spent_effort_leaves_what_people_use_and_a_wider_bound():
     assert spent_s < 3 and not none.finished and none.best in none.contenders
     assert {each.name for each in none.contenders} == set(known_contenders(LLAMA))
     began = time.process_time()
-    some = choose(LLAMA, Costs(machine("dgxh100"), 16), effort_s=3)
-    assert time.process_time() - began < 3 + spent_s + 3  # what was begun is ended
+    some = choose(LLAMA, Costs(machine("dgxh100"), 16), effort_s=1)
+    assert time.process_time() - began < 1 + spent_s + 3  # what was begun is ended
     assert some.best.time_s <= none.best.time_s
     assert none.least_s <= some.least_s <= some.best.time_s * (1 + 1e-9)
 

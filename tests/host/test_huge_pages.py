@@ -77,10 +77,3 @@ def test_memory_of_the_roof_is_given_back():
     for _ in range(20):
         empty_in_huge_pages(16 * HUGE_BYTES // 4, np.dtype("f4"))[:] = 1
     assert mapped() < before + 4 * 16 * HUGE_BYTES
-
-
-def test_other_memory_is_not_in_a_mapping():
-    memory, other = shared(4 * HUGE_BYTES), shared(4 * HUGE_BYTES)
-    mapping = map_again(memory)
-    assert other not in mapping
-    mapping.close()

@@ -20,10 +20,9 @@ from drbench.model.links.levels import Levels
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Block, Gemm, Get
-from drbench.program.trace import Trace, trace
+from drbench.program.steps import Block, Get
+from drbench.program.trace import trace
 
-ITEM = 4
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 rates = st.sampled_from([1.0, 2.0, 3.0, 0.5, 7.25, 1e3])
@@ -197,26 +196,6 @@ def test_bytes_stay_and_no_bound_is_broken_however_links_are_shared(seed, depth)
         assert bound_of(traces, each).seconds <= found.time_s * (1 + 1e-9)
 
 
-@quick
-@given(seeds)
-def test_one_flow_alone_takes_the_same_time_however_links_are_shared(seed):
-    """Rank 0 reads one thing after another; nobody else does anything."""
-    problem = Problem(8, 8, 8, 2, "tiles:9x9", "tiles:9x9", "tiles:9x9")
-    machine = any_machine(seed)
-
-    def program():
-        before = None
-        for _ in range(3):
-            a = yield Get(block("A", 1))
-            b = yield Get(block("B", 0))
-            before = yield Gemm(a, b)
-        yield Accumulate(before, block("C", 1))
-
-    traces = [trace(program(), problem, 0, fresh=False), Trace(problem, 1, [])]
-    fair, fifo = (simulate(traces, each, prefetch=0).time_s for each in both(machine))
-    assert fair == pytest.approx(fifo, rel=1e-12)
-
-
 def block(matrix, owner, size=8):
     return Block(matrix, owner, 0, (0, 0), 0, size, 0, size)
 
@@ -234,11 +213,6 @@ def readers(p, what):
 
 def get():
     yield Get(block("A", 0))
-
-
-def accumulate():
-    b = yield Get(block("B", 0, 1))
-    yield Accumulate(b, block("C", 0, 1))
 
 
 def test_three_readers_share_one_port_and_end_together():

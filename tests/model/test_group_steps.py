@@ -2,7 +2,6 @@
 take, and that nothing waits for itself."""
 
 from dataclasses import replace
-from itertools import product
 from math import inf
 
 import pytest
@@ -270,33 +269,6 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
         isinstance(event, StepTime) and 0 <= event.start_s <= event.stop_s
         for event in again.timeline
     )
-
-
-@pytest.mark.parametrize("mesh", ["1x1", "1x4", "4x1", "2x2", "2x3"])
-@pytest.mark.parametrize(
-    "name, dataflow",
-    list(product(["cannon", "summa", "collective", "wang", "meshslice"], ["OS", "LS", "RS"])),
-)
-def test_a_free_network_leaves_the_products(name, dataflow, mesh):
-    """Extents that every mesh divides: all ranks have the same products, and adds and packing are
-    free."""
-    rows, cols = map(int, mesh.split("x"))
-    if name == "cannon" and rows != cols:
-        return
-    traces = of(name, 24, 48, 72, rows * cols, mesh=mesh, dataflow=dataflow)
-    free = Machine("free", Compute(7.0), (Link("wire", inf),))
-    assert simulate(traces, free).time_s == pytest.approx(2 * 24 * 48 * 72 / rows / cols / 7)
-
-
-@pytest.mark.parametrize("dataflow, mesh", list(product(["OS", "LS", "RS"], ["2x2", "2x3", "4x1"])))
-def test_meshslice_with_one_slice_takes_the_time_of_collective(dataflow, mesh):
-    p = 4 if mesh != "2x3" else 6
-    one, other = (
-        of("meshslice", 24, 36, 48, p, mesh=mesh, dataflow=dataflow, slices=1),
-        of("collective", 24, 36, 48, p, mesh=mesh, dataflow=dataflow),
-    )
-    for machine in (toy(5.0), toy(500.0, torus=(2, 3) if p == 6 else (2, 2))):
-        assert simulate(one, machine).time_s == simulate(other, machine).time_s
 
 
 # 2 × 2 chips, C 4 × 4 = A 4 × 4 · B 4 × 4: tiles of 2 × 2, 4 elements. A chip multiplies 2 × 2 × 4,

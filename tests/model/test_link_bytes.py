@@ -112,7 +112,7 @@ CASES = [
       if node == 8),
     ("dgxh100", 64, ["8x8", "4x16"]),
     ("dgxh100", 24, ["3x8", "8x3", "4x6", "12x2"]),
-    ("gb200nvl72", 144, ["72x2"]),
+    pytest.param("gb200nvl72", 144, ["72x2"], marks=pytest.mark.thorough),
     *((name, ranks, ["1x8", "2x4", "3x4"]) for name, ranks in SINGLE.items()),
 ]  # fmt: skip
 

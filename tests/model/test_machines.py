@@ -39,25 +39,6 @@ def test_every_machine_loads_and_its_products_never_beat_its_rate(name):
         ) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("path", shipped("machines").values(), ids=lambda path: path.stem)
-def test_every_number_of_a_model_has_a_comment_with_its_source(path):
-    """On its line, or on the heading of its table (whose rows share one source), or above all of
-    them."""
-    table, told, section = "", {}, False
-    for line in path.read_text().splitlines():
-        if line.startswith("["):
-            table, section = line, line.startswith("[model")
-            told[table] = "#" in line or any("ASSUMED, all" in t for t in told)
-        elif section and line.startswith("#"):
-            told[table] = told["[model]"] = True
-        elif (
-            section
-            and re.match(r"\w+ = [\[\d]", line)
-            and not line.startswith(("assumed", "devices", "within", "node"))
-        ):
-            assert "#" in line or told[table] or "collectives" in table, f"{path.name}: {line}"
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
     machine = find_machine(name)
@@ -236,26 +217,6 @@ def test_a_torus_route_is_a_shortest_path_of_neighbours():
         assert at == target and len(hops) == around(source // 5, target // 5, 3) + around(
             source % 5, target % 5, 5
         )
-
-
-def test_the_two_tiles_of_a_gpu_have_their_own_link():
-    machine = find_machine("pvc12")
-    assert [machine.link(0, peer).name for peer in (1, 2, 11)] == [
-        "stack",
-        "xe",
-        "xe",
-    ] and machine.link(11, 10).name == "stack"
-
-
-@pytest.mark.parametrize("name", sorted(OVERLAPPED))
-def test_two_nodes_are_joined_by_cards_and_every_pair_within_one_by_something_faster(name):
-    machine = find_machine(name)
-    within = [machine.link(0, peer) for peer in range(1, 8)]
-    assert not any(link.lane == "nic" for link in within)
-    if machine.devices is None:
-        across = machine.link(0, 8)
-        assert across.lane == "nic"
-        assert across.bandwidth_bytes_per_s < min(x.bandwidth_bytes_per_s for x in within)
 
 
 def test_a_transfer_to_another_node_occupies_the_ports_that_its_cards_hang_on():

@@ -12,7 +12,6 @@ from oracles import any_case, traces_of
 from slow_simulator import slow_on
 
 from drbench.errors import CaseFailed
-from drbench.model.bounds import bound_of
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine, Rate
@@ -21,9 +20,7 @@ from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
-    Add,
     Block,
-    Copy,
     Fence,
     Gemm,
     Get,
@@ -31,31 +28,12 @@ from drbench.program.steps import (
     Put,
     ReplicaGet,
     Scratch,
-    Zero,
 )
 from drbench.program.trace import Trace, trace
 
 ITEM = 4
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
-
-
-def compute_seconds(machine, step):
-    """What a compute takes by itself."""
-    if type(step) is Gemm:
-        (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
-        return machine.compute.gemm_s(m, n, k, ITEM)
-    return machine.compute.memory_s({Add: 3, Copy: 2, Zero: 1}[type(step)] * step.block.size * ITEM)
-
-
-def segments(trace):
-    """A rank's steps between its Fences."""
-    found = [[]]
-    for step in trace.steps:
-        found[-1].append(step)
-        if type(step) is Fence:
-            found.append([])
-    return found
 
 
 @settings(quick, max_examples=25)
@@ -106,56 +84,6 @@ def test_bytes_read_in_place_are_the_gets_of_the_explainer(seed):
 
 
 @quick
-@given(seeds, st.integers(0, 3))
-def test_time_is_at_least_the_computes_of_any_rank_and_the_transfers_of_any_link(seed, depth):
-    problem, options = any_case(seed)
-    machine, traces = any_machine(seed), traces_of(problem, **options)
-    found = simulate(traces, machine, prefetch=depth)
-    busy = {}
-    for each in traces:
-        own = sum(compute_seconds(machine, step) for step in each.steps if step.computes)
-        assert own <= found.time_s * (1 + 1e-9)
-        for step in each.steps:
-            if step.counter and step.block.owner != each.rank:
-                ends = (
-                    (step.block.owner, each.rank)
-                    if isinstance(step, Get)
-                    else (each.rank, step.block.owner)
-                )
-                link, resources = machine.route(*ends)
-                share = machine.accumulate_efficiency if isinstance(step, Accumulate) else 1
-                for resource in resources:
-                    busy[resource] = (
-                        busy.get(resource, 0)
-                        + step.block.size * ITEM / link.bandwidth_bytes_per_s / share
-                    )
-    assert max(busy.values(), default=0) <= found.time_s * (1 + 1e-9)
-    assert max(bound_of([each], machine).seconds for each in traces) <= found.time_s * (1 + 1e-9)
-
-
-@quick
-@given(seeds, st.integers(0, 3))
-def test_a_free_network_leaves_the_computes_between_fences(seed, depth):
-    problem, options = any_case(seed)
-    free = Machine("free", Compute(7.0), (Link("wire", inf),))
-    traces = traces_of(problem, **options)
-    parts = [
-        [sum(compute_seconds(free, s) for s in part if s.computes) for part in segments(each)]
-        for each in traces
-    ]
-    expected = 0.0
-    for at in range(
-        len(parts[0])
-    ):  # computes that do not touch C may move across a Fence: not in these programs
-        expected += max(rank[at] for rank in parts)
-    found = simulate(traces, free, prefetch=depth).time_s
-    assert found <= expected * (1 + 1e-9)
-    assert found >= max(sum(rank) for rank in parts) * (1 - 1e-9)
-    if not traces[0].fences:
-        assert found == pytest.approx(expected)
-
-
-@quick
 @given(seeds)
 def test_the_same_simulation_twice_is_the_same_to_the_last_bit(seed):
     problem, options = any_case(seed)
@@ -166,40 +94,10 @@ def test_the_same_simulation_twice_is_the_same_to_the_last_bit(seed):
     assert first == second
 
 
-@quick
-@given(seeds)
-def test_without_look_ahead_on_one_moving_rank_time_is_the_sum(seed):
-    """One rank reads everything from another that has nothing to do: nothing overlaps."""
-    rng = random.Random(seed)
-    m, n, k = (rng.randint(1, 9) for _ in "mnk")
-    problem = Problem(m, n, k, 2, "tiles:9x9", "tiles:9x9", "tiles:9x9")
-    machine = any_machine(seed)
-    block = lambda name, rows, cols: _block(name, 1, rows, cols)
-
-    def program():
-        for _ in range(3):
-            a = yield Get(block("A", m, k))
-            b = yield Get(block("B", k, n))
-            yield Gemm(a, b)
-
-    traces = [trace(program(), problem, 0, fresh=False), Trace(problem, 1, [])]
-    link = machine.link(1, 0)
-    gets = [ITEM * m * k / link.bandwidth_bytes_per_s, ITEM * k * n / link.bandwidth_bytes_per_s]
-    once = sum(gets) + link.latency_s + machine.compute.gemm_s(m, n, k, ITEM)
-    assert simulate(traces, machine, prefetch=0).time_s == pytest.approx(3 * once)
-
-
 def _block(matrix, owner, rows, cols):
     from drbench.program.steps import Block
 
     return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols)
-
-
-def test_one_rank_takes_as_long_as_its_products():
-    problem = Problem(64, 96, 128, 1)
-    machine = Machine("one", Compute(1e6, tiles=((32, 32),)))
-    found = simulate(traces_of(problem), machine)
-    assert found.time_s == machine.compute.gemm_s(64, 96, 128) and sum(found.counters.values()) == 0
 
 
 def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_run():

@@ -14,7 +14,7 @@ from any_products import any_layout, any_product
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 SITUATIONS = ("direct", "rma", "mixed", "remote")
-FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 20").split())
+FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 30").split())
 MOST = 6  # ranks
 
 

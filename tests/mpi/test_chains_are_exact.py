@@ -29,7 +29,6 @@ def cases(seed, count):
     "ranks, situation, count",
     [
         (2, "direct", 7),
-        (2, "rma", 4),
         (3, "direct", 3),
         (4, "direct", 3),
         (4, "rma", 2),

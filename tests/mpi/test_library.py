@@ -234,7 +234,7 @@ def on(request):
     ],
 )
 def test_devices_are_exact_and_nothing_is_left(mpirun, dealt, on, device, ranks, situation, count):
-    count = max(10, len(dealt(range(count), 0, 4)))
+    count = max(6, len(dealt(range(count), 0, 4)))
     layouts, seed = json.dumps(LAYOUTS[ranks]), str(7 * ranks + len(situation))
     how = {"situation": situation}
     for what in ("exact", "parts"):

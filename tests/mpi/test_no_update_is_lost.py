@@ -28,7 +28,7 @@ def stressed(request, mpirun, dealt):
         "tiles",
         layout,
         rounds,
-        *(word for each in blocks for word in ("blocks", each, "2000")),
+        *(word for each in blocks for word in ("blocks", each, "1000")),
     ]
     tiles, *found = mpirun(4, "stress.py", *words, situation=request.param)
     assert len(found) == len(blocks)
@@ -52,4 +52,4 @@ def test_the_stress_would_notice_missing_locks(mpirun):
 
 def test_accumulates_of_overlapping_blocks_by_the_executor_lose_nothing(stressed):
     _, blocks, _ = stressed
-    assert [(each["wrong"], each["adds"]) for each in blocks] == [(0, 24000)] * len(blocks)
+    assert [(each["wrong"], each["adds"]) for each in blocks] == [(0, 12000)] * len(blocks)

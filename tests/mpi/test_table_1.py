@@ -7,21 +7,6 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-PRIMITIVES = [
-    "grid_shape",
-    "tile_bounds",
-    "overlapping_tiles",
-    "tile",
-    "get_tile",
-    "get_tile_async",
-    "put_tile",
-    "accumulate_tile",
-    "reduce_replicas",
-    "broadcast_replica",
-    "transposed",
-    "errors",
-]
-
 
 @pytest.fixture(scope="module", params=["direct", "rma", "mixed", "nodes", "remote"])
 def table(request, mpirun):
@@ -31,13 +16,8 @@ def table(request, mpirun):
     return SimpleNamespace(situation=request.param, **answer)
 
 
-@pytest.mark.parametrize("primitive", PRIMITIVES)
-def test_primitive_does_what_table_1_says(table, primitive):
-    assert table.failures[primitive] == []
-
-
-def test_every_primitive_has_its_test(table):
-    assert sorted(table.failures) == sorted(PRIMITIVES)
+def test_every_primitive_does_what_table_1_says(table):
+    assert len(table.failures) == 12 and not any(table.failures.values()), table.failures
 
 
 def test_tiles_are_refused_exactly_where_memory_is_out_of_reach(table):

@@ -1,20 +1,16 @@
 """The arena plan: whatever completes first, no buffer is written while another one needs its
 memory."""
 
-import copy
 from itertools import pairwise
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from arena_judges import ITEMSIZE, ArenaRun, check_lifetimes, plans_of, prove
-from oracles import Violation, any_case, traces_of
-from virtual_time import MODES, RandomDelays, drive, reads_all
+from arena_judges import ITEMSIZE, plans_of, prove
+from oracles import any_case, traces_of
+from virtual_time import MODES, reads_all
 
 from drbench.plan.schedule import ALIGNMENT, Lookahead, buffer_elements, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
-from drbench.program.trace import Trace
 
 DEPTHS = range(5)
 
@@ -63,81 +59,6 @@ def test_sampled_programs_multiply_right_out_of_their_arena(depth):
     for seed in range(150):
         problem, options = any_case(seed)
         prove(problem, traces_of(problem, **options), depth, seed, list(MODES.values())[seed % 4])
-
-
-# -- mutants: plans broken on purpose
-# --------------------------------------------------------------------------------
-
-
-def planner_with_early_death(computes):
-    """``plan_arena`` told that what computes (or communication) take is free one unit too early."""
-
-    class Early(Lookahead):
-        def deaths(self):
-            early = (step.computes == computes for step in self.trace.steps)
-            return [death - each for death, each in zip(super().deaths(), early)]
-
-    return lambda lookahead, itemsize, views: plan_arena(
-        Early(lookahead.trace, lookahead.depth), itemsize, views
-    )
-
-
-def planner_for_less_look_ahead(lookahead, itemsize, views):
-    return plan_arena(Lookahead(lookahead.trace, max(0, lookahead.depth - 1)), itemsize, views)
-
-
-def planner_that_frees_at_first_use(lookahead, itemsize, views):
-    """A wrong use count: a value dies with its first taker."""
-    real, taken, steps = lookahead.trace, set(), []
-    for step in real.steps:
-        shown = copy.copy(step)
-        kept = step.onto.index if type(step) is Gemm and step.onto is not None else None
-        if (
-            step.inputs
-        ):  # what was taken before is replaced by something of the same shape that needs no memory
-            shown.inputs = tuple(
-                SimpleNamespace(index=step.index, shape=value.shape)
-                if value.index in taken - {kept}
-                else value
-                for value in step.inputs
-            )
-        taken |= {value.index for value in step.inputs}
-        steps.append(shown)
-    lookahead.trace = Trace(real.problem, real.rank, steps, real.written)
-    return plan_arena(lookahead, itemsize, views)
-
-
-MUTANTS = {
-    "dead before its compute has ended": planner_with_early_death(True),
-    "dead before its transfer has ended": planner_with_early_death(False),
-    "planned for less look-ahead": planner_for_less_look_ahead,
-    "freed at its first use": planner_that_frees_at_first_use,
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_plan_broken_on_purpose_is_caught_by_both_judges(name):
-    by_lifetime = by_value = 0
-    for case in CASES:
-        problem, traces = programs(case)
-        for depth in (0, 1, 2):
-            plans = plans_of(traces, depth, planner=MUTANTS[name])
-            for seed in range(8):
-                run = ArenaRun(problem, traces, plans)
-                try:
-                    timeline = drive(traces, depth, RandomDelays(seed), on=run.on)
-                    by_value += not np.array_equal(run.memory.c()[0], run.expected)
-                except Violation:
-                    by_value += 1
-                timeline = drive(traces, depth, RandomDelays(seed))
-                try:
-                    for trace, plan in zip(traces, plans, strict=True):
-                        check_lifetimes(
-                            trace, plan, timeline.start[trace.rank], timeline.end[trace.rank]
-                        )
-                except Violation:
-                    by_lifetime += 1
-    assert by_lifetime and by_value, (by_lifetime, by_value)
 
 
 # -- shape and size of a plan

@@ -71,44 +71,11 @@ def times_written(regions):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_write_of_disjoint_regions_that_fill_a_tile_replaces_it():
-    halves = [(0, 6, 0, 3), (0, 6, 3, 8)]
-    program = traced(ONE, [*halves, *halves, halves[0]])
-    assert betas(program.steps) == [0, 0, 1, 1, 1]
-    assert zeroed(program.steps) == []
-
-
 def test_a_brick_wall_of_regions_fills_a_tile_without_being_a_grid():
     bricks = [(0, 2, 0, 5), (0, 2, 5, 8), (2, 4, 0, 3), (2, 4, 3, 8), (4, 6, 0, 8)]
     for order in (bricks, bricks[::-1], bricks[2:] + bricks[:2]):
         program = traced(ONE, order)
         assert betas(program.steps) == [0] * 5 and zeroed(program.steps) == []
-
-
-@pytest.mark.parametrize(
-    "regions",
-    [
-        [(0, 6, 0, 5), (0, 6, 4, 8)],  # one column twice
-        [(0, 6, 0, 8), (0, 3, 0, 4)],  # one inside the other
-        [(0, 3, 0, 4), (0, 6, 0, 8)],
-        [(0, 4, 0, 8), (3, 6, 0, 8)],
-        # as many elements as the tile has, but some twice and some never
-        [(0, 3, 0, 8), (0, 3, 0, 4), (0, 3, 4, 8)],
-        [(0, 2, 0, 8), (1, 3, 0, 8), (4, 6, 0, 8)],
-        [(0, 6, 0, 4), (0, 6, 3, 7)],
-    ],
-)
-def test_regions_that_overlap_without_being_equal_force_a_zero(regions):
-    program = traced(ONE, regions)
-    assert zeroed(program.steps) == [(0, 0)] and type(program.steps[0]) is Zero
-    assert betas(program.steps) == [1] * len(regions)
-
-
-@pytest.mark.parametrize("regions", [[], [(0, 3, 0, 8)], [(0, 6, 0, 4), (0, 3, 4, 8)]])
-def test_a_tile_not_filled_by_its_writes_is_zeroed_first(regions):
-    program = traced(ONE, regions)
-    assert zeroed(program.steps) == [(0, 0)]
-    assert betas(program.steps) == [1] * len(regions)
 
 
 def test_tiles_are_judged_one_by_one():

@@ -203,14 +203,6 @@ def test_rows_come_and_go_between_host_and_device(device, cupy):
         device.copy(np.zeros((4, 6), "f4"), tile[:, :4].T.view(DeviceArray), stream)
 
 
-def test_some_rows_of_a_tile_come_to_the_host(device):
-    whole = np.arange(60.0).reshape(6, 10)
-    tile = whole[1:, 2:9]
-    for rows in ([0, 3, 3], [0, 1, 2, 3, 4], [3, 4, 1, 2], [2]):
-        assert (device.rows_of(tile.view(DeviceArray), np.array(rows)) == tile[rows]).all()
-    assert device.rows_of(tile.view(DeviceArray), np.array([], int)).shape == (0, 7)
-
-
 def test_copies_of_different_shapes_or_dtypes_are_refused(device):
     tile = np.zeros((4, 4), "f4").view(DeviceArray)
     for target, source in [(tile, tile[:2]), (tile, np.zeros((4, 4)).view(DeviceArray))]:

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from drbench.device.address import DeviceArray
 from drbench.device.gpu.kernels import NAMES, PRODUCT_THREADS, ROWS_AT_ONCE, Kernels
 from drbench.errors import UnsupportedError, UsageError
-from drbench.host.fill import Fill
 
 BORDER = 77
-real = pytest.mark.parametrize("dtype", ["float32", "float64"])
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 examples = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -188,34 +186,6 @@ def test_zero_clears_the_view_and_nothing_beside_it(device, dtype, rows, columns
         assert (view == 0).all() and (whole[outside] == BORDER).all()
 
 
-# -- the hash
-
-
-@every_dtype
-@pytest.mark.parametrize("kind", ["integer", "uniform"])
-@examples
-@given(
-    rows=extent,
-    columns=extent,
-    row0=st.integers(0, 1 << 20),
-    col0=st.integers(0, 1 << 20),
-    seed=st.integers(0, 1 << 40),
-    matrix=st.sampled_from("AB"),
-    left=st.integers(0, 4),
-)
-def test_the_device_makes_the_elements_the_host_makes(
-    device, dtype, kind, rows, columns, row0, col0, seed, matrix, left
-):
-    fill, exact = Fill(kind, seed, 700), np.empty((rows, columns))
-    fill.into(exact, matrix, row0, col0)
-    view, whole, outside = place(np.zeros((rows, columns)), dtype_of(dtype), column=left)
-    device.fill(put(view), fill, matrix, row0, col0)
-    assert (view == exact.astype(view.dtype)).all()  # rounded once, to nearest even
-    assert (whole[outside] == BORDER).all()
-    if kind == "integer":
-        assert (view.astype(float) == exact).all()
-
-
 # -- products in double
 
 
@@ -238,18 +208,6 @@ def test_a_stored_matrix_times_vectors_is_exact_for_integers_and_repeats_bit_by_
         x = rng.standard_normal(x.shape)
         first, second = device.times(put(tile), x), device.times(put(tile), np.asfortranarray(x))
         assert (first == second).all() and np.allclose(first, tile @ x, rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["integer", "uniform"])
-@pytest.mark.parametrize("row0, row1, columns", [(0, 4, 7), (1000, 1003, 300), (5, 5, 9)])
-def test_a_remade_matrix_times_vectors_is_that_of_the_hosts_rows(device, kind, row0, row1, columns):
-    fill, x = (
-        Fill(kind, 11, columns),
-        np.random.default_rng(2).integers(-50, 51, (columns, 2)).astype(float),
-    )
-    # multiples of 2^-23 and small integers: exact in any order
-    expected = fill.rows("B", row0, row1, columns) @ x
-    assert (device.hashed_times(fill, "B", row0, row1, columns, x) == expected).all()
 
 
 def test_what_products_and_checks_borrow_is_given_back(device, cupy):
