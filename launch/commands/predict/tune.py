@@ -37,7 +37,7 @@ from ..options import (
 )
 
 #: Seconds of CPU that a search takes.
-EFFORT = 10.0
+EFFORT = 6.0
 
 #: First places that are tried with other look-aheads, chunks and lowerings too.
 _REFINED = 3
