@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import ceil, inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -84,10 +84,6 @@ _counters = attrgetter(*COUNTERS)
 _FINER = 0.95
 #: Programs of a family that are judged until half of what they say of its estimates is believed.
 _TRUST = 1
-#: Other communication tiles are judged at once of what takes less than so many times the best.
-_NEAR = 1.2
-#: Steps of a program that is not traced yet, for the order in which families begin.
-_UNTRACED = 10_000
 #: So many times what judging it takes does the interval of a program, about.
 _VARIED = 3
 #: Looks at candidates of a family before the first of them is judged, whatever others may be.
@@ -98,9 +94,6 @@ _TRACED, _SIMULATED, _REFINED, _TOLD = 0.25, 0.65, 0.8, 0.85
 #: Options that change what a program moves little or not at all: candidates that differ in them
 #: alone are traced after one of them.
 _FINE = {"slices", "unroll", "tile", "kernel", "swizzle", "order", "panel", "chunk", "sums"}
-#: Seconds of CPU that a step of a program takes to trace and to simulate, before any was; so many
-#: members of its group count as another step.
-_STEP_S, _MEMBERS = 3e-5, 5
 #: Programs with more steps, of all ranks, are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 
@@ -428,7 +421,7 @@ class _Today:
         self._known: dict = {}
         self._itemsizes = Problem(1, 1, 1, 1, dtype=case.dtype).itemsizes
         self._held = {
-            name: _held(case, name, text, request.ranks)
+            name: _operand(case, name, text, request.ranks, f"the layout of {name} today").partition
             for name, text in zip("ABC", request.today)
             if text is not None
         }
@@ -452,16 +445,6 @@ class _Today:
             total = sum(nbytes for *_, nbytes in moved)
             self._known[key] = Moving(total, busiest(moved), self._charge(moved))
         return self._known[key]
-
-
-def _held(case: Case, name: str, text: str, ranks: int) -> Partition:
-    shape = tuple(getattr(case, axis) for axis in AXES[name])
-    if name.lower() in (case.transpose or ""):
-        shape = shape[::-1]
-    try:
-        return partition(text, shape, ranks, role=name)
-    except LayoutError as error:
-        raise UsageError(f"the layout of {name} today: {error}") from None
 
 
 def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
@@ -522,7 +505,7 @@ def _ranked(request: TuneRequest, machine: Machine | None) -> Found:
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --only."
         )
-    late = lambda program: search._spent(_TOLD, _VARIED * search._needed_s(program))
+    late = lambda program: search._spent(_TOLD, _VARIED * program.cost_s)
     found.ranking = ranking.ranking(late)
     return found
 
@@ -573,7 +556,7 @@ class _Leads:
         for name in "ABC":
             known = {}  # equal layouts once
             for text, factor in named[name]:
-                operand = _operand(request.case, name, text, request.ranks)
+                operand = _operand(request.case, name, text, request.ranks, f"--{name.lower()}")
                 known.setdefault(operand.partition, (operand, text, factor))
             operands, self.texts[name], mine = zip(*known.values())
             layouts[name] = list(operands)
@@ -647,13 +630,13 @@ class _Stream:
         return float(self._bounds[at]), float(self._guesses[at]), cases
 
 
-def _operand(case: Case, name: str, text: str, ranks: int) -> Operand:
+def _operand(case: Case, name: str, text: str, ranks: int, what: str) -> Operand:
     transposed = name.lower() in (case.transpose or "")
     shape = tuple(getattr(case, axis) for axis in AXES[name])
     try:
         bound = partition(text, shape[::-1] if transposed else shape, ranks, role=name)
     except LayoutError as error:
-        raise UsageError(f"--{name.lower()}: {error}") from None
+        raise UsageError(f"{what}: {error}") from None
     return Operand(name, bound, transposed)
 
 
@@ -671,11 +654,8 @@ class _Family:
     Attributes
     ----------
     open : list
-        A heap of (estimate, bytes of tiles, number, program), or (…, (number, case)) of a case that
-        is not traced yet.
-    variants : list
-        A heap of (estimate, number, program, case) of other tiles and look-aheads of what was
-        judged.
+        A heap of (estimate, bytes of tiles, number, program, case): a program, and the case of
+        a variant of one that was judged; None for the program of a case that is not traced yet.
     stream : _Stream or None
         Triples of layouts that are not traced yet.
     scale : float
@@ -687,43 +667,22 @@ class _Family:
 
     def __init__(self, stream: _Stream | None = None):
         self.open: list = []
-        self.variants: list = []
         self.stream, self.scale, self.judged, self._ratio = stream, 1.0, 0, inf
 
     @property
     def next(self) -> float:
         """What its most promising candidate is likely to take; inf if there is none."""
-        return min(self.scale * min(self._open, self._lead), self._variant)
+        return self.scale * min(self.estimate, self.stream.guess if self.stream else inf)
 
     @property
-    def steps(self) -> float:
-        """Those of its most promising program; inf of a triple that is not traced yet."""
-        if not self.open or self._open > self._lead:
-            return inf
-        program = self.open[0][-1]
-        return program.steps if isinstance(program, _Program) else _UNTRACED
-
-    @property
-    def _open(self) -> float:
+    def estimate(self) -> float:
+        """Of the most promising that is open; inf if nothing is."""
         return self.open[0][0] if self.open else inf
 
     @property
-    def _variant(self) -> float:
-        return self.variants[0][0] if self.variants else inf
-
-    @property
-    def _lead(self) -> float:
-        return self.stream.guess if self.stream else inf
-
-    def take(self) -> tuple | None:
-        """The most promising: ``(what is open, None)``, or ``(program, case)`` of a variant; None
-        if a triple is to be traced first."""
-        if self._variant <= self.scale * min(self._open, self._lead):
-            *_, program, case = heappop(self.variants)
-            return program, case
-        if self._lead < self._open:
-            return None
-        return heappop(self.open)[-1], None
+    def head(self) -> "_Program | None":
+        """The most promising program; None if that is not traced yet."""
+        return self.open[0][3] if self.open and self.scale * self.estimate <= self.next else None
 
     def learn(self, estimate: float, took: float) -> None:
         """A program was judged that was estimated so."""
@@ -750,7 +709,6 @@ class _Search:
         self.costly: list[_Program] = []  # that the effort does not suffice for
         self.sizes: dict = {}  # (matrix, layout) -> bytes of each rank's tiles
         self._started = Clock.cpu()
-        self._costs: dict[str, tuple[float, float]] = {}  # of a kind, as thought and as taken
 
     def run(self) -> "_Ranking":
         """Judge what may have a place."""
@@ -759,14 +717,17 @@ class _Search:
         self._trace_others()
         began: set[str] = set()
         while left := self.families.keys() - began:  # families with signals begin as others do
-            name = min(sorted(left), key=lambda name: self.families[name].steps)
+            steps = {
+                name: head.steps if (head := self.families[name].head) else inf for name in left
+            }
+            name = min(sorted(left), key=steps.get)
             began.add(name)
-            self._judge_first(name, len(left))
+            self._judge_first(self.families[name], len(left))
         while not self._spent(_SIMULATED):
-            name = min(self.families, key=lambda name: self.families[name].next, default=None)
-            if name is None or self.families[name].next == inf:
+            family = min(self.families.values(), key=attrgetter("next"), default=None)
+            if family is None or family.next == inf:
                 break
-            self._judge_next(name)
+            self._judge_next(family)
         while self.costly and not ranking.places:  # there is nothing else
             self.costly.sort(key=attrgetter("cost_s"), reverse=True)
             ranking.judge(program := self.costly.pop(), program.case)
@@ -787,26 +748,22 @@ class _Search:
     def _trace_others(self) -> None:
         """Bounds and estimates of what is no triple: of each kind first, then with its fine
         options, unless that takes too long: then they are taken to need as much."""
-        effort, kinds, later = self.request.effort, {}, []
-        every = list(enumerate(others(self.request, self.ruler.cuts, self.ruler.timed), 1))
+        every, kinds, count = list(others(self.request, self.ruler.cuts, self.ruler.timed)), {}, []
         self.found.tried, self.number = self.found.tried + len(every), len(every)
         late = lambda how: ("sums" in how, -(how.get("tile") or 0))  # few steps first
-        every.sort(key=lambda each: late(each[1].options))
-        in_time = lambda: effort is None or Clock.cpu() - self._started < _TRACED * effort
-        for number, case in every:
+        for number, case in sorted(enumerate(every, 1), key=lambda each: late(each[1].options)):
             kind = case.algorithm, case.a, case.b, case.c, _coarse(case)
-            if kind in kinds or not in_time():
-                later.append((kind, number, case))
-            else:
-                kinds[kind] = self._add(case, number)
-        for at, (kind, number, case) in enumerate(later):
-            if in_time():
-                self._add(case, number)
-            elif kind not in kinds or kinds[kind]:
-                first = kinds.get(kind)
-                likely = first.estimate * (1 + 1e-9) if first else self.ruler.least_of_all
-                tiles = first.tiles if first else 0
-                heappush(self._family(case).open, (likely, tiles, at + 0.5, (number, case)))
+            count.append((kinds.setdefault(kind, 0), number, kind, case))
+            kinds[kind] += 1
+        first: dict[tuple, _Program | None] = {}
+        for _, number, kind, case in sorted(count, key=itemgetter(0)):
+            effort, known = self.request.effort, first.get(kind)
+            if effort is None or Clock.cpu() - self._started < _TRACED * effort:
+                first.setdefault(kind, self._add(case, number))
+            elif known or kind not in first:
+                likely = known.estimate if known else self.ruler.least_of_all
+                tiles = known.tiles if known else 0
+                heappush(self._family(case).open, (likely, tiles, number, None, case))
 
     def _family(self, case: Case, resolved: dict | None = None) -> _Family:
         """That of a case."""
@@ -821,101 +778,75 @@ class _Search:
             name += f" {_coarse(case)}"
         return self.families.setdefault(name, _Family())
 
-    def _judge_first(self, name: str, left: int) -> None:
+    def _judge_first(self, family: _Family, left: int) -> None:
         """Judge the best estimate of a family that none was judged of yet, unless its bound is
         above the best time; looks at its candidates take no more than an even share of the effort
         among the families that are left."""
-        family, looked, now = self.families[name], 0, Clock.cpu() - self._started
-        until = inf
-        if self.request.effort is not None:
-            until = now + max(_SIMULATED * self.request.effort - now, 0.0) / left
+        now, looked, places = Clock.cpu() - self._started, 0, self.ranking.places
+        effort = self.request.effort
+        until = inf if effort is None else now + max(_SIMULATED * effort - now, 0.0) / left
         while not family.judged and family.next < inf and not self._spent(_SIMULATED):
-            places = self.ranking.places
-            if places and family.open and isinstance(family.open[0][-1], _Program):
-                if family.open[0][-1].least > places[0].key and family.open[0][0] <= family.next:
-                    return
+            if places and family.head and family.head.least > places[0].key:
+                return
             looked += 1
             late = Clock.cpu() - self._started > until
-            self._judge_next(name, again=looked < _LOOKED and not late)
+            self._judge_next(family, look=looked < _LOOKED and not late)
             if late and places:
                 return
 
-    def _needed_s(self, program: "_Program") -> float:
-        """Seconds of CPU that judging a program takes, about."""
-        thought_s, took_s = self._costs.get(program.kind, (0.0, 0.0))
-        return program.cost_s * (took_s / thought_s if thought_s else 1.0)
-
-    def _judge_next(self, name: str, again: bool = True) -> None:
-        """Trace, estimate anew or judge the most promising of a family; ``again`` if another may be
+    def _judge_next(self, family: _Family, look: bool = True) -> None:
+        """Trace, estimate anew or judge the most promising of a family; ``look`` if another may be
         looked at first where it is less promising than it seemed."""
-        family, ranking = self.families[name], self.ranking
         if family.stream and self._beyond(family.stream.least):
             family.stream.drop()
-            if family.next == inf:
-                return
-        taken = family.take()
-        if taken is None:
+        if family.stream and family.stream.guess < family.estimate:
             least, guess, cases = family.stream.take()
             for case in () if self._beyond(least) else cases:
                 self.number += 1
                 self._add(case, self.number, least, guess)
             return
-        program, variant = taken
-        if isinstance(program, tuple):  # that was not traced
-            self._add(program[1], program[0])
+        if not family.open:
             return
-        if ranking.beyond(program.least):
+        *_, number, program, case = heappop(family.open)
+        if program is None:
+            self._add(case, number)
             return
-        if variant is None and not program.alone:
-            program.alone = True
+        if self.ranking.beyond(program.least):
+            return
+        if not program.alone:
+            program.alone, before = True, program.estimate
             extra_s = (program.moving.seconds or 0.0) / self.request.products
-            start = Clock.cpu()
-            likely = max(program.estimate, self.ruler.alone_s(program.case) + extra_s)
-            if "sums" in program.case.options:  # only now its tiles are cut
-                took_s = Clock.cpu() - start
-                program.cost_s = max(program.cost_s, took_s * self.request.ranks)
-            more, program.estimate = likely > program.estimate, likely
-            if more and again:  # another may be more promising now
-                heappush(family.open, (likely, program.tiles, program.number, program))
+            program.estimate = max(before, self.ruler.alone_s(program.case) + extra_s)
+            if look and program.estimate > before:  # another may be more promising now
+                again = program.estimate, program.tiles, number, program, case
+                heappush(family.open, again)
                 return
-        if self._spent(_SIMULATED, self._needed_s(program)):
+        if self._spent(_SIMULATED, program.cost_s):
             self.costly.append(program)
             return
-        time = self._judge(program, variant or program.case)
-        if variant is None:
-            self._judge_variants(family, program, time)
+        self._judge(family, program, case)
 
-    def _judge(self, program: "_Program", case: Case) -> float:
-        """Judge one variant: what it takes, inf if that is beyond all places or it is refused."""
-        start, judged = Clock.cpu(), self.ranking.judge(program, case)
-        time = judged.key[0] if judged.key and self.ruler.timed else inf
-        if judged.steps and judged.key and judged.key[0] < inf:
-            thought_s, took_s = self._costs.get(program.kind, (0.0, 0.0))
-            took_s += Clock.cpu() - start
-            self._costs[program.kind] = thought_s + program.cost_s, took_s
-        return time
-
-    def _judge_variants(self, family: _Family, program: "_Program", time: float) -> None:
-        """Learn from the first variant of a program; judge at once the one that looks ahead without
-        end, since its programs are there, and other communication tiles of what is near the best;
-        keep the others."""
-        refused = id(program) in self.ranking.refused
-        if refused and not self.ranking.refused[id(program)]:
-            family.learn(program.estimate, inf)
+    def _judge(self, family: _Family, program: "_Program", case: Case | None) -> None:
+        """Judge a program, and at once with transfers that look ahead without end, since its
+        programs are there; learn from it, and open its other variants. Or judge one of these."""
+        ranking, timed, took, later = self.ranking, self.ruler.timed, inf, []
+        if case is not None:
+            ranking.judge(program, case)
             return
-        others, known = variants(program.case, self.ruler.device)[1:], self.ruler.timed or refused
-        best = self.ranking.places[0].key[0] if self.ruler.timed and self.ranking.places else inf
-        for case in [] if refused else list(others):
-            near = time < _NEAR * best and case.prefetch is None
-            if (case.prefetch == "all" or near) and not self._spent(_SIMULATED):
-                others.remove(case)
-                time = min(time, self._judge(program, case))
-        worst = self.ranking.worst[0] if self.ruler.timed and self.ranking.worst else inf
-        family.learn(program.estimate, min(time, inf if refused else worst))
-        likely = _FINER * (time if time < inf else family.scale * program.estimate)
-        for case in others if known else ():
+        case = program.case
+        for each in variants(case, self.ruler.device):
+            if each not in (case, replace(case, prefetch="all")):
+                later.append(each)
+            elif timed or program.best is None:
+                judged = ranking.judge(program, each)
+                took = min(took, judged.key[0] if judged.key and timed else inf)
+        refused = ranking.refused.get(id(program))  # None, or whether for its memory alone
+        worst = ranking.worst[0] if timed and ranking.worst and refused is None else inf
+        family.learn(program.estimate, min(took, worst))
+        likely = _FINER * (took / family.scale if took < inf else program.estimate)
+        for each in later if (timed if refused is None else refused) else ():
             self.number += 1
-            heappush(family.variants, (likely, self.number, program, case))
+            heappush(family.open, (likely, program.tiles, self.number, program, each))
 
     def _beyond(self, least: float) -> bool:
         return self.ranking.beyond(self.ruler.first(least))
@@ -946,9 +877,9 @@ class _Search:
             case, resolved = pushed(case, resolved)
             start = Clock.cpu()
             trace = ruler.trace(algorithm, problem, resolved)
-            traced_s = Clock.cpu() - start
             bound = max(ruler.least(trace, moving), ruler.first(least))
             estimate = ruler.estimate(bound, guess)
+            took_s = Clock.cpu() - start
         except UnsupportedError as error:
             found.refused += 1
             if case.algorithm == "universal":  # which takes any layout but for a reason
@@ -957,13 +888,11 @@ class _Search:
         congruent = algorithm.congruent
         folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
-        groups = sum(len(step.group) for step in trace.steps if step.grouped) / _MEMBERS
         count = longest if folded else request.ranks
-        steps = int((len(trace.steps) + groups) * count)
-        cost_s = max(_STEP_S * steps, 2 * traced_s * count)
-        made = _Program(bound, tiles, number, case, moving, estimate, steps, cost_s)
+        steps = len(trace.steps) * count
+        made = _Program(bound, tiles, number, case, moving, estimate, steps, 2 * took_s * count)
         self.programs[name] = made
-        heappush(family.open, (estimate, tiles, number, made))
+        heappush(family.open, (estimate, tiles, number, made, None))
         return made
 
     def _tiles(self, problem: Problem) -> int:
@@ -985,15 +914,10 @@ class _Search:
         if not ranking.places:
             return
         last, first = ranking.worst or (inf, inf), ranking.places[0].key
-        at, untraced = len(self.ruler.first(0.0)) - 1, 0
-        left = {id(program): program for program in self.costly}
-        for family in self.families.values():
-            for *_, program in family.open:
-                if isinstance(program, tuple):
-                    untraced += 1
-                else:
-                    left[id(program)] = program
-            left |= {id(program): program for *_, program, _ in family.variants}
+        at = len(self.ruler.first(0.0)) - 1
+        open_ = [each[3] for family in self.families.values() for each in family.open]
+        untraced = open_.count(None)
+        left = {id(program): program for program in (*self.costly, *open_) if program}
         open_ = [program for program in left.values() if not ranking.beyond(program.least)]
         found.left = sum(each.times for each in open_) + untraced + leads.left(last[at])
         if not found.left:
@@ -1057,11 +981,6 @@ class _Program:
     best: "_Judged | None" = None
     ran: Case | None = None
 
-    @property
-    def kind(self) -> str:
-        """Of programs that take alike long to simulate, a step."""
-        return self.case.algorithm + (" pushed sums" if "sums" in self.case.options else "")
-
 
 class _Judged(NamedTuple):
     """What :class:`_ByModel` or :class:`_ByBytes` say of a case."""
@@ -1110,7 +1029,8 @@ class _Ranking:
         """Judge one variant of a program: what it takes has a place if it is better than what the
         program took before."""
         best, found = program.best, self.found
-        judged = self._judged(program, case)
+        worst = self.worst if best is None else best.key
+        judged = _Judged(*self.ruler.judge(case, program.tiles, program.moving, worst))
         if best is None and judged.key is None:
             found.judged += id(program) not in self.refused
             self.refused[id(program)] = judged.too_large
@@ -1124,10 +1044,6 @@ class _Ranking:
         if not self.beyond(judged.key):
             self._sort()
         return judged
-
-    def _judged(self, program: _Program, case: Case) -> _Judged:
-        worst = self.worst if program.best is None else program.best.key
-        return _Judged(*self.ruler.judge(case, program.tiles, program.moving, worst))
 
     def _sort(self) -> None:
         """Place the programs anew; those that cannot be told apart are one place, that of the

@@ -36,8 +36,8 @@ from ..options import (
     yes_option,
 )
 
-#: Seconds of CPU that a search takes.
-EFFORT = 10.0
+#: Seconds of CPU that a search takes, at least; many ranks get one for so many.
+EFFORT, _RANKS_A_SECOND = 5.0, 40
 
 #: First places that are tried with other look-aheads, chunks and lowerings too.
 _REFINED = 3
@@ -105,10 +105,9 @@ def _letters(text: str) -> str:
     "--effort",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    default=EFFORT,
     group="Machine model",
     help="Seconds of CPU to search, about; then it is said how much faster than the first place "
-    "what is left could be. 0: no end before all is known.",
+    "what is left could be. 0: no end before all is known. [default: 5, or ranks/40]",
 )
 @of_case("transport")
 @pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
@@ -204,6 +203,8 @@ def tune_command(
         "preset": None,
         **{name: today[name] if name in (fix or "") else None for name in "abc"},
     }
+    if effort is None:
+        effort = max(EFFORT, ranks / _RANKS_A_SECOND)
     request = TuneRequest(
         Case(**values),
         ranks,

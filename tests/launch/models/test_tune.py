@@ -144,7 +144,7 @@ def test_the_best_estimate_of_every_family_is_simulated_before_any_family_gets_a
 
     monkeypatch.setattr(tuning._ByModel, "judge", spied)
     request = TuneRequest(Case(8192, 18432, 7168, dtype="bfloat16"), 24, replication="none", top=1)
-    found = tune(replace(request, effort=4.0), find_machine("dgxh100"))
+    found = tune(replace(request, effort=6.0), find_machine("dgxh100"))
     names = [name for name, _ in judged]
     first = {name: names.index(name) for name in names}
     again = min(at for at, name in enumerate(names) if at > first[name])
