@@ -74,7 +74,8 @@ def choose(
     each = ["source", "shape", "name"]
     best = settings(kept).sort_values([*each[1:], *FASTEST], kind="stable").drop_duplicates(each)
     on = best.groupby(best.name)["shape"].transform("nunique")
-    if rare := sorted(set(best.name[2 * on < best["shape"].nunique()])):
+    rare = sorted(set(best.name[2 * on < best["shape"].nunique()]))
+    if rare and by == "algorithm":
         notes.append(f"not drawn: {names(rare)}: on less than half of the shapes")
         best = best[~best.name.isin(rare)]
     share = best.rate / best.groupby(["source", "shape"]).rate.transform("max")

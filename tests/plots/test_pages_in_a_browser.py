@@ -80,7 +80,7 @@ def test_the_script_of_a_report_of_many_cases_takes_less_than_a_second(browser, 
     for _ in range(3):  # others may have the cores
         browser.open(pages["many"])
         taken_ms.append(browser.run(SLOW))
-    assert min(taken_ms) <= 1000
+    assert min(filter(None, taken_ms)) <= 1000
 
 
 #: Where a mark of a figure is in the window, of what is scrolled into it.
