@@ -18,7 +18,6 @@ from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
 from launch.host.kernels import measure_kernels, pinned, without_pins
-from launch.host.leftovers import clear_up
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
@@ -54,7 +53,7 @@ class Finding:
 
 def findings(ranks: int) -> list[Finding]:
     """Look at MPI, cores and their peak, BLAS, memory and GPUs."""
-    here = [*_leftovers(), *_mpi(ranks), *_cores(ranks), *_blas()]
+    here = [*_mpi(ranks), *_cores(ranks), *_blas()]
     return [*here, *_peak(), *_memory(), *_gpus()]
 
 
@@ -81,12 +80,6 @@ def show_findings(ranks: int, as_json: bool) -> int:
 def _ok_if(fine, subject: str, text: str, *otherwise: str) -> Finding:
     """That a subject is fine, or else its level, text and way out."""
     return Finding(subject, "ok", text) if fine else Finding(subject, *otherwise)
-
-
-def _leftovers() -> Iterator[Finding]:
-    """What dead runs left, before anything is started that would remove it without a word."""
-    if any(removed := clear_up()):
-        yield Finding("leftovers", "ok", f"dead runs had left {removed}; removed")
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:

@@ -13,7 +13,6 @@ import launch.commands.run
 import launch.commands.sweep
 import launch.host.kernels
 from launch.host.kernels import Kernels, pinned, weaker_pins, without_pins
-from launch.host.leftovers import Removed
 from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
@@ -56,7 +55,6 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench):
     words = ["doctor", "--json", "-p", 2]
     found = drbench(*words, env={"OPENBLAS_CORETYPE": "Haswell"}, timeout=60).json()
     by_subject = {each["subject"]: each for each in found}
-    by_subject.pop("leftovers", None)  # of whoever ran before
     tcp = by_subject.pop("TCP", None)  # of an MPI on UCX
     assert tcp is None or all(f"{name}={value}" in tcp["text"] for name, value in OURS.items())
     assert set(by_subject) == SUBJECTS | PEAKS
@@ -120,13 +118,6 @@ def test_a_variable_that_costs_nothing_is_fine_and_named(findings, monkeypatch):
 def test_without_pins_blas_is_named_with_its_kernels(findings):
     blas = findings()["BLAS"]
     assert blas["level"] == "ok" and "SkylakeX" in blas["text"] and "60 GFLOP/s" in blas["text"]
-
-
-def test_what_dead_runs_left_is_said(findings, monkeypatch):
-    monkeypatch.setattr(launch.commands.doctor, "clear_up", Removed)
-    assert "leftovers" not in findings()
-    monkeypatch.setattr(launch.commands.doctor, "clear_up", lambda: Removed(4, 2, 3 << 20))
-    assert "4 processes and 2 files (3.0 MiB)" in findings()["leftovers"]["text"]
 
 
 def test_a_peak_of_cores_that_others_used_is_advice_with_the_share(findings, kernels):
