@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 #: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
@@ -52,10 +53,9 @@ def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int =
     pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     environ = {**environ, **dict.fromkeys(pools, "1")}
     command = [sys.executable, "-c", _PROBE, dtype]
-    started = [
-        subprocess.Popen(command, env=environ, stdout=subprocess.PIPE) for _ in range(processes)
-    ]
-    names, rates, shares = zip(*(json.loads(each.communicate()[0]) for each in started))
+    probe = lambda _: subprocess.run(command, env=environ, capture_output=True, check=True).stdout
+    with ThreadPoolExecutor(processes) as pool:
+        names, rates, shares = zip(*map(json.loads, pool.map(probe, range(processes))))
     return Kernels(names[0], statistics.mean(rates), min(shares))
 
 
