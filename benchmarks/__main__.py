@@ -3,13 +3,14 @@ NAME they are listed."""
 
 import re
 import runpy
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).parent
-#: These run on so many ranks of one thread each, and are started on them.
-ON_RANKS = {"signals": 2, "small": 2, "sockets": 2, "dtensor": 2, "library": 2}
+#: These run on two ranks of one thread each, and are started on them.
+ON_RANKS = {"signals", "dtensor", "library"}
 
 
 def list_benchmarks() -> dict[str, str]:
@@ -22,6 +23,16 @@ def list_benchmarks() -> dict[str, str]:
             sentence = re.split(r"[.:](?=\s|\")", text.removeprefix('"""'), maxsplit=1)[0]
             found[".".join(parts).removesuffix(".__main__")] = " ".join(sentence.split())
     return found
+
+
+def start(*words: str, env=None, **how) -> subprocess.CompletedProcess:
+    """``python -m benchmarks WORDS`` on two ranks."""
+    from launch.host.kernels import without_pins
+    from launch.host.mpi import mpiexec_command
+
+    environ = without_pins() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(env or {})}
+    python = [sys.executable, "-m", "mpi4py", "-m", "benchmarks", *words]
+    return subprocess.run([*mpiexec_command(2), *python], env=environ, **how)
 
 
 def main(words: list[str]) -> int:
@@ -38,9 +49,7 @@ def main(words: list[str]) -> int:
         from launch.host.mpi import launched
 
         if launched() is None:
-            from benchmarks.ranks import start
-
-            return start(ON_RANKS[words[0]], *words).returncode
+            return start(*words).returncode
     sys.argv = [f"python -m benchmarks {words[0]}", *words[1:]]
     runpy.run_module(f"benchmarks.{words[0]}", run_name="__main__")
     return 0

@@ -13,7 +13,6 @@ of one; rows are written to FOLDER/mlp.csv and calls.csv. Products by placements
 # ruff: noqa: E402
 
 import argparse
-import csv
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -32,13 +31,14 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import drbench.torch
+from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
 from drbench.common import Clock
 from drbench.measure.noise import enough
 from drbench.measure.roof import timed
 from drbench.program.trace import no_collection
 from drbench.torch.private import handlers, local_of
-from launch.studies.peers.placements import OURS, STOCK
+from launch.studies.peers import OURS, STOCK
 from launch.sweeps.rounds import over, turned
 
 COMM = MPI.COMM_WORLD
@@ -240,26 +240,6 @@ def median_s(call: Callable) -> float:
     return max(COMM.allgather(statistics.median(times)))
 
 
-# --- what is said
-
-
-def said(name: str, rows: list[dict]) -> Iterator[str]:
-    """The rows in a few lines: ratios of stock to drbench, and what calls cost beyond others."""
-    found = DataFrame(rows)
-    if name == "mlp":
-        for step in steps(found):
-            yield (
-                f"{'x'.join(map(str, step.work[:3]))} {step.work[3]}: stock "
-                f"{1e3 * step.stock_s:.2f} ms, drbench {1e3 * step.ours_s:.2f} ms; time "
-                f"{step.time}, CPU {step.cpu}, {step.rounds} rounds"
-            )
-        return
-    for call, beyond, bar in CALLS:
-        us, low, high = call_us(found, call, beyond)
-        more = f" beyond {beyond}" if beyond else ""
-        yield f"{call}{more}: {us:.1f} us ({low:.1f}-{high:.1f})" + (f", bar {bar}" * bool(bar))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -278,13 +258,15 @@ def main() -> int:
         rows = list(tables[name](sides, given.budget))
         if COMM.rank:
             continue
-        print("\n".join(said(name, rows)), flush=True)
+        found = DataFrame(rows)
+        if name == "mlp":
+            print(*steps(found), sep="\n", flush=True)
+        else:
+            for call, beyond, bar in CALLS:
+                print(call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
         if given.out:
             given.out.mkdir(parents=True, exist_ok=True)
-            with open(given.out / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+            write_rows(given.out / f"{name}.csv", rows)
     drbench.torch.uninstall()
     return 0
 

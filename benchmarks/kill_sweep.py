@@ -3,19 +3,17 @@
 ``python -m benchmarks kill_sweep [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By
 turns (:data:`KINDS`) the supervisor, its mpiexec, one of its ranks or all of them are struck at a
 random moment, from the first import to the last row; a supervisor that has ended is started again
-with the same command. Then, as root, the sweep's disk is full, or read-only, and ``/dev/shm`` is
-full, and the sweep is run again once there is room (``--retry``). At the end of each round every
-case must have one row, with the keys and the status of the undisturbed run, in whole lines; what
-was written before a fault must be there after it, byte for byte; no process, and after the next run
-no file in ``/dev/shm``, may be left. A table says what was found. Exit code 0 if nothing is wrong.
-
-As root it runs in a mount namespace of its own, with a ``/dev/shm`` that is nobody else's.
+with the same command. At the end of each round every case must have one row, with the keys and the
+status of the undisturbed run, in whole lines; what was written before a fault must be there after
+it, byte for byte; no process, and after the next run no file in ``/dev/shm``, may be left. A line a
+round says what was found. Exit code 0 if nothing is wrong. Next to other MPI programs, which have
+files there too, and as root: ``unshare --mount sh -c 'mount -t tmpfs x /dev/shm && python -m
+benchmarks kill_sweep'``.
 """
 
 import argparse
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -85,14 +83,17 @@ def keys(path: Path) -> dict:
     return found
 
 
-#: What strikes whom: a process and its signals, 10 ms apart.
+#: Who is struck by what, one after the other, 10 ms apart.
 KINDS = {
-    "supervisor killed": ("supervisor", (signal.SIGKILL,)),
-    "mpiexec killed": ("mpiexec", (signal.SIGKILL,)),
-    "rank killed": ("rank", (signal.SIGKILL,)),
-    "Ctrl-C three times": ("supervisor", (signal.SIGINT,) * 3),
-    "rank stopped, supervisor killed": ("rank+supervisor", (signal.SIGSTOP, signal.SIGKILL)),
-    "all killed": ("all", (signal.SIGKILL,)),
+    "supervisor killed": [("supervisor", signal.SIGKILL)],
+    "mpiexec killed": [("mpiexec", signal.SIGKILL)],
+    "rank killed": [("rank", signal.SIGKILL)],
+    "Ctrl-C three times": [("supervisor", signal.SIGINT)] * 3,
+    "rank stopped, supervisor killed": [
+        ("rank", signal.SIGSTOP),
+        ("supervisor", signal.SIGKILL),
+    ],
+    "all killed": [("all", signal.SIGKILL)],
 }
 
 
@@ -158,21 +159,14 @@ class Killer:
     def _strike(self, process) -> None:
         """Strike who is next, if there is such a process just now."""
         kind = min(KINDS, key=lambda each: self.counts[each])
-        who, numbers = KINDS[kind]
         try:
             family = family_of(process)
-            if who == "all":
-                victims = [member for members in family.values() for member in members]
-            else:
-                victims = [self._chance.choice(family[name]) for name in who.split("+")]
-            pairs = (
-                zip(victims, numbers)
-                if "+" in who
-                else ((member, number) for member in victims for number in numbers)
-            )
-            for member, number in pairs:
-                member.send_signal(number)
-                time.sleep(0 if who == "all" else 0.01)
+            family["all"] = [member for members in family.values() for member in members]
+            for who, number in KINDS[kind]:
+                members = family[who] if who == "all" else [self._chance.choice(family[who])]
+                for member in members:
+                    member.send_signal(number)
+                time.sleep(0.01)
         except (psutil.NoSuchProcess, IndexError):
             return  # it has just ended, or there is none yet
         self.counts[kind] += 1
@@ -196,7 +190,7 @@ def our_processes() -> list[int]:
     return found
 
 
-def settled() -> list[int]:
+def wait_for_the_end() -> list[int]:
     """Processes that are left once those that are ending have had their time."""
     deadline = time.monotonic() + 10
     while (left := our_processes()) and time.monotonic() < deadline:
@@ -205,120 +199,21 @@ def settled() -> list[int]:
 
 
 class Judge:
-    """Says for each kind of fault what was found."""
+    """Compares sweeps that came to their end with one that was left in peace."""
 
     def __init__(self, wanted: dict, before: set[str]):
-        self._wanted, self._before, self.faults, self._rows = wanted, before, [], []
+        self._wanted, self._before, self.faults = wanted, before, []
 
-    def look(self, kind: str, times: int, path: Path, lost: list[str]) -> None:
-        """After the run that came to its end."""
-        found, left = keys(path), settled()
-        differ = {name for name, _ in self._wanted.items() ^ found.items()}
+    def look(self, name: str, path: Path, lost: list[str]) -> None:
+        """Say what was found after a run, and keep it if something is wrong."""
+        found, left = keys(path), wait_for_the_end()
+        differ = sorted({case for case, _ in self._wanted.items() ^ found.items()})
         new = {str(each) for each in SHARED_MEMORY.glob("*")} - self._before - held_files()
-        self._rows.append((kind, times, len(differ) + len(lost), len(left), len(new)))
+        numbers = f"rows lost {len(differ) + len(lost)}, orphans {len(left)}, files left {len(new)}"
+        print(f"{name}: {numbers}", flush=True)
         if differ or lost or left or new:
-            some = [(self._wanted.get(name), found.get(name)) for name in sorted(differ)[:2]]
-            self.faults.append(f"{kind}: {lost} rows differ {some}, left {left}, files {new}")
-
-    def table(self) -> str:
-        """What was found, a line for each kind."""
-        names = ("fault", "times", "rows lost", "orphans", "files left")
-        lines = [" | ".join(map(str, row)) for row in (names, *self._rows)]
-        return "\n".join(lines)
-
-
-def mounted(place: Path, size: str):
-    """Mount a small disk; False where that is not allowed."""
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
-    return subprocess.run(mount, capture_output=True).returncode == 0
-
-
-def fill(path: Path, spare_bytes: int) -> None:
-    """Leave only so many bytes of a file system."""
-    room = shutil.disk_usage(path.parent).free - spare_bytes
-    with open(path, "wb", buffering=0) as file:
-        os.posix_fallocate(file.fileno(), 0, max(room, 1))
-
-
-def disturbed(command: list[str], folder: Path, judge: Judge) -> None:
-    """Disk full or read-only, /dev/shm full, a rank that is stopped: then all as it should be."""
-
-    def run(*more, while_running=lambda process: None):
-        with open(folder / "disturbed.log", "ab") as log:
-            process = subprocess.Popen([*command, *more], stdout=log, stderr=log)
-            while_running(process)
-            return process.wait()
-
-    def after_some(out, act):
-        def wait(process):
-            path = out / "records.csv"
-            while process.poll() is None and len(lines_of(path)) < 10:
-                time.sleep(0.01)
-            act(process)
-
-        return wait
-
-    def remount(how):
-        options = f"remount,{how}"
-        done = subprocess.run(["mount", "-o", options, str(disk)], capture_output=True)
-        return done.returncode == 0
-
-    disk = folder / "disk"
-    if not mounted(disk, "2m"):
-        print("disk full, read-only and /dev/shm full: left out, they need root")
-        return
-    try:
-        full = lambda process: fill(disk / "filler", 0)
-        for kind in ("disk full", "disk read-only"):
-            out = disk / kind.replace(" ", "-")
-            if kind == "disk full":
-                code = run("--out", out, while_running=after_some(out, full))
-            else:  # which no disk becomes while a file on it is being written
-                run("--out", out, "--max-cases", "10")
-                remount("ro")
-                code = run("--out", out)
-            before = lines_of(out / "records.csv")
-            (disk / "filler").unlink(missing_ok=True) if kind == "disk full" else remount("rw")
-            print(f"{kind}: exit {code}, {len(before) - 1} rows", flush=True)
-            run("--out", out, "--retry")
-            same = lines_of(out / "records.csv")[: len(before)] == before
-            lost = [] if same and code == 2 else [f"exit {code}, the same rows: {same}"]
-            judge.look(kind, 1, out / "records.csv", lost)
-            shutil.rmtree(out)
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)])
-    out, filler = folder / "shm", SHARED_MEMORY / "filler"
-    for spare in (0, 2 << 20, 12 << 20):
-        fill(filler, spare)
-        code = run("--out", out)
-        filler.unlink()
-        print(f"/dev/shm with {spare >> 20} MiB left: exit {code}", flush=True)
-    run("--out", out, "--retry")
-    judge.look("/dev/shm full", 3, out / "records.csv", [])
-    out = folder / "stopped"
-
-    def stop(process):
-        ranks = family_of(process)["rank"]
-        ranks[-1].suspend()
-
-    code = run("--out", out, "--timeout", "5", while_running=after_some(out, stop))
-    late = sum(record.status == "timeout" for record in read_csv(out / "records.csv"))
-    print(f"a rank stopped: exit {code}, {late} case of {len(keys(out / 'records.csv'))} timeout")
-    run("--out", out, "--retry")
-    lost = [] if late == 1 else [f"{late} cases are timeout"]
-    judge.look("rank stopped", 1, out / "records.csv", lost)
-
-
-def in_a_room_of_its_own() -> None:
-    """Start this anew where /dev/shm is nobody else's, if that is allowed."""
-    inside = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1g x /dev/shm && exec "$@"']
-    if "DRBENCH_KILL_TEST" in os.environ or not shutil.which("unshare"):
-        return
-    if subprocess.run([*inside, "sh", "true"], capture_output=True).returncode == 0:
-        os.environ["DRBENCH_KILL_TEST"] = str(os.getpid())
-        words = ["-m", "benchmarks", "kill_sweep", *sys.argv[1:]]
-        os.execvp(inside[0], [*inside, "sh", sys.executable, *words])
+            some = [(self._wanted.get(case), found.get(case)) for case in differ[:2]]
+            self.faults.append(f"{name}: {lost}, rows differ {some}, left {left}, files {new}")
 
 
 def main() -> int:
@@ -329,8 +224,7 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=4.0, help="most seconds between two kills")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    in_a_room_of_its_own()
-    os.environ.setdefault("DRBENCH_KILL_TEST", str(os.getpid()))
+    os.environ["DRBENCH_KILL_TEST"] = str(os.getpid())
     os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     before = {str(path) for path in SHARED_MEMORY.glob("*")}
     start, rounds = time.monotonic(), 0
@@ -339,25 +233,17 @@ def main() -> int:
         file.write_text(SWEEP.format(seeds=max(1, options.cases // 6), ranks=options.ranks))
         more = f"-p {options.ranks} --timeout 60 --yes".split()
         command = [sys.executable, "-m", "drbench", "sweep", str(file), *more]
-        peace = Killer(command, random.Random(0), 0, 0).run(folder / "peace")
+        Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
         judge = Judge(wanted, before)
-        judge.look("none", 1, folder / "peace" / "records.csv", [])
-        print(
-            f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; "
-            f"kills come within {options.within:g} s of one another",
-            flush=True,
-        )
+        judge.look(f"undisturbed, {len(wanted)} cases", folder / "peace" / "records.csv", [])
         killer = Killer(command, random.Random(options.seed), options.kills, options.within)
         while killer.left:
             rounds += 1
             out = folder / f"round-{rounds}"
             code = killer.run(out)
-            so_far = options.kills - killer.left
-            judge.look(f"kills, round {rounds}", so_far, out / "records.csv", killer.lost)
-            print(f"round {rounds}: exit {code}, {so_far} kills so far {killer.counts}", flush=True)
-        disturbed(command, folder, judge)
-        print(judge.table())
+            name = f"round {rounds}, exit {code}, {options.kills - killer.left} kills so far"
+            judge.look(name, out / "records.csv", killer.lost)
         if judge.faults:
             print("\n".join(judge.faults))
             print((folder / f"round-{max(rounds, 1)}.log").read_text()[-3000:])

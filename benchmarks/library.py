@@ -114,8 +114,7 @@ def products(ctx):
 
 
 def moves(ctx):
-    """Redistributions beside copying as many bytes within a rank, and beside what NumPy alone needs
-    for the same copies within a rank."""
+    """Redistributions next to copying as many bytes within a rank."""
     n, comm = 2048, ctx.comm
     for old, new in (
         ("row", "column"),
@@ -131,33 +130,6 @@ def moves(ctx):
         copied = best_median_us(comm, lambda: np.copyto(C.local, source), 5)
         taken = best_median_us(comm, lambda: drbench.redistribute(A, C), 5)
         yield f"redistribute {old} to {new}, of memcpy's speed", copied / taken, "", 0.8
-        bound = best_median_us(comm, by_numpy(A, C, source), 5)
-        yield "  the same by NumPy within a rank", copied / bound, "", None
-
-
-def by_numpy(A, C, other):
-    """The copies, or the sum, that a rank makes, from its own memory alone."""
-    size, to, of = A.context.size, C.local, A.local
-    if A.layout == "P":
-        return lambda: np.add(of[: len(to)], other, out=to)
-    if "tiles" in C.layout:  # every other tile of the rows of each rank
-        one = of.reshape(len(of), -1, size, 128)[:, :, 0]
-        parts = to.reshape(size, *one.shape)
-        return lambda: [np.copyto(part, one) for part in parts]
-    if "tiles" in A.layout:
-        one = of[: len(to)].reshape(len(to), -1, 128)
-        parts = to.reshape(len(to), -1, size, 128)
-        return lambda: [np.copyto(parts[:, :, x], one) for x in range(size)]
-    if C.layout == "row":
-        wide = of.shape[1]
-        return lambda: [
-            np.copyto(to[:, x : x + wide], of[: len(to)]) for x in range(0, to.shape[1], wide)
-        ]
-    if C.layout == "column":
-        return lambda: [
-            np.copyto(to[x : x + len(of)], of[:, : to.shape[1]]) for x in range(0, len(to), len(of))
-        ]
-    return lambda: [np.copyto(to[x : x + len(of)], of) for x in range(0, len(to), len(of))]
 
 
 def main() -> None:

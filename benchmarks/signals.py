@@ -1,13 +1,13 @@
-"""Fused overlap on this machine, all contenders in turn in one process a rank: rows of sections of
-``benchmarks/core.py`` (gather, reduce, sums, signals, signals_remote), which starts it.
+"""Fused overlap on this machine, all contenders interleaved in one process a rank: rows of sections
+of ``benchmarks/core.py`` (gather, reduce, sums, signals, signals_remote), which starts it.
 
     python -m benchmarks signals throttled gather        # or reduce; sums: the universal algorithm
-    python -m benchmarks signals roof gather [--tiles 512,1024]   # or reduce, sums; MPI as the
-                                                         # environment says, or --transport rma
+    python -m benchmarks signals roof gather [--tiles 512,1024]   # or reduce; MPI as the
+                                                         # environment says
     python -m benchmarks signals cost                    # of a Push and its Await
 
 ``throttled``: the network is as slow as transfers shall take of compute, which is the same program
-with a network that takes no time, run right before and after. ``roof``: against local products, and
+with a network that takes no time, run right before and after. ``roof``: against local GEMMs, and
 against the universal algorithm on the same layouts. Ratios are of times of the same round. Prints
 JSON, a row a case; what programs compute is compared in passing, exactly.
 """
@@ -15,137 +15,228 @@ JSON, a row a case; what programs compute is compared in passing, exactly.
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 from time import process_time
+from typing import Any, NamedTuple
 
+import numpy as np
 import threadpoolctl
 
+from algorithms import get_algorithm
 from algorithms.collective import baseline_of
-from benchmarks.paired import (
-    Contender,
-    Ground,
-    ground,
-    ratio,
-    rounds,
-    shape_of,
-    undisturbed_times,
-)
+from drbench.common import Clock
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
+from drbench.host.fill import Fill
 from drbench.host.matrix import distributed
+from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
-from drbench.measure.roof import HostWork, Roof
+from drbench.measure.noise import Timed, median_interval, undisturbed
+from drbench.measure.roof import HostWork, Roof, timed
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Get
-from drbench.program.trace import trace
+from drbench.program.steps import COUNTERS, Get
+from drbench.program.trace import no_collection, trace
+from launch.cases.sweep_values import scale_of, scaled_size
 from launch.ranks.run_case import MPI, world
 from launch.sweeps.rounds import turned
 
-RANKS = 2
+#: Bytes a second of a network that takes no time.
+FREE = 1e15
 #: What transfers take of compute.
 SHARES = (0.3, 0.7, 1.0)
 #: Which are also compared with each other.
-PAIR = ("ag_gemm push", "ag_gemm pull")
-
-
+PUSH, PULL = "ag_gemm push", "ag_gemm pull"
 LAYOUTS = {
     "gather": ("row", "column", "column"),
     "reduce": ("column", "row", "row"),
     "row": ("row", "row", "row"),
     "column, column, row": ("column", "column", "row"),
-    "outer": ("column", "row", "row"),
-    "block": ("block", "block", "block"),
-    "misaligned": ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
 }
-#: Of these the sums of Stationary B move, by rows, by columns or both.
-SUMS = ("row", "outer", "column, column, row", "block", "misaligned")
+#: Algorithm, its variants, and the most of the larger of compute and transfers that each may take.
 VARIANTS = {
     "gather": ("ag_gemm", ("pull", "push", "ring"), 1.20),
     "reduce": ("gemm_rs", ("write", "reduce", "pull", "ring"), 1.25),
 }
 
 
-def throttled(kind: str, *how) -> list[dict]:
-    """Times on slow networks over the larger of compute and transfers, and over their sum."""
-    if kind == "sums":
-        return [row for layout in ("row", "column, column, row") for row in sums(layout, *how)]
-    algorithm, variants, most = VARIANTS[kind]
-    tile = {"tile": how[1]}
-    contenders = [Contender("collective", {}, 0.95, 1.05, "sum")]
-    contenders += [Contender(algorithm, {"variant": v} | tile, None, most) for v in variants]
-    return in_turn(LAYOUTS[kind], contenders, *how)
+class Contender(NamedTuple):
+    """A program, its options, and what its time is compared with: the ``larger`` of compute and
+    transfers, or their ``sum``, from ``least`` times to ``most`` times that; ``label`` for its
+    name."""
+
+    algorithm: str
+    options: dict[str, Any] = {}
+    least: float | None = None
+    most: float | None = None
+    against: str = "larger"
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        variant = self.options.get("variant")
+        return self.label or (f"{self.algorithm} {variant}" if variant else self.algorithm)
 
 
-def sums(layout: str, *how) -> list[dict]:
-    """Of the universal algorithm where sums move: accumulated, and pushed with signals."""
-    plain = {"stationary": "B", "sums": "accumulate"}
-    pushed = plain | {"sums": "push", "tile": how[1]}
-    name = f"universal, {layout}"
-    contenders = [
-        Contender("universal", plain, label=f"{name}, accumulated"),
-        Contender("universal", pushed, None, 1.20, label=f"{name}, signals"),
-    ]
-    return in_turn(LAYOUTS[layout], contenders, *how)
+class Ground:
+    """Matrices, links and executors that contenders share.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    problem : Problem
+    matrices : dict of str to DistributedMatrix
+        A and B are filled.
+    in_place : bool
+        What programs are told of the transport.
+    """
+
+    def __init__(self, comm: MPI.Comm, problem: Problem, matrices: dict, in_place: bool):
+        self.comm, self.problem, self.matrices = comm, problem, matrices
+        self.in_place, self.blas = in_place, load_blas()
+        self.fill = Fill("integer", 0, problem.k)
+        for name in "AB":
+            for block, tile in matrices[name].own_blocks():
+                self.fill.into(tile, name, block.row0, block.col0)
+        self._result: list | None = None
+
+    def executor(self, contender: Contender, throttled: bool) -> Executor:
+        """The executor of a contender, after a first run.
+
+        Raises
+        ------
+        RuntimeError
+            If the result is not that of the first contender.
+        """
+        algorithm = get_algorithm(contender.algorithm)
+        options = contender.options
+        if contender.algorithm == "collective":
+            _, options = baseline_of(self.problem)
+        resolved = algorithm.resolve(self.problem, self.in_place, **options)
+        program = algorithm.trace(self.problem, self.comm.rank, **resolved)
+        link = Throttle(FREE, 0.0) if throttled else None
+        depth = "all" if program.signals else 1
+        executor = Executor(program, self.matrices, prefetch=depth, throttle=link, blas=self.blas)
+        executor.yields = False
+        self.time(executor)
+        tiles = [tile.copy() for _, tile in self.matrices["C"].own_blocks()]
+        self._result = self._result or tiles
+        if not all(map(np.array_equal, tiles, self._result)):
+            raise RuntimeError(f"{contender.name} computes something else than the first program")
+        return executor
+
+    def time(self, executor: Executor, bandwidth: float | None = None) -> Timed:
+        """The time of one run, with links of so many bytes a second."""
+        if bandwidth is not None:
+            executor.throttle.bandwidth_bytes_per_s = bandwidth
+        executor.spoil()
+        executor.clock.reset()
+        return timed(self.comm, executor.run)
+
+    def compute(self, executor: Executor) -> Timed:
+        """The time of one run on a free network, less what MPI's own collectives take there: on a
+        slow one that is hidden in the transfer."""
+        found = self.time(executor, FREE)
+        hidden = self.comm.allreduce(executor.clock.seconds["collective_wait"], MPI.MAX)
+        return found._replace(seconds=found.seconds - hidden)
+
+    def moved(self, executor: Executor) -> int:
+        """Bytes that the busiest rank moves in a run."""
+        return self.comm.allreduce(sum(executor.bytes[name] for name in COUNTERS), MPI.MAX)
+
+    def rounds(self, repeat: Callable[[int], dict], least: int, budget_s: float) -> list[dict]:
+        """What ``repeat(turn)`` gives, times by name, for ``budget_s`` seconds, and ``least`` times
+        at least (collective)."""
+        found: list[dict] = []
+        start = Clock.now()
+        while self.comm.bcast(len(found) < least or Clock.now() - start < budget_s):
+            found.append(repeat(len(found)))
+        return found
 
 
-def in_turn(
-    layout: tuple[str, str, str],
-    contenders: list[Contender],
-    size: int,
-    tile: int,
-    least: int,
-    budget_s: float,
-    model: str | None,
-) -> list[dict]:
-    """Rows of contenders on slow networks, and what a model of this machine predicts of them."""
-    with ground(size, layout, in_place=False) as here:
-        rows = rows_of(here, contenders, tile, least, budget_s)
-    for row in rows if model else ():
-        row.update(predicted(row, size, layout, model))
+@contextmanager
+def ground(size: int, layout: tuple[str, str, str], in_place: bool) -> Iterator[Ground]:
+    """The ground of a cube (collective)."""
+    with Topology(MPI.COMM_WORLD) as topology, no_collection():
+        problem = Problem(size, size, size, topology.comm.size, *layout)
+        with distributed(problem, topology) as matrices:
+            yield Ground(topology.comm, problem, matrices, in_place)
+
+
+def undisturbed_times(taken: list[dict], least: int, *names) -> list[tuple[float, ...]]:
+    """The seconds of some times of each round in which every rank had its core for all of them; of
+    all rounds if fewer than ``least`` are left."""
+    found = [tuple(each[name] for name in names) for each in taken]
+    return [tuple(t.seconds for t in found[place]) for place in undisturbed(found, least)]
+
+
+def ratio(samples: list[float]) -> dict:
+    """The median of paired ratios, and its interval."""
+    low, high = median_interval(samples) or (min(samples), max(samples))
+    return {"ratio": median(samples), "low": low, "high": high, "rounds": len(samples)}
+
+
+def throttled(kind: str, tiles: list[int], size: int, least: int, budget_s: float) -> list[dict]:
+    """Times on slow networks over the larger of compute and transfers, and over their sum; of
+    ``sums``: the universal algorithm where partial sums move, accumulated and pushed."""
+    (tile,) = tiles
+    if kind != "sums":
+        algorithm, variants, most = VARIANTS[kind]
+        contenders = [Contender("collective", {}, 0.95, 1.05, "sum")]
+        for variant in variants:
+            contenders.append(Contender(algorithm, {"variant": variant, "tile": tile}, None, most))
+        return on_slow_networks(LAYOUTS[kind], contenders, size, least, budget_s)
+    rows = []
+    for layout in ("row", "column, column, row"):
+        plain = {"stationary": "B", "sums": "accumulate"}
+        pushed = plain | {"sums": "push", "chunk": tile}
+        contenders = [
+            Contender("universal", plain, label=f"universal, {layout}, accumulated"),
+            Contender("universal", pushed, None, 1.20, label=f"universal, {layout}, signals"),
+        ]
+        rows += on_slow_networks(LAYOUTS[layout], contenders, size, least, budget_s)
     return rows
 
 
-def rows_of(
-    here: Ground, contenders: list[Contender], tile: int, least: int, budget_s: float
+def on_slow_networks(
+    layout: tuple[str, str, str],
+    contenders: list[Contender],
+    size: int,
+    least: int,
+    budget_s: float,
 ) -> list[dict]:
-    """The measured columns."""
-    executors = {each.name: here.executor(each, throttled=True) for each in contenders}
-    moved = {name: here.moved(each) for name, each in executors.items()}
-    multiply = here.product(tile)
-    multiply(here.problem.m)
+    """A row a contender and share of transfers."""
+    with ground(size, layout, in_place=False) as here:
+        executors = {each.name: here.executor(each, throttled=True) for each in contenders}
+        moved = {name: here.moved(each) for name, each in executors.items()}
 
-    def repeat(turn: int) -> dict:
-        found = {"whole": multiply(here.problem.m), "parts": multiply(tile)}
-        for contender in turned(contenders, turn):
-            name = contender.name
-            executor = executors[name]
-            free = found[name, "before"] = here.compute(executor)
-            for share in turned(SHARES, turn):
-                found[name, share] = here.time(executor, moved[name] / (share * free.seconds))
-            found[name, "after"] = here.compute(executor)
-            if name == PAIR[1]:  # both on the same network, one right after the other
-                for share in SHARES:
-                    for one in turned(PAIR, turn):
-                        bandwidth = moved[name] / (share * free.seconds)
-                        found[PAIR, one, share] = here.time(executors[one], bandwidth)
-        return found
+        def repeat(turn: int) -> dict:
+            found = {}
+            for name in turned(list(executors), turn):
+                executor = executors[name]
+                free = found[name, "before"] = here.compute(executor)
+                for share in turned(SHARES, turn):
+                    found[name, share] = here.time(executor, moved[name] / (share * free.seconds))
+                found[name, "after"] = here.compute(executor)
+            return found
 
-    taken = rounds(here.comm, repeat, least, budget_s * len(contenders) * len(SHARES))
+        taken = here.rounds(repeat, least, budget_s * len(contenders) * len(SHARES))
+        for executor in executors.values():
+            executor.close()
     rows: list[dict] = []
-    pieces = undisturbed_times(taken, least, "whole", "parts")
-    cut = median(parts / whole for whole, parts in pieces)
     for contender in contenders:
         name = contender.name
         for share in SHARES:
-            samples, times, computes = [], [], []
-            names = (name, "before"), (name, share), (name, "after")
-            for before, slow, after in undisturbed_times(taken, least, *names):
+            times = undisturbed_times(
+                taken, least, (name, "before"), (name, share), (name, "after")
+            )
+            samples = []
+            for before, slow, after in times:
                 compute, comm_s = (before + after) / 2, share * before
                 over = {"larger": max(compute, comm_s), "sum": compute + comm_s}
                 samples.append(slow / over[contender.against])
-                times.append(slow)
-                computes.append(compute)
             rows.append(
                 {
                     "case": name,
@@ -154,88 +245,25 @@ def rows_of(
                     "bar_low": contender.least,
                     "bar": contender.most,
                     **ratio(samples),
-                    "median_s": median(times),
-                    "compute_s": median(computes),
-                    "gbps": moved[name] / (share * median(computes)) / 1e9,
-                    "whole_s": median(whole for whole, _ in pieces),
-                    "cut": cut,
-                    "tile": tile,
-                    "algorithm": contender.algorithm,
-                    "options": contender.options,
+                    "median_s": median(slow for _, slow, _ in times),
                 }
             )
-    if PAIR[1] in executors:
-        for share in SHARES:
-            names = ((PAIR, one, share) for one in PAIR)
-            pairs = [one / other for one, other in undisturbed_times(taken, least, *names)]
-            rows.append(
-                {
-                    "case": "ag_gemm push over pull",
-                    "transfers_over_compute": share,
-                    "against": "pull",
-                    "bar_low": 0.95,
-                    "bar": 1.05,
-                    **ratio(pairs),
-                }
-            )
-    for executor in executors.values():
-        executor.close()
+    for share in SHARES if PUSH in executors else ():
+        pairs = undisturbed_times(taken, least, (PUSH, share), (PULL, share))
+        row = {"case": "ag_gemm push over pull", "transfers_over_compute": share}
+        row |= {"against": "pull", "bar_low": 0.95, "bar": 1.05}
+        rows.append(row | ratio([push / pull for push, pull in pairs]))
     return rows
 
 
-def predicted(row: dict, size: int, layout: tuple[str, str, str], model: str) -> dict:
-    """What a model of this machine predicts for a row. The machine's speed may have changed since
-    it was calibrated: its times are scaled to the local product as measured in the same rounds."""
-    if "gbps" not in row:
-        return {}
-    from launch.cases.case import Case
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import predict
-
-    name, cube, machine = row["algorithm"], (size,) * 3, find_machine(model)
-    problem = Problem(*cube, RANKS, *layout)
-    options = baseline_of(problem)[1] if name == "collective" else row["options"]
-    slower = row["whole_s"] / machine.compute.gemm_s(*shape_of(problem), problem.itemsize)
-    transport = f"throttled:{row['gbps'] * slower:.9g},0"
-    case = Case(*cube, *layout, algorithm=name, options=options, transport=transport)
-    return {"predicted_s": predict(case, machine, RANKS).median_s * slower}
-
-
-def against_roof(kind: str, tiles: list[int], *how) -> list[dict]:
-    """Programs on the transport that MPI gives, against local products and against the universal
-    algorithm."""
-    if kind == "sums":
-        plain = {"stationary": "B", "sums": "accumulate"}
-        pushed = [plain | {"sums": "push"} | ({"tile": tile} if tile else {}) for tile in tiles]
-        return [
-            row
-            for name in SUMS
-            for row in beside_roof(
-                LAYOUTS[name],
-                [
-                    Contender("universal", plain, label=f"{name}, accumulated"),
-                    *(Contender("universal", each, label=f"{name}, signals") for each in pushed),
-                ],
-                *how,
-            )
-        ]
+def against_roof(kind: str, tiles: list[int], size: int, least: int, budget_s: float) -> list[dict]:
+    """Programs on the transport that MPI gives, against local GEMMs and against the first of them,
+    the universal algorithm."""
     algorithm, variants, _ = VARIANTS[kind]
     contenders = [Contender("universal")] + [
         Contender(algorithm, {"variant": v, "tile": tile}) for v in variants for tile in tiles
     ]
-    return beside_roof(LAYOUTS[kind], contenders, *how)
-
-
-def beside_roof(
-    layout: tuple[str, str, str],
-    contenders: list[Contender],
-    size: int,
-    least: int,
-    budget_s: float,
-    transport: str,
-) -> list[dict]:
-    """Rows of contenders, the first of which the others are held against."""
-    with ground(size, layout, True, transport) as here:
+    with ground(size, LAYOUTS[kind], in_place=True) as here:
         here.in_place = not any(each.uses_rma for each in here.matrices.values())
         executors = [here.executor(each, throttled=False) for each in contenders]
         roof = Roof(here.problem, here.comm, HostWork(here.blas), here.fill)
@@ -246,27 +274,26 @@ def beside_roof(
                 found[place] = here.time(executors[place])
             return found if turn % 2 else found | {"roof": roof.sample()}
 
-        taken = rounds(here.comm, repeat, least, budget_s * len(contenders))
-        rows = []
-        for place, contender in enumerate(contenders):
-            scale = here.problem.flops / roof.flops
-            times = undisturbed_times(taken, least, place, "roof")
-            others = undisturbed_times(taken, least, place, 0)
-            beside = ratio([universal_s / seconds for seconds, universal_s in others])
-            rows.append(
-                {
-                    "case": contender.name,
-                    "tile": contender.options.get("tile"),
-                    **ratio([scale * roof_s / seconds for seconds, roof_s in times]),
-                    "of_universal": beside["ratio"],
-                    "of_universal_low": beside["low"],
-                    "of_universal_high": beside["high"],
-                    "median_s": median(seconds for seconds, _ in times),
-                }
-            )
+        taken = here.rounds(repeat, least, budget_s * len(contenders))
         for executor in executors:
             executor.close()
-        return rows
+    rows, scale = [], here.problem.flops / roof.flops
+    for place, contender in enumerate(contenders):
+        times = undisturbed_times(taken, least, place, "roof")
+        others = undisturbed_times(taken, least, place, 0)
+        of_universal = ratio([universal_s / seconds for seconds, universal_s in others])
+        rows.append(
+            {
+                "case": contender.name,
+                "tile": contender.options.get("tile"),
+                **ratio([scale * roof_s / seconds for seconds, roof_s in times]),
+                "of_universal": of_universal["ratio"],
+                "of_universal_low": of_universal["low"],
+                "of_universal_high": of_universal["high"],
+                "median_s": median(seconds for seconds, _ in times),
+            }
+        )
+    return rows
 
 
 def cost(count: int, topology: Topology, *transport) -> float:
@@ -304,26 +331,21 @@ def main() -> None:
     )
     parser.add_argument("table", choices=("throttled", "roof", "cost"))
     parser.add_argument("kind", nargs="?", choices=(*VARIANTS, "sums"), default="gather")
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument(
-        "--tiles", default="512", help="rows of a communication tile; 0: left open (sums)"
-    )
-    parser.add_argument("--transport", default="auto", help="of roof: auto or rma")
-    parser.add_argument("--machine", help="a model of this machine, to predict the same times with")
+    parser.add_argument("--scale", default="1", help="of 4096 cubed, as 1/4")
+    parser.add_argument("--tiles", default="512", help="rows of a communication tile")
     parser.add_argument("--iters", type=int, default=5, help="least rounds")
     parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
     chosen = parser.parse_args()
     tiles = [int(each) for each in chosen.tiles.split(",")]
-    limits = chosen.iters, chosen.budget
+    how = scaled_size(4096, scale_of(chosen.scale, "--scale")), chosen.iters, chosen.budget
     load_blas()
     threadpoolctl.threadpool_limits(1)
-    if chosen.table == "throttled":
-        rows = throttled(chosen.kind, chosen.size, tiles[0], *limits, chosen.machine)
-    elif chosen.table == "roof":
-        rows = against_roof(chosen.kind, tiles, chosen.size, *limits, chosen.transport)
-    else:
+    if chosen.table == "cost":
         with Topology(comm) as topology:
             rows = [{"case": "Push and Await", "cost_s": cost(300, topology), "bar": 20e-6}]
+    else:
+        measure = throttled if chosen.table == "throttled" else against_roof
+        rows = measure(chosen.kind, tiles, *how)
     if comm.rank == 0:
         json.dump(rows, sys.stdout)
 

@@ -4,13 +4,14 @@ Counts the distinct files of the repository in which a function is entered on th
 in which they are met, until BLAS is called. Functions alone count: importing a module is not a step
 of the call path.
 
-    python -m benchmarks walk [--checkout DIR] [--functions]
+    python -m benchmarks walk
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
+
+from launch.host.files import ROOT
 
 #: One rank, which is this process: it has all cores, so that ``drbench run`` starts no other.
 COMMAND = (
@@ -77,13 +78,9 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkout", type=Path, default=Path(__file__).parents[1])
-    parser.add_argument("--functions", action="store_true", help="name the functions too")
-    given = parser.parse_args()
-    found = walk(given.checkout.resolve())
+    found = walk(ROOT)
     for path, names in found.items():
-        print(path, *(["  " + ", ".join(names)] if given.functions else []))
+        print(f"{path}  {', '.join(names)}")
     print(f"{len(found)} files, {sum(map(len, found.values()))} functions")
     sys.stdout.flush()
     os._exit(0)  # the run was cut off in its middle: nothing of it is to be put in order

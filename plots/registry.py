@@ -1,5 +1,5 @@
-"""The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other
-list.
+"""The figures by name. A module of :mod:`plots.figures` that has ``FIGURES`` adds them, and so does
+``figures`` of a folder of :mod:`launch.papers`; there is no other list.
 
 >>> print(*(name for name in sorted(figures()) if "-" not in name and name[:3] != "mlp"))
 algorithms bandwidth best choice ledger lowering peers strong timeline volume weak
@@ -7,8 +7,9 @@ algorithms bandwidth best choice ledger lowering peers strong timeline volume we
 
 import os
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,12 +58,23 @@ class Drawn(NamedTuple):
 
 
 def figures() -> dict[str, Figure]:
-    """Every figure of the package, by name, in the order of names."""
+    """Every figure, by name, in the order of names."""
     found = {}
-    for module in pkgutil.iter_modules(import_module(f"{__package__}.figures").__path__):
-        for figure in getattr(import_module(f"plots.figures.{module.name}"), "FIGURES", ()):
+    for module in _modules():
+        for figure in getattr(import_module(module), "FIGURES", ()):
             found[figure.name] = figure
     return dict(sorted(found.items()))
+
+
+def _modules() -> Iterator[str]:
+    """The modules that may have figures."""
+    ours, papers = import_module("plots.figures"), import_module("launch.papers")
+    for module in pkgutil.iter_modules(ours.__path__):
+        yield f"{ours.__name__}.{module.name}"
+    for paper in pkgutil.iter_modules(papers.__path__):
+        name = f"{papers.__name__}.{paper.name}.figures"
+        if paper.ispkg and find_spec(name):
+            yield name
 
 
 def find(name: str) -> Figure:
@@ -85,7 +97,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (6)', 'overlap-… (18)']
+    ['llm-… (5)', 'overlap-… (4)']
     """
     found = []
     for family, each in groupby(figures(), lambda name: name.partition("-")[0]):

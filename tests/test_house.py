@@ -1,8 +1,7 @@
 """Every rule once: questions of steps, sums of bytes and starts of processes have one place, and
-nothing is written twice."""
+only one place asks what they are."""
 
 import ast
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -101,15 +100,6 @@ def starts_processes(tree):
             yield node.lineno
 
 
-def functions(tree):
-    """(name, arguments and body without its docstring) of every function of some length."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            body = node.body[ast.get_docstring(node) is not None :]
-            if body and body[-1].end_lineno - body[0].lineno >= 4:
-                yield node.name, [node.args, *body]
-
-
 def offenders(finds, allowed):
     """Where something is found outside the modules that may."""
     return [
@@ -131,32 +121,6 @@ def test_what_counts_as_moved_is_listed_once():
 
 def test_processes_that_are_waited_for_and_ended_are_started_in_one_place():
     assert offenders(starts_processes, {"launch/host/processes.py"}) == []
-
-
-def test_no_function_is_a_copy_of_another():
-    alike, seen = defaultdict(list), defaultdict(list)
-    for folder in (*PACKAGES, "tests", "benchmarks"):
-        for path, tree in modules(folder).items():
-            for name, body in functions(tree):
-                # copies have as many nodes; writing all of them out takes far longer
-                outline = tuple(sum(1 for _ in ast.walk(each)) for each in body)
-                alike[outline].append((f"{path}: {name}", body))
-    for where, body in (each for found in alike.values() if len(found) > 1 for each in found):
-        seen["".join(map(ast.dump, body))].append(where)
-    assert [where for where in seen.values() if len(where) > 1] == []
-
-
-def test_lines_are_short():
-    """100 columns; 120 where an address, or the alignment of an algorithm's body, needs them."""
-    long = []
-    for folder in (*PACKAGES, "tests", "benchmarks"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            aligned = False
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                aligned = (aligned or "# fmt: off" in line) and "# fmt: on" not in line
-                if len(line) > (120 if aligned or "://" in line else 100):
-                    long.append(f"{path.relative_to(ROOT)}:{number}")
-    assert long == []
 
 
 @pytest.mark.parametrize(

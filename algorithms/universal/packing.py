@@ -161,8 +161,8 @@ def choose_packing(
     >>> choose_packing(Share(Problem(2048, 2048, 2048, 1, "row", "row", "row"), 0, "C"))
     """
     problem = share.problem
-    if not share.ranges[share.free]:
-        return None
+    if not all(map(length, share.ranges.values())):
+        return None  # a rank of empty tiles multiplies nothing
     atoms = {axis: share.cut(axis) for axis in "mnk"}
     if chunk:
         cut = (_chunks([each], chunk) for each in atoms[share.free])

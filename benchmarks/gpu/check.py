@@ -12,16 +12,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
+from launch.host.show import table
 
 _RANKS = (1, 2, 4)
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
@@ -321,15 +319,9 @@ def main() -> int:
         # whoever is ended from outside leaves what there is
         _write(out, begin, ended, checks_of(ended, records))
     checks = checks_of(ended, records)
-    table = Table("what", "measured", "bar", "", box=SIMPLE_HEAD, pad_edge=False)
-    for check in checks:
-        table.add_row(
-            Text(check.what),
-            Text(check.value or ""),
-            Text(check.bar),
-            {True: "ok", False: "NOT MET", None: ""}[check.ok],
-        )
-    console.print(table)
+    say = {True: "ok", False: "NOT MET", None: ""}
+    rows = ((check.what, check.value or "", check.bar, say[check.ok]) for check in checks)
+    console.print(table("what|~measured|bar|", rows))
     console.print(f"{out / 'gpu_check.json'}", markup=False)
     return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0
 

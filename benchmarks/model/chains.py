@@ -2,18 +2,15 @@
 a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
-    python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains \\
-        [--only 1,2]
-    python -m benchmarks model.chains --layers [--out results/simulated/readings]
+    python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
 machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
 of its own: seconds in which a shared machine is slow then hurt no chain alone. Two minutes on two
-cores. With --layers layers of transformers are predicted on h100x8 instead: chains.csv.
+cores.
 """
 
 import argparse
-import csv
 import random
 import shutil
 from dataclasses import replace
@@ -21,10 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from algorithms.chains.costs import LAYOUTS, LIBRARY
-from drbench.measure.record_file import append_csv
+from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
 from launch.models.chains import answer, fixed_of, records_of, run_order
 from launch.sweeps.rounds import pooled
 
@@ -48,17 +44,6 @@ CHAINS = {
 }
 
 
-#: Layers that are predicted: preset, and whether backward too.
-LAYERS = (
-    ("llama3-8b:mlp", False),
-    ("llama3-70b:mlp", False),
-    ("llama3-70b:mlp", True),
-    ("gpt3:mlp", False),
-    ("llama3-70b:attention", False),
-)
-_ON = "h100x8"
-
-
 class Point(NamedTuple):
     """A chain that was predicted and run: seconds, and the ends of the interval."""
 
@@ -73,11 +58,6 @@ class Point(NamedTuple):
     def lies(self) -> bool:
         """Whether the measured median lies in the interval."""
         return self.status == "ok" and self.low_s <= self.median_s <= self.high_s
-
-    @property
-    def half(self) -> float:
-        """Half of the interval, as a share of the prediction."""
-        return (self.high_s - self.low_s) / 2 / self.predicted_s
 
 
 def planned(name: str, machine, budget_s: float):
@@ -105,75 +85,40 @@ def measured(orders: dict, rounds: int) -> dict:
 
 def points(path: Path) -> list[Point]:
     """The chains of a file of records, in the order of :data:`CHAINS`."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    found = {}
-    for row in rows:
-        found.setdefault(row["case"], {})[row["mode"]] = row
+    found = {(record.case, record.mode): record for record in read_csv(path)}
+    both = lambda name: [found.get((name, mode)) for mode in ("simulated", "measured")]
     return [
         Point(
             name,
-            *(float(of["simulated"][key]) for key in ("best_s", "median_low_s", "median_high_s")),
-            float(of["measured"]["median_s"] or "nan"),
-            of["measured"]["status"],
+            told.best_s,
+            told.median_low_s,
+            told.median_high_s,
+            ran.median_s or float("nan"),
+            ran.status,
         )
-        for name in CHAINS
-        if (of := found.get(name)) and len(of) == 2
+        for name, (told, ran) in zip(CHAINS, map(both, CHAINS))
+        if told and ran
     ]
-
-
-def predict_layers(out: Path) -> None:
-    """Write chains.csv: a row a layer and contender."""
-    machine, made = find_machine(_ON), []
-    for preset, backward in LAYERS:
-        found = answer(Asked(preset, backward=backward), machine, machine.devices)
-        for name, each, interval in found.rows:
-            row = {"machine": _ON, "ranks": machine.devices, "preset": preset}
-            row |= {"backward": str(backward).lower(), "who": name}
-            ends = {"low": interval.low, "high": interval.high}
-            made.append(row | {"time_s": f"{each.time_s:.6g}"} | ends)
-        print(f"{preset}{' backward' * backward}: {found.choice.best.time_s:.4g} s", flush=True)
-    with open(out / "chains.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, made[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(made)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--machine", help="file of drbench calibrate -p 2")
-    parser.add_argument("--layers", action="store_true")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "simulated" / "readings")
-    parser.add_argument("--only", help="numbers of chains, from 1 on; they are appended")
+    parser.add_argument("--machine", required=True, help="file of drbench calibrate -p 2")
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds a chain and round")
     parser.add_argument("--rounds", type=int, default=4)
     words = parser.parse_args()
-    if words.layers:
-        predict_layers(words.out)
-        return
-    if words.machine is None:
-        parser.error("--machine is missing. Make one with drbench calibrate -p 2 --threads 1.")
-    names = list(CHAINS)
-    if words.only:
-        names = [names[int(each) - 1] for each in words.only.split(",")]
     machine = find_machine(words.machine)
     words.out.mkdir(parents=True, exist_ok=True)
     path = words.out / "records.csv"
-    if not words.only:
-        path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     shutil.copyfile(words.machine, words.out / "machine.toml")
-    plans = {name: planned(name, machine, words.budget) for name in names}
+    plans = {name: planned(name, machine, words.budget) for name in CHAINS}
     ran = measured({name: order for name, (_, order) in plans.items()}, words.rounds)
     for name, (predicted, _) in plans.items():
         append_csv(path, predicted, ran[name])
     found = points(path)
-    for each in found:
-        print(
-            f"{each.name:<22} measured {1e3 * each.median_s:8.2f} ms, predicted "
-            f"{1e3 * each.predicted_s:8.2f} ({1e3 * each.low_s:.2f}-{1e3 * each.high_s:.2f}), "
-            f"{100 * (each.median_s / each.predicted_s - 1):+5.1f} %, half {100 * each.half:.1f} %"
-            f" {'lies' if each.lies else 'does not lie'} in it"
-        )
+    print(*found, sep="\n")
     print(f"{sum(each.lies for each in found)} of {len(found)} lie in their intervals")
 
 

@@ -8,13 +8,12 @@ replication factor, and verdicts.csv, a row a claim. Two minutes on one core.
 """
 
 import argparse
-import csv
 from datetime import date
 from pathlib import Path
 
 from pandas import concat
 
-from benchmarks.core import commit
+from benchmarks.core import commit, write_rows
 from launch.cases.machine_models import find_machine
 from launch.host.files import ROOT
 from launch.models.simulate_sweeps import Variant, run_variants
@@ -81,13 +80,6 @@ def lines_of(found, about: dict):
                     }
 
 
-def write(path: Path, rows: list[dict]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -117,8 +109,8 @@ def main() -> None:
                 verdicts.append(
                     about | {"claim": verdict.claim.name, "holds": verdict.holds} | made
                 )
-    write(out / "lines.csv", lines)
-    write(out / "verdicts.csv", verdicts)
+    write_rows(out / "lines.csv", lines)
+    write_rows(out / "verdicts.csv", verdicts)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
 """Is what ``drbench tune --measure`` chooses the fastest of all that it chose among? 2 ranks here.
 
-    python -m benchmarks model.tune --out results/measured/NAME/tune [--work DIR] \\
-        [--problems square,tall]
+    python -m benchmarks model.tune --out results/measured/NAME/tune
 
 Calibrates this machine. Then, for each of six problems: ``tune --measure`` chooses; every program
 among its candidates runs once, the fastest third of them three times more; and the choice runs
 again with the best three of them, in turn, in 15 rounds. Ratios are of times of the same round.
-With ``--work`` the model and all turns are kept there, and a run that was ended goes on where it
-stopped; ``--out`` gets every.csv, a row a program, and again.csv, a row a turn. Half an hour; it
-wants a quiet machine.
+``--out`` gets here.toml, the calibration, every.csv, a row a program, and again.csv, a row a turn.
+Half an hour; it wants a quiet machine.
 """
 
 import argparse
-import csv
 import json
 import subprocess
 import sys
@@ -23,6 +20,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from benchmarks.core import write_rows
 from drbench.errors import CaseFailed
 from drbench.measure.noise import Ratio, ratio_of
 from launch.cases.case import Case
@@ -31,7 +29,7 @@ from launch.cases.machine_models import find_machine
 from launch.commands.predict.tune import EFFORT
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
-from launch.host.show import console, table
+from launch.host.show import console
 from launch.models.candidates import TuneRequest
 from launch.models.tune import every_program, tune
 from launch.sweeps.rounds import over, seconds_of
@@ -54,8 +52,6 @@ ALGORITHMS, REPLICATION = ("universal", "collective", "summa", "wang"), "none"
 ROUNDS, AGAIN, BEST = 3, 15, 3
 #: What the choice's time may be of the fastest's.
 BAR = 1.02
-EVERY = ("problem", "m", "n", "k", "command", "first_s", "median_s")
-TURNS = ("problem", "m", "n", "k", "contender", "command", "turn", "time_s")
 CHOICE = "choice"
 
 
@@ -128,16 +124,12 @@ def drbench(*words: object) -> str:
     return done.stdout
 
 
-def chosen(problem: str, model: Path, kept: Path) -> Case:
-    """What ``tune --measure`` says is to be run; its answer is kept."""
+def chosen(problem: str, model: Path) -> Case:
+    """What ``tune --measure`` says is to be run."""
     m, n, k = PROBLEMS[problem]
-    if not kept.exists():
-        words = ["tune", "-m", m, "-n", n, "-k", k, "-p", RANKS, "--machine", model]
-        words += ["--only", ",".join(ALGORITHMS), "--replication", REPLICATION]
-        told = drbench(*words, "--threads", THREADS, "--measure", "--json")
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(told, encoding="utf-8")
-    answer = json.loads(kept.read_text(encoding="utf-8"))
+    words = ["tune", "-m", m, "-n", n, "-k", k, "-p", RANKS, "--machine", model]
+    words += ["--only", ",".join(ALGORITHMS), "--replication", REPLICATION]
+    answer = json.loads(drbench(*words, "--threads", THREADS, "--measure", "--json"))
     place = answer["chosen"] - 1
     request = TuneRequest(
         replace(base_of(problem), budget=Case.budget),
@@ -148,9 +140,9 @@ def chosen(problem: str, model: Path, kept: Path) -> Case:
         refine=3,
     )
     case = tune(request, find_machine(str(model))).ranking[place].case
-    told = answer["ranking"][place]["command"]
-    if told != run_command(case, RANKS):
-        raise CaseFailed(f"tune says {told!r} and then {run_command(case, RANKS)!r}")
+    command = answer["ranking"][place]["command"]
+    if command != run_command(case, RANKS):
+        raise CaseFailed(f"tune says {command!r} and then {run_command(case, RANKS)!r}")
     return replace(case, budget=0.0)
 
 
@@ -193,7 +185,7 @@ def best_of(found: Iterable[tuple[Case, float | None, float | None]]) -> list[Ca
 def run(problem: str, model: Path, work: Path) -> tuple[list[dict], list[dict]]:
     """The rows of every.csv and of again.csv of one problem."""
     sizes = dict(zip("mnk", PROBLEMS[problem]), problem=problem)
-    choice = chosen(problem, model, work / "tune.json")
+    choice = chosen(problem, model)
     found = every(problem, model, work)
     names = {run_command(choice, RANKS): CHOICE}
     cases = [choice]
@@ -230,66 +222,28 @@ def verdicts(rows: Iterable[dict]) -> dict[str, Verdict]:
     }
 
 
-def write(path: Path, columns: Sequence[str], rows: Iterable[dict]) -> None:
-    """A CSV file; rows of problems that are not among these stay."""
-    rows = list(rows)
-    told = {row["problem"] for row in rows}
-    kept = []
-    if path.exists():
-        with open(path, newline="", encoding="utf-8") as file:
-            kept = [row for row in csv.DictReader(file) if row["problem"] not in told]
-    order = list(PROBLEMS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(sorted([*kept, *rows], key=lambda row: order.index(row["problem"])))
-
-
-def shown(found: dict[str, Verdict]):
-    """All problems as a table."""
-    return table(
-        "problem|fastest|>choice / fastest|>choice / 1|>/ 2|>/ 3|met",
-        (
-            (
-                problem,
-                each.fastest,
-                str(each.ratio),
-                *(str(each.others.get(str(place), "it is")) for place in (1, 2, 3)),
-                "yes" if each.met else "no",
-            )
-            for problem, each in found.items()
-        ),
-    )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run all that is asked for; 1 if a bar is not met."""
+def main() -> int:
+    """Run all problems; 1 if a bar is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the CSV files")
-    parser.add_argument("--work", type=Path, help="keep the model and all turns here, and go on")
-    parser.add_argument("--problems", default=",".join(PROBLEMS), help="of " + ", ".join(PROBLEMS))
-    given = parser.parse_args(arguments)
-    problems = given.problems.split(",")
-    for name in problems:
-        if name not in PROBLEMS:
-            parser.error(f"--problems: {name!r} is none of {', '.join(PROBLEMS)}")
-    with TemporaryDirectory(prefix="drbench-tune-") as folder:
-        work = (given.work or Path(folder)).resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        model = work / "here.toml"
-        if not model.exists():
-            drbench("calibrate", "-p", RANKS, "--threads", THREADS, "--save", model)
-        again: list[dict] = []
-        for name in problems:
-            rows, turns = run(name, model, work / name.replace(" ", "-"))
-            write(given.out / "every.csv", EVERY, rows)
-            write(given.out / "again.csv", TURNS, turns)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the files")
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    model = (out / "here.toml").resolve()
+    drbench("calibrate", "-p", RANKS, "--threads", THREADS, "--save", model)
+    every_row: list[dict] = []
+    again: list[dict] = []
+    with TemporaryDirectory(prefix="drbench-tune-") as work:
+        for name in PROBLEMS:
+            rows, turns = run(name, model, Path(work) / name.replace(" ", "-"))
+            every_row += rows
             again += turns
+            write_rows(out / "every.csv", every_row)
+            write_rows(out / "again.csv", again)
     found = verdicts(again)
-    console().print(shown(found))
+    for problem, each in found.items():
+        print(f"{problem}: choice / fastest {each.ratio}, {'met' if each.met else 'not met'}")
     return int(not all(each.met for each in found.values()))
 
 

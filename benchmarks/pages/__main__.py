@@ -18,7 +18,7 @@ from . import model as model
 from . import papers as papers
 from . import peers as peers
 from . import program as program
-from .records import ROOT, committed_figures
+from .records import ROOT
 from .tables import make
 
 _BLOCK = re.compile(r"^<!-- docs: (?!end)(.+?) -->\n(.*?)^<!-- docs: end -->", re.M | re.S)
@@ -36,7 +36,7 @@ def fill(text: str) -> str:
 
 
 def check(text: str, name: str) -> list[str]:
-    """What differs on a page, in one line each: tables, and figures that are not committed."""
+    """The tables of a page that differ from their records, in one line each."""
     found = []
     for block in _BLOCK.finditer(text):
         if (made := make(block[1])) != block[2]:
@@ -44,15 +44,6 @@ def check(text: str, name: str) -> list[str]:
             is_, wanted = next((each for each in pairs if each[0] != each[1]), ("", "other lines"))
             line = text.count("\n", 0, block.start()) + 1
             found.append(f"{name}:{line}: {block[1]} gives {wanted!r}, the page says {is_!r}")
-    figures = {
-        figure["file"] + suffix
-        for figure in committed_figures()
-        for suffix in figure.get("formats", [".png"])
-    }
-    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
-        path = f"docs/{path}" if path.startswith("images/") else path
-        if path not in figures:
-            found.append(f"{name}: {path} is not in results/figures.toml")
     return found
 
 

@@ -77,55 +77,6 @@ def core_collectives() -> str:
 
 
 @block
-def old_new() -> str:
-    """Shares of the bound after the core became smaller over those before, by group; of each group
-    the mean, and the cases that lost most."""
-    lines = []
-    for group, found in core("old_new").groupby("group", sort=False):
-        least = found.sort_values("ratio").head(2)
-        worst = "; ".join(f"{row.case} {_describe(row)}" for row in least.itertuples())
-        lines.append((_GROUPS[group], len(found), f"{found.ratio.mean():.3f}", worst))
-    return table(["cases", "number", "mean", "the two lowest medians (range)"], lines)
-
-
-#: What benchmarks/old_new.py calls its groups of cases.
-_GROUPS = {
-    "cube": "one node, in place",
-    "rma": "one node, RMA",
-    "nodes": "two nodes, two ranks each",
-    "remote": "TCP",
-    "mlp": "MLP, m = 1024",
-    "few_rows": "MLP, m = 256",
-    "two_d": "2-D algorithms",
-    "fused": "fused overlap, in place",
-    "cyclic": "block-cyclic tiles",
-}
-
-
-@block
-def core_small() -> str:
-    """Layers of few rows against the roof, their own products, and tiles without gaps."""
-    return list_rows(
-        "case|ratio to the roof|to its own products|time without gaps|bar|met",
-        f"{{case}}|{_interval()}|{_interval('products_')}|{_interval('without_gaps_')}|{_MET}",
-        core("small"),
-        met=lambda row: say_yes(row.ratio >= row.bar),
-    )
-
-
-@block
-def core_sockets() -> str:
-    """Every rank remote: the ratio to the roof, the bound, and the share of it that is reached."""
-    return list_rows(
-        "case|MiB each way|ratio to the roof|bound|of the bound|bar|met",
-        f"{{case}}|{{mib:.0f}}|{_interval()}|{{bound:.2f}}|{_interval('of_bound_')}|{_MET}",
-        core("sockets"),
-        mib=lambda row: row.bytes_out / 2**20,
-        met=lambda row: say_yes(row.of_bound_ratio >= row.bar),
-    )
-
-
-@block
 def core_mixed() -> str:
     """Two virtual nodes against one: the ratio, and MiB that all ranks move, by what."""
     found = core("mixed").copy()
@@ -260,41 +211,6 @@ def core_planning() -> str:
         core("planning"),
         time=lambda row: describe_time(row.median_s),
         bar=lambda row: describe_time(row.bar_s),
-    )
-
-
-@block
-def core_pieces() -> str:
-    """What cutting a product costs, by axis and number of pieces, percent more time."""
-    found = core("pieces")
-    counts = sorted(found.pieces.unique())
-    return table(
-        ["cut along", *(f"{count} pieces" for count in counts)],
-        [
-            (axis, *(f"{100 * only(each, pieces=n).time_over_whole - 100:+.0f} %" for n in counts))
-            for axis, each in found.groupby("axis", sort=False)
-        ],
-    )
-
-
-@block
-def core_progress() -> str:
-    """Percent of the roof of the 2-D algorithms, by who drives MPI."""
-    found = core("progress")
-    places = [(where_, engine) for where_ in ("node", "tcp") for engine in ("poll", "none")]
-    words = {"node": "on the node: {}", "tcp": "remote, TCP: {}"}
-    return table(
-        ["percent of the roof", *(words[place].format(engine) for place, engine in places)],
-        [
-            (
-                name,
-                *(
-                    f"{only(each, where=place, progress=engine).percent_of_roof:.0f}"
-                    for place, engine in places
-                ),
-            )
-            for name, each in found.groupby("case", sort=False)
-        ],
     )
 
 

@@ -9,7 +9,7 @@ from launch.papers.accuracy import at_calibrated_pace, beside
 from ..model.chains import CHAINS, points
 from ..model.model import errors, held, picks
 from ..model.tune import CHOICE, verdicts
-from .records import CORE, HERE, RESULTS, records, rows
+from .records import CORE, RESULTS, records, rows
 from .tables import block, table
 
 
@@ -50,27 +50,6 @@ def _of_choice(ratio) -> str:
     if ratio is None:
         return "it is"
     return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
-
-
-@block
-def shared_links() -> str:
-    """Several flows over one throttled link: when each ended, beside both predictions."""
-    found = rows(f"{HERE}/shared-links.csv").query("mib.astype('str').str.contains(' ')")
-    ends = lambda text: ", ".join(f"{float(each):.2f}" for each in str(text).split())
-    return table(
-        ["MiB of each flow", "ends, s", "fair, s", "off by, %", "fifo, s", "off by, %"],
-        [
-            (
-                row.mib.replace(" ", ", "),
-                ends(row.measured_s),
-                ends(row.fair_s),
-                f"{row.fair_error_percent:.0f}",
-                ends(row.fifo_s),
-                f"{row.fifo_error_percent:.0f}",
-            )
-            for row in found.itertuples()
-        ],
-    )
 
 
 _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
@@ -149,26 +128,14 @@ def model_nodes() -> str:
 
 @block
 def model_picks() -> str:
-    """What comes of going by the model: percent above the best measured."""
-
+    """What comes of going by the model: percent above the best measured program."""
     lines = []
     for transport, name in _TRANSPORTS.items():
         for shape, each in model_pairs(transport).groupby("shape", sort=False):
             found = picks(each)
-            lines.append(
-                (
-                    f"{name}, {'×'.join(map(str, shape))}",
-                    f"{found.program_pick:.1f} %",
-                    f"{found.program_median:.0f} %",
-                    f"{found.program_column:.1f} %",
-                    f"{found.pick:.1f} %",
-                    f"{found.median:.0f} %",
-                    f"{found.column:.0f} %",
-                    f"{found.apart:.1f} %",
-                )
-            )
-    header = ["program: pick", "median", "column S-C", "case: pick", "median", "column S-C"]
-    return table(["", *header, "eight names"], lines)
+            shares = f"{found.pick:.1f} %", f"{found.median:.0f} %", f"{found.column:.1f} %"
+            lines.append((f"{name}, {'×'.join(map(str, shape))}", *shares, f"{found.apart:.1f} %"))
+    return table(["", "pick", "median", "column S-C", "eight names"], lines)
 
 
 @block
@@ -189,28 +156,6 @@ def search_regret() -> str:
         lines.append((*line, f"{each.cpu_s.max():.1f}"))
     heads = "ranks, machine, nodes x GPUs, problems, alternatives, at most 2 % off, furthest off"
     return table([*heads.split(", "), "gap reported there", "most s of CPU"], sorted(lines))
-
-
-@block
-def chain_layers() -> str:
-    """Layers of transformers on h100x8."""
-    found = rows("simulated/readings/chains.csv")
-    lines = []
-    for (preset, backward), layer in found.groupby(["preset", "backward"], sort=False):
-        fastest = layer.time_s.min()
-        for each in layer.itertuples():
-            low, high = each.time_s * each.low, each.time_s * each.high
-            lines.append(
-                (
-                    f"`{preset}`{', backward' * bool(backward)}" if each.who == "chosen" else "",
-                    each.who,
-                    f"{1e3 * each.time_s:.2f}",
-                    f"{1e3 * low:.1f}–{1e3 * high:.1f}",
-                    f"{each.time_s / fastest:.3f}",
-                )
-            )
-    header = ["layer", "who", "time, ms", "interval, ms", "of chosen"]
-    return table(header, lines)
 
 
 @block

@@ -5,10 +5,8 @@ from functools import cache
 
 from pandas import DataFrame
 
-from launch.cases.machine_models import find_machine
 from launch.papers import papers
 from launch.papers.claims import HOLDS, shown
-from launch.papers.published_dtensor import points
 from launch.papers.slicing import aligned
 
 from .records import RESULTS, only, records, rows, where
@@ -224,12 +222,17 @@ def lowering_losses() -> str:
     )
 
 
+def _turns(paper: str) -> DataFrame:
+    """What becomes of a paper's claims by change; machines that are changed together as one."""
+    found = rows("simulated/readings/sensitivity.csv").fillna("")
+    return found[(found.paper == paper) & (found.machine != "")].copy()
+
+
 @block
 def sensitivity() -> str:
     """Which claims change when one constant of the models does."""
-    lines = []
-    found = rows("simulated/readings/sensitivity.csv").fillna("")
-    found = found[(found.paper == "slicing") & ~found.machine.isin(["", "pvc12, h100x8"])]
+    lines, found = [], _turns("slicing")
+    found = found[~found.machine.str.contains(",")]
     for (machine, claims_), each in found.groupby(["machine", "changed_claims"], sort=False):
         if claims_:
             lines += [(machine, row.change, claims_) for row in each.itertuples()]
@@ -241,8 +244,8 @@ def sensitivity() -> str:
 @block
 def extremes() -> str:
     """Which claims change when constants are entirely other ones."""
-    found = rows("simulated/readings/sensitivity.csv").fillna("")
-    found = found[(found.paper == "slicing") & found.machine.str.contains(",")]
+    found = _turns("slicing")
+    found = found[found.machine.str.contains(",")]
     return table(
         ["change, on both machines", "claims that change"],
         [
@@ -256,8 +259,7 @@ def extremes() -> str:
 def overlap_sensitivity() -> str:
     """Which claims of fused overlap are decided otherwise when one assumed constant is another: +
     holds then, - does not."""
-    found = rows("simulated/readings/sensitivity.csv").fillna("")
-    found = found[(found.paper == "overlap") & (found.machine != "")]
+    found = _turns("overlap")
     found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
     by = sorted({*found.factor}, key=float)
     lines = []
@@ -314,8 +316,9 @@ def artifact_claims() -> str:
 def dtensor_points() -> str:
     """Errors of the published DTensor points, percent, by line and batch size."""
     lines: dict[tuple, list[str]] = {}
-    for point in points(find_machine("h100x8")):
-        cells = lines.setdefault((point.layer.upper().replace("P", "P-"), point.series), [])
-        cells.append(f"{100 * point.error:+.1f}".replace("-", "\N{MINUS SIGN}"))
+    for row in where(rows("ledger.csv"), group="dtensor-h100").itertuples():
+        layer, line = row.what.rpartition(" ")[0].split(" ", 1)
+        error = f"{100 * (row.predicted / row.value - 1):+.1f}".replace("-", "\N{MINUS SIGN}")
+        lines.setdefault((layer.upper().replace("P", "P-"), line), []).append(error)
     header = ["layer", "line", *(f"m = {m}" for m in (1024, 2048, 4096, 8192))]
     return table(header, [(*name, *cells) for name, cells in lines.items()])

@@ -7,10 +7,8 @@ from pandas import DataFrame, concat
 from drbench.measure.noise import Ratio
 from drbench.measure.record_file import read_csv
 from launch.peers import ON_DRBENCH
-from launch.studies.peers.names import PARTITIONINGS
-from launch.studies.peers.placements import placement_lines
-from launch.studies.peers.tables import best_settings
-from launch.studies.peers.tables import lines as lines_of
+from launch.studies.peers import PARTITIONINGS, best_settings, placement_lines
+from launch.studies.peers import lines as lines_of
 
 from ..dtensor_rows import CALLS, call_us, steps
 from .records import CORE, HERE, RESULTS, records, rows
@@ -18,16 +16,9 @@ from .tables import block, describe_time, list_rows, table
 
 
 @cache
-def peer_lines(ranks: int) -> DataFrame:
-    """Lines of :func:`launch.studies.peers.tables.lines`, with the rate of the median time."""
-
-    rows = records(f"{CORE}/full/peers-p{ranks}")
-    found = DataFrame(lines_of(rows))
-    sizes = zip(rows.case.str.split(" | ", regex=False).str[1], rows.m, rows.n, rows.k)
-    flops = {shape: 2.0 * m * n * k for shape, m, n, k in sizes}
-    for mark in ("noisy", "oversubscribed"):
-        found[mark] = found[mark].astype("boolean").fillna(False).astype(bool)
-    return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)
+def peer_lines(ranks: int) -> list:
+    """Lines of :func:`launch.studies.peers.lines`."""
+    return lines_of(records(f"{CORE}/full/peers-p{ranks}"))
 
 
 @cache
@@ -35,7 +26,7 @@ def contest(ranks: int) -> DataFrame:
     """For each shape the contenders that are compared, fastest median time first and noisy ones
     last: drbench's five partitionings, its other algorithms, each peer as it comes."""
 
-    found = peer_lines(ranks)
+    found = DataFrame(peer_lines(ranks))
     ours = found.who == "drbench"
     five = ours & found.label.isin(PARTITIONINGS)
     kind = found.who.where(~ours, "other").mask(five, "five")
@@ -57,7 +48,7 @@ _PEERS = {
 }
 
 
-def _peer_cell(line, named: bool, roof: bool) -> str:
+def _peer_cell(line, named: bool, roof: bool = True) -> str:
     if not line.median_s > 0:
         return line.reason.partition(":")[0] or "–"
     told = f"{line.label} " if named else ""
@@ -68,7 +59,7 @@ def _peer_cell(line, named: bool, roof: bool) -> str:
 
 
 @block
-def peers(ranks: int, roof: bool = True) -> str:
+def peers(ranks: int) -> str:
     """Median times of drbench's fastest, its middle and its other algorithms, and of each peer."""
 
     found = contest(ranks)
@@ -79,13 +70,13 @@ def peers(ranks: int, roof: bool = True) -> str:
         each = found[found["shape"] == shape]
         five = each[each.kind == "five"].dropna(subset="median_s")
         cells = [
-            _peer_cell(next(five.itertuples()), True, roof),
-            _peer_cell(five.iloc[len(five) // 2], False, roof),
-            _peer_cell(next(each[each.kind == "other"].itertuples()), True, roof),
+            _peer_cell(next(five.itertuples()), True),
+            _peer_cell(five.iloc[len(five) // 2], False),
+            _peer_cell(next(each[each.kind == "other"].itertuples()), True),
         ]
         for name in names:
             theirs = each[each.kind == name]
-            cells.append(_peer_cell(theirs.iloc[0], False, roof) if len(theirs) else "–")
+            cells.append(_peer_cell(theirs.iloc[0], False) if len(theirs) else "–")
         lines.append((shape, *cells))
     header = ["shape", "drbench's fastest", "median of its five", "fastest 2-D or 1-D algorithm"]
     return table([*header, *names.values()], lines)
@@ -106,7 +97,7 @@ def peers_settings(ranks: int) -> str:
     """The fastest setting of each that moves anything, percent of its own roof; its time where that
     is not known."""
 
-    found = DataFrame(best_settings(list(peer_lines(ranks).itertuples())))
+    found = DataFrame(best_settings(peer_lines(ranks)))
     names = {"drbench": "drbench"} | {
         name: told for name, told in _PEERS.items() if name in set(found.who)
     }

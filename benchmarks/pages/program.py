@@ -1,10 +1,8 @@
-"""Tables of what drbench comes with: sweeps, packages, minutes of the artifact."""
+"""Tables of what drbench comes with: sweeps and packages."""
 
 import tomllib
 
 from launch.cases.sweep_file import load_sweep
-from launch.papers.artifact import CORE_FLOPS_PER_S, QUICK, SCALES, STEPS, SWEEPS, experiments
-from launch.sweeps.estimate import Estimate, most_products
 
 from .records import ROOT
 from .tables import block, table
@@ -20,35 +18,6 @@ def sweeps(ranks: int) -> str:
         ["name", f"cases on {ranks} ranks", "what"],
         [(f"`{name}`", len(each.cases), each.about) for name, each in found],
     )
-
-
-@block
-def artifact_times() -> str:
-    """Minutes that the artifact's commands are estimated at, with a rank a core."""
-    lines = []
-    for layer in SWEEPS[experiments]:
-        command = f"`python launch/launch_experiments_{layer}.py -p CORES > {layer}.txt`"
-        lines.append([command, *(_swept_s(layer, cores) for cores in (2, 4))])
-    for option, repeats in ((" --quick", QUICK), ("", {})):
-        own = sum(step.seconds[not repeats] for step in STEPS)
-        names = [name for each in SWEEPS.values() for name in each]
-        swept = lambda cores: sum(_swept_s(name, cores, **repeats) for name in names)
-        lines.append([f"`drbench artifact{option}`", *(own + swept(cores) for cores in (2, 4))])
-    return table(
-        ["", "2 cores", "4 cores"],
-        [(what, *(f"{seconds / 60:.1f}" for seconds in each)) for what, *each in lines],
-    )
-
-
-def _swept_s(sweep: str, ranks: int, **repeats) -> float:
-    """Seconds of a sweep of the artifact at 1/16 on cores like those that its steps' times are of,
-    one for each rank."""
-    cases = load_sweep(sweep, ranks, SCALES[0], tuple(repeats.items())).cases
-    flops = 0.0
-    for case in cases:
-        once = 2 * case.m * case.n * case.k
-        flops += once * most_products(case, once / (ranks * CORE_FLOPS_PER_S))
-    return Estimate(len(cases), flops, ranks, CORE_FLOPS_PER_S).time_s
 
 
 #: What each package of pyproject.toml is for, in the order of the table.

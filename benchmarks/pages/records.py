@@ -1,6 +1,5 @@
 """The committed records that numbers of the pages come from, each read once."""
 
-import tomllib
 from functools import cache
 
 import pandas
@@ -27,11 +26,6 @@ def records(*names: str) -> DataFrame:
 def rows(name: str) -> DataFrame:
     """A file below results/ that has columns of its own; empty cells are NaN."""
     return pandas.read_csv(RESULTS / name)
-
-
-def committed_figures() -> list[dict]:
-    """The figures of results/figures.toml."""
-    return tomllib.loads((RESULTS / "figures.toml").read_text(encoding="utf-8"))["figure"]
 
 
 def core(section: str, **fields) -> DataFrame:

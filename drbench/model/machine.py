@@ -60,7 +60,7 @@ class Machine(MachineFile):
         both share its memory. A ring collective both ways is four.
     arbitration : str
         How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`. Fair is
-        nearer to what links of this kind do (``benchmarks/model/shared_links.py``).
+        nearer to what a throttled link did (``results/measured/spr-2core/shared-links.csv``).
     copy_streams : int
         Queues in which a rank's transfers of one direction and lane keep their order, peers being
         dealt to them in turn; each starts when the one before it is through. 0 for as many as there

@@ -132,7 +132,7 @@ class Case:
         "float32",
         "Problem",
         metavar="TYPE",
-        help="Element type, such as float64; of A and B:of C.",
+        help="Element type of all, or of A and B:of C.",
     )
     backend: str = _is(
         BACKENDS,

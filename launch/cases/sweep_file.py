@@ -44,11 +44,12 @@ _SHAPE = ("m", "n", "k")
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
 #: The tables that a sweep may end with.
-VIEWS = ("scaling", "algorithms", "libraries", "triples", "mlp")
+VIEWS = ("scaling", "algorithms", "libraries", "mlp")
 #: More cases than this are a slip of the pen.
 _MOST_CASES = 250_000
-#: Keys that are not fields of a case but set several of them, or add cases.
-_SPECIAL = ("partitions", "replication", "libraries", "settings", "same_tiles", "zip", "exclude")
+#: Keys that are not fields of a case but set several of them, or add cases; benchmarks hold the
+#: records of a block against its ``bar``.
+_SPECIAL = ("partitions", "replication", "libraries", "settings", "same_tiles", "zip", "bar")
 #: Keys that say where matrices lie; libraries have layouts of their own.
 _LAYOUT = ("partitions", "replication", "preset", "a", "b", "c")
 #: The matrix that the universal algorithm keeps where an algorithm has this dataflow.
@@ -311,7 +312,7 @@ def _block(block: dict, ranks: int, scale: Fraction, where: str, before: int, gi
     axes = {
         key: _axis(key, value, ranks, f"{where}: {key}")
         for key, value in block.items()
-        if key not in ("zip", "exclude")
+        if key not in ("zip", "bar")
     }
     for key in _SHAPE:
         if key not in axes:
@@ -323,17 +324,15 @@ def _block(block: dict, ranks: int, scale: Fraction, where: str, before: int, gi
             f"{where}: makes {count} cases of the file, at most {_MOST_CASES} are taken. Use "
             f"shorter lists, or several files; there are {lists}."
         )
-    excluded = _exclusions(block.get("exclude", []), axes, f"{where}: exclude")
     for choice in product(*merged):
         values = {key: value for part in choice for key, value in part.items()}
-        if not any(all(values[key] in wanted for key, wanted in rule.items()) for rule in excluded):
-            case = _case(values, ranks, scale, where, given)
-            if not _takes_given(case, given):
-                continue
-            yield case, False
-            if twins:
-                with suppress(UnsupportedError):  # not on this mesh: a row that says so
-                    yield _universal(case, ranks), True
+        case = _case(values, ranks, scale, where, given)
+        if not _takes_given(case, given):
+            continue
+        yield case, False
+        if twins:
+            with suppress(UnsupportedError):  # not on this mesh: a row that says so
+                yield _universal(case, ranks), True
 
 
 def _takes_given(case: Case, given: set) -> bool:
@@ -453,21 +452,6 @@ def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
             merged.append([dict(zip(group, each)) for each in zip(*(axes[name] for name in group))])
         done |= set(group)
     return merged
-
-
-def _exclusions(rules, axes: dict, where: str) -> list[dict]:
-    """Each rule: key -> values; a case that has one of them for every key of a rule is left out."""
-    fits = isinstance(rules, list) and all(isinstance(rule, dict) and rule for rule in rules)
-    require(fits, where, 'a list of tables, as [{preset = "row", stationary = "B"}]', rules)
-    found = []
-    for rule in rules:
-        wanted = {}
-        for key, value in rule.items():
-            if key not in axes:
-                raise UsageError(f"{where}: {key} is no key of this block, so nothing could match.")
-            wanted[key] = _axis(key, value, 1, f"{where}: {key}")
-        found.append(wanted)
-    return found
 
 
 def _case(values: dict, ranks: int, scale: Fraction, where: str, given: set) -> Case:

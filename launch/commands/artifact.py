@@ -8,7 +8,6 @@ from pathlib import Path
 from drbench.errors import EXIT_CODES, UsageError
 from launch.host.files import check_output, made_folder
 from launch.host.show import console
-from launch.host.units import duration
 from launch.papers import papers
 from launch.papers.artifact import Check, Place, check_artifact, check_records
 from launch.papers.claims import counted, shown
@@ -70,6 +69,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     check_records(place.results)
     check_output("--csv", csv_path)
     kind, found, say = (Turn if sensitivity else Check), [], console()
+    start = time.monotonic()
     if sensitivity:
         for row in _turns(place):
             found.append(row)
@@ -77,9 +77,8 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
                 say.print(_text(row), markup=False, highlight=False, soft_wrap=True)
     else:
         made_folder(out)
-        start, progress = time.monotonic(), progress_console(stderr=True)
-        begins = lambda about, s: progress.print(f"{about}; {duration(s)} left", markup=False)
-        for check in check_artifact(place, begins):
+        progress = progress_console(stderr=True)
+        for check in check_artifact(place, lambda about: progress.print(about, markup=False)):
             found.append(check)
             if not as_json:
                 _show(say, check)

@@ -49,7 +49,7 @@ def list_(what, name, as_json):
     """
     if what is None:
         rows = [(kind, " ".join(row[0] for row in KINDS[kind].rows())) for kind in KINDS]
-        return _print("kind|names", rows, as_json)
+        return _print("kind|~names", rows, as_json)
     if what not in KINDS:
         hint = did_you_mean(what, KINDS)
         raise UsageError(f"there is no list of {what}. There are {', '.join(KINDS)}.{hint}")
@@ -74,7 +74,7 @@ def list_(what, name, as_json):
 
 def _print(columns: str, rows: Iterable[tuple[str, ...]], as_json: bool) -> None:
     if as_json:
-        names = [name.lstrip("> ") for name in columns.split("|")]
+        names = [name.lstrip(">~ ") for name in columns.split("|")]
         for row in rows:
             print(json.dumps(dict(zip(names, row))))
     else:
@@ -180,34 +180,34 @@ _TRANSPORTS = [
 ]
 KINDS = {
     "algorithms": _Kind(
-        "algorithm|about",
+        "algorithm|~about",
         lambda: [(name, each.about) for name, each in algorithms().items()],
         _show_algorithm,
     ),
-    "partitions": _Kind("partition|about", lambda: _PARTITIONS),
+    "partitions": _Kind("partition|~about", lambda: _PARTITIONS),
     "presets": _Kind(
-        "preset|about|source",
+        "preset|~about|~source",
         lambda: [(name, each.about, each.source) for name, each in PRESETS.items()],
         _show_preset,
     ),
-    "libraries": _Kind("library|here|what", _libraries, _show_library),
+    "libraries": _Kind("library|here|~what", _libraries, _show_library),
     "machines": _Kind(
-        "machine|ranks|links, GB/s|peaks of a device, TFLOP/s|>assumed",
+        "machine|ranks|~links, GB/s|~peaks of a device, TFLOP/s|>assumed",
         _machines,
         lambda name: _show(name, _seen(name)),
     ),
     "launchers": _Kind(
-        "launcher|about",
+        "launcher|~about",
         lambda: [(name, about_file(path)) for name, path in shipped("machines").items()],
         lambda name: print(shipped("machines")[name].read_text()),
     ),
-    "transports": _Kind("transport|about", lambda: _TRANSPORTS),
+    "transports": _Kind("transport|~about", lambda: _TRANSPORTS),
     "sweeps": _Kind(
-        "sweep|about",
+        "sweep|~about",
         lambda: [(name, read_toml(path)["about"]) for name, path in shipped("sweeps").items()],
         lambda name: print(shipped("sweeps")[name].read_text()),
     ),
-    "figures": _Kind("figure|about|takes", _figures),
+    "figures": _Kind("figure|~about|~takes", _figures),
     "chains": _Kind("chain", _chains),
 }
 list_.help = (list_.help or "").replace("{kinds}", ", ".join(KINDS))
@@ -309,14 +309,14 @@ def _show(name: str, machine: Machine) -> None:
         (
             link.name,
             _joins(link),
-            link.shared,
             _speed(link),
             seconds(link.latency_s),
+            link.shared,
             ", ".join(link.through) or "-",
         )
         for link in machine.links
     ]
-    heads = "link|joins|shared by|>GB/s|>latency|goes through"
+    heads = "link|joins|>GB/s|>latency|shared by|~goes through"
     out.print(table(heads, rows, "tiers of network, the nearest ranks first"))
     if machine.assumed:
         count = plural(len(machine.assumed), "constant")

@@ -180,7 +180,7 @@ brief_option = _shared(
     "as_json",
     flag_value="brief",
     group="Output",
-    help="Print one line of NAME=VALUE for grep: seconds, GFLOP/s, bytes.",
+    help="Print one line to grep: seconds, GFLOP/s, bytes.",
 )
 ranks_list_option = _shared(
     "--ranks-list",
@@ -242,7 +242,7 @@ peak_option = _shared(
     type=Value(Option(check=check_peak)),
     metavar="GFLOPS|NAME|FILE|none",
     group="Measurement",
-    help="For percent of peak: of a rank, or a machine by name.",
+    help="Peak of a rank, for percent of peak.",
 )
 ranks_option = _shared(
     "-p",

@@ -85,21 +85,21 @@ def _list(path: str, limit: int) -> None:
     """Print the cases of each problem, the fastest first, noisy ones and those that are not ok
     last."""
     from launch.host.show import console, table
-    from launch.sweeps.progress import fastest_cases
+    from plots.report.verdict import fastest_lines
     from plots.select.records import read_records, rows
 
     with reading():
-        records = rows(read_records([path]))
-    if not records:
+        found = read_records([path])
+    if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
     out, problems = console(), {}
-    for record in records:
+    for line in fastest_lines(found):
+        out.print(line, markup=False, soft_wrap=True)
+    for record in rows(found):
         problem = f"{record.m}x{record.n}x{record.k} {record.dtype}, {record.ranks} ranks"
         problems.setdefault(problem, []).append(record)
     time = lambda record: record.median_s or record.best_s or inf
     for problem, found in problems.items():
-        for line in fastest_cases(found):
-            out.print(line, markup=False, soft_wrap=True)
         found.sort(key=lambda record: (record.status != "ok", bool(record.noisy), time(record)))
         more = {*_varying(found)} & {"transport"}
         cells = [_listed(record, time(record), more) for record in found]

@@ -75,7 +75,10 @@ def _pair(text: str) -> tuple[str, str]:
     "Repeatable.",
 )
 @scale_option()
-@out_option()
+@out_option(
+    help="Folder of the records, and of what else a sweep leaves. [default: "
+    "results/measured/here/NAME-KEYS-RANKS, or results/simulated/here]"
+)
 @option("--simulate", is_flag=True, help="Predict the cases on --machine; run nothing.")
 @machine_option()
 @option(
@@ -117,8 +120,8 @@ def _pair(text: str) -> tuple[str, str]:
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
-@json_option()
-@csv_option()
+@json_option(help="Print the tables of the view as JSON, all else to standard error.")
+@csv_option(help="Write the rows of the tables of the view to this file.")
 @yes_option()
 @option(
     "--jobs",
@@ -160,13 +163,11 @@ def sweep(
     command again goes on where a killed one stopped.
     """
     refuse_ranks("sweep")
-    if limit is not None and not dry_run:
-        raise UsageError("--limit belongs to --dry-run. Use --max-cases to run fewer.")
-    if parts > 1 and not jobs:
-        raise UsageError("--parts belongs to --jobs. Use --part I/N to run one part here.")
+    _refuse_useless()
     check_output("--csv", csv_path)
     simulate, given = options["simulate"], options["override"]
-    _check_model(simulate, model, options)
+    if simulate and model is None:
+        raise UsageError("--simulate needs a machine model. Name a --machine.")
     words = ("Slurm",) if jobs else tuple(load_launcher(options["launcher"]).words)
     listed = ranks_of(sweep, None, given)
     doubling = listed == (1,)
@@ -187,7 +188,8 @@ def sweep(
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
-    options |= {"scale": scale, "label": machine, "machine": model}
+    plugins = click.get_current_context().find_root().params.get("plugins", ())
+    options |= {"scale": scale, "label": machine, "machine": model, "plugins": plugins}
     request = SweepRequest(sweep, ranks, out or place, **options)
     console = progress_console(stderr=request.stream or as_json)
     if jobs:
@@ -219,20 +221,32 @@ def sweep(
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
 
 
-def _check_model(simulate: bool, model: str | None, options: dict) -> None:
-    """Refuse what simulated cases have no use for, and a model without them."""
-    if not simulate:
-        if model is not None:
-            raise UsageError("--machine belongs to --simulate. Give both, or use -o model=NAME.")
-        return
-    if model is None:
-        raise UsageError("--simulate needs a machine model. Name a --machine.")
-    for name in ("launcher", "peak", "mem_limit"):
-        if options[name] is not None:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{flag} is for cases that run, and these are simulated. Leave it out."
-            )
+#: Options that mean nothing without another one, and those that have no use next to one.
+_NEEDS = {"--limit": "--dry-run", "--parts": "--jobs", "--machine": "--simulate"}
+_USELESS = {
+    "--simulate": ("--launcher", "--peak", "--mem-limit", "--timeout", "--label", "--jobs"),
+    "--jobs": ("--part", "--dry-run", "--json", "--csv", "--stream", "--fresh", "--retry"),
+    "--dry-run": ("--json", "--csv", "--stream", "--fresh", "--retry"),
+    "--stream": ("--json",),
+}
+
+
+def _refuse_useless() -> None:
+    """Refuse options that go nowhere next to the other ones."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    given = {
+        each.opts[0]
+        for each in context.command.params
+        if context.params[each.name] is not False  # --resume is nobody's hindrance
+        and context.get_parameter_source(each.name) is not default
+    }
+    for flag, needed in _NEEDS.items():
+        if flag in given and needed not in given:
+            raise UsageError(f"{flag} belongs to {needed}. Give both, or leave it out.")
+    for flag in given & _USELESS.keys():
+        for useless in given.intersection(_USELESS[flag]):
+            raise UsageError(f"{flag} has no use for {useless}. Leave one of them out.")
 
 
 def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str:
@@ -249,6 +263,8 @@ _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import csv_text, tables_of
+    from plots.report.verdict import fastest_lines
+    from plots.select.records import read_records
 
     tables = tables_of(sweep.view, found)
     if as_json:
@@ -260,13 +276,14 @@ def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found:
     if csv_path:
         write_output("--csv", csv_path, csv_text(tables))
         console.print(f"table: {csv_path}", markup=False)
-    records = [record for run in found.values() for record in run.values()]
-    ok = [record for record in records if record.status == "ok"]
+    records = read_records([out / "records.csv"])
+    for line in () if sweep.view else fastest_lines(records):
+        console.print(line, markup=False)
+    ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
-    if sweep.view == "scaling" and len({record.ranks for record in ok}) > 1:
-        grown = len({(each.m, each.n, each.k) for each in ok}) > 1
-        kind = "weak" if grown else "strong"
-    if kind and ok:
+    if sweep.view == "scaling" and ok.ranks.nunique() > 1:
+        kind = "weak" if ok["shape"].nunique() > 1 else "strong"
+    if kind and len(ok):
         _draw(kind, out, console)
 
 

@@ -101,52 +101,12 @@ def counts(itemsize: int) -> Rates:
     return Rates(nothing, inf, nothing, True, each, each, (1.0,))
 
 
-class _Tiles:
-    """Of one rank in some layouts of a matrix: the rows and columns that it holds, and those of the
-    ranks that it may reach on each class of links, in the replica that it reads."""
-
-    def __init__(self, operands: list[Operand], rank: int, classes: list[list[int]]):
-        self.near = [_bounds(operands, rank, [rank])]
-        self.near += [_bounds(operands, rank, others) for others in classes]
-
-    def common(self, rows: tuple[int, int], cols: tuple[int, int]) -> np.ndarray:
-        """Elements of a region by who has them, itself first: an array (who, layout)."""
-        return np.stack([_common(each, rows, cols) for each in self.near])
-
-
-def _bounds(operands: list[Operand], rank: int, others: list[int]) -> np.ndarray:
-    """(row0, row1, col0, col1) of the tile of each other rank, in an array (4, layout, other);
-    empty for those that hold another replica than the rank's."""
-    found = np.zeros((4, len(operands), len(others)), dtype=np.int64)
-    for x, operand in enumerate(operands):
-        mine = operand.partition.replica_of(rank)
-        for y, other in enumerate(others):
-            if operand.partition.replica_of(other) == mine:
-                found[:, x, y] = tile_of(operand.partition, other)
-    return found
-
-
-def _common(bounds: np.ndarray, rows: tuple[int, int], cols: tuple[int, int]) -> np.ndarray:
-    row0, row1, col0, col1 = bounds
-    tall = np.minimum(row1, rows[1]) - np.maximum(row0, rows[0])
-    wide = np.minimum(col1, cols[1]) - np.maximum(col0, cols[0])
-    return (tall.clip(0) * wide.clip(0)).sum(axis=1)
-
-
-def tile_of(partition: Partition, rank: int) -> tuple[int, int, int, int]:
-    """(row0, row1, col0, col1) of the one tile of a rank; nothing if it has none.
-
-    Examples
-    --------
-    >>> from partitions import partition
-    >>> tile_of(partition("block:2x2", (6, 8), 4), 3), tile_of(partition("row", (3, 8), 4), 3)
-    ((3, 6, 4, 8), (0, 0, 0, 0))
-    """
-    tiles = partition.tiles_of(rank)
-    if not tiles:
-        return 0, 0, 0, 0
-    rows, cols = partition.tile_bounds(tiles[0])
-    return *rows, *cols
+def _elements(tiles: np.ndarray, rows, cols) -> np.ndarray:
+    """Elements that tiles, an array (layout, 4, rank), have of a region, or of each rank's own: an
+    array (layout, rank)."""
+    tall = np.minimum(tiles[:, 1], rows[1]) - np.maximum(tiles[:, 0], rows[0])
+    wide = np.minimum(tiles[:, 3], cols[1]) - np.maximum(tiles[:, 2], cols[0])
+    return tall.clip(0) * wide.clip(0)
 
 
 class Sieve:
@@ -179,23 +139,16 @@ class Sieve:
         self._cuts: dict = {}
         self.extents = dict(zip("mnk", sizes))
         self.nodes = classes or (lambda one, two: 0)
-        first = next(iter(layouts.values()))[0].partition
-        nprocs = first.nprocs
+        nprocs = next(iter(layouts.values()))[0].partition.nprocs
         self.ranks = sorted({0, nprocs // 2, nprocs - 1})
         self.classes = {rank: self._near(rank, nprocs) for rank in self.ranks}
-        self.single = {
-            name: np.array([_single(each.partition) for each in operands])
-            for name, operands in layouts.items()
-        }
-        self.tiles = {
-            (name, rank): _Tiles(self.layouts[name], rank, self.classes[rank])
-            for name, rank in product(layouts, self.ranks)
-        }
-        self.bounds = {
-            name: [_all_bounds(each.partition) for each in operands]
-            for name, operands in layouts.items()
-        }
-        self.served = {  # of which layouts a rank serves others: those of its replica
+        self.single, self.tiles, self.replicas = {}, {}, {}
+        for name, operands in layouts.items():
+            parts = [each.partition for each in operands]
+            self.single[name] = np.array([_single(each) for each in parts])
+            tiles, replicas = zip(*map(_all_bounds, parts))
+            self.tiles[name], self.replicas[name] = np.stack(tiles), np.stack(replicas)
+        self.peers = {
             (name, rank): self._peers(name, rank) for name, rank in product(layouts, self.ranks)
         }
         self.finishing = np.array([self._finishing(each.partition) for each in layouts["C"]])
@@ -216,67 +169,59 @@ class Sieve:
         copies = len(c.copies())
         if copies == 1 or not _single(c) or self.rates.flops_per_s == inf:
             return 0.0  # bytes of other times of the busiest rank may be another's
-        row0, row1, col0, col1 = tile_of(c, 0)
-        elements, here = (row1 - row0) * (col1 - col0), c.copies(c.replica_of(0))
+        elements, here = c.local_size(0), c.copies(c.replica_of(0))
         members = [c.members(replica).index(0) for replica in here if 0 in c.members(replica)]
         others = [c.members(replica)[members[0]] for replica in here if 0 not in c.members(replica)]
         reads, sends = np.zeros(len(self.rates.reads_s)), np.zeros(len(self.rates.reads_s))
         for other in others:
             number = self.nodes(0, other)
-            reads[number] += elements * self.rates.reads_s[number]
             read_s, owner = elements * self.rates.reads_s[number], self.rates.owners[number]
+            reads[number] += read_s
             sends[number] = max(sends[number] * owner + read_s, read_s)  # who reads has own links
         return reads.max() + sends.max()
 
-    def _loads(self, still: Operand, rank: int, name: str) -> np.ndarray:
-        """What a rank with that tile of the stationary matrix reads of a matrix, or sends to it, by
-        class of links: an array (class, layout)."""
-        ranges = self._ranges(still, rank)
-        rows, cols = (ranges[axis] for axis in AXES[name])
-        found = self.tiles[name, rank].common(rows, cols)
-        whole = (rows[1] - rows[0]) * (cols[1] - cols[0])
-        moved = np.concatenate([found[1:], whole - found.sum(axis=0, keepdims=True)])
-        moved[:, ~self.single[name]] = 0
-        rates = self.rates.sends_s if name == "C" else self.rates.reads_s
-        return moved * np.array(rates)[:, None]
-
     def _peers(self, name: str, rank: int) -> np.ndarray:
         """Which other ranks hold a rank's replica, by class of links: (class, layout, rank)."""
-        replicas = np.stack([replicas for _, replicas in self.bounds[name]])
+        replicas = self.replicas[name]
         same = replicas == replicas[:, rank : rank + 1]
         same[:, rank] = False
-        same[~self.single[name]] = False
         found = np.zeros((len(self.rates.reads_s), *same.shape), dtype=bool)
         for number, others in enumerate(self.classes[rank]):
             found[number][:, others] = same[:, others]
         found[-1] = same & ~found[:-1].any(axis=0)
         return found
 
-    def _serves(self, still: Operand, rank: int, name: str, ranges: dict) -> np.ndarray:
-        """What others read of a rank's tile, or send to it: as :meth:`_loads`."""
-        tiles = self.tiles[name, rank].near[0]  # (4, layout, 1)
+    def _loads(self, rank: int, name: str, ranges: dict) -> np.ndarray:
+        """What a rank that multiplies those ranges of m, n and k reads of a matrix, or sends to it,
+        by class of links: an array (class, layout)."""
         rows, cols = (ranges[axis] for axis in AXES[name])
-        tall = np.minimum(tiles[1], rows[1]) - np.maximum(tiles[0], rows[0])
-        wide = np.minimum(tiles[3], cols[1]) - np.maximum(tiles[2], cols[0])
-        elements = tall.clip(0) * wide.clip(0)
-        moved = (elements * self.served[name, rank]).sum(axis=2)
+        tiles = self.tiles[name]
+        own = _elements(tiles[:, :, [rank]], rows, cols)[:, 0]
+        near = [
+            (_elements(tiles[:, :, others], rows, cols) * same[:, others]).sum(axis=1)
+            for others, same in zip(self.classes[rank], self.peers[name, rank])
+        ]
+        whole = (rows[1] - rows[0]) * (cols[1] - cols[0])
+        moved = np.stack([*near, whole - own - sum(near)])
+        moved[:, ~self.single[name]] = 0
+        rates = self.rates.sends_s if name == "C" else self.rates.reads_s
+        return moved * np.array(rates)[:, None]
+
+    def _serves(self, rank: int, name: str, every: dict) -> np.ndarray:
+        """What others, who multiply those ranges each, read of a rank's tile, or send to it: as
+        :meth:`_loads`."""
+        elements = _elements(self.tiles[name][:, :, [rank]], *(every[axis] for axis in AXES[name]))
+        moved = (elements * self.peers[name, rank]).sum(axis=2)
         rates = self.rates.sends_s if name == "C" else self.rates.reads_s
         return moved * (np.array(rates) * np.array(self.rates.owners))[:, None]
 
-    def _all_ranges(self, x: int, still: Operand) -> dict[str, np.ndarray]:
-        """:meth:`_ranges` of all ranks: an array (2, rank) of each axis."""
+    def _ranges(self, x: int, still: Operand) -> dict[str, np.ndarray]:
+        """The ranges of m, n and k that each rank multiplies: an array (2, rank) of each axis."""
         (free,) = {"m", "n", "k"} - {*still.axes}
-        tiles, replicas = self.bounds[still.name][x]
+        tiles, replicas = self.tiles[still.name][x], self.replicas[still.name][x]
         count = still.partition.replicas
         shares = np.array([tuple(part(self.extents[free], q, count)) for q in range(count)])
         return dict(zip((*still.axes, free), (tiles[:2], tiles[2:], shares[replicas].T)))
-
-    def _ranges(self, still: Operand, rank: int) -> dict[str, tuple[int, int]]:
-        """The ranges of m, n and k that a rank multiplies."""
-        partition, (free,) = still.partition, {"m", "n", "k"} - {*still.axes}
-        row0, row1, col0, col1 = tile_of(partition, rank)
-        share = part(self.extents[free], partition.replica_of(rank), partition.replicas)
-        return dict(zip((*still.axes, free), ((row0, row1), (col0, col1), tuple(share))))
 
     def of(self, stationary: str) -> tuple[np.ndarray, np.ndarray]:
         """Bounds and estimates with one matrix stationary: arrays (layout of A, of B, of C)."""
@@ -286,9 +231,9 @@ class Sieve:
         for x, still in enumerate(self.layouts[stationary]):
             if not self.single[stationary][x]:
                 continue
-            every = self._all_ranges(x, still)
+            every = self._ranges(x, still)
             for rank in self.ranks:
-                ranges = self._ranges(still, rank)
+                ranges = {axis: tuple(ends[:, rank].tolist()) for axis, ends in every.items()}
                 volume = float(np.prod([float(stop - start) for start, stop in ranges.values()]))
                 if not volume:
                     continue
@@ -296,7 +241,7 @@ class Sieve:
                 pieces = self._pieces(stationary, ranges) if rank == 0 else work
                 took, gave = zip(
                     *(
-                        (self._loads(still, rank, name), self._serves(still, rank, name, every))
+                        (self._loads(rank, name, ranges), self._serves(rank, name, every))
                         for name in (one, two)
                     )
                 )

@@ -32,15 +32,12 @@ def write_claims(path: Path) -> None:
 
 def write_studies(folder: Path, wanted: list[str]) -> None:
     """Simulate studies anew, and write their rows."""
-    from plots.select.typed_rows import write_rows
-
     for paper in papers().values():
-        for name, study in paper.studies.items():
+        for name in paper.studies:
             if not wanted or name in wanted:
-                rows = study()
                 path = folder / paper.folder / f"{name}.csv"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_rows(path, type(rows[0]), rows)
+                paper.write_study(name, path)
                 print(path)
 
 
@@ -50,11 +47,9 @@ def main(words: list[str]) -> None:
     if words == ["claims"]:
         write_claims(results / EXPECTED)
     elif words == ["ledger"]:
-        from plots.select.ledger_rows import write_rows
+        from .ledger import ROWS, predicted_now
 
-        from .ledger import predicted_now
-
-        write_rows(results / "ledger.csv", predicted_now(__version__, results))
+        ROWS.write(results / "ledger.csv", predicted_now(__version__, results))
     elif words:
         write_studies(Path(words[0]), words[1:])
     else:

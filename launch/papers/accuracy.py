@@ -3,8 +3,10 @@ are apart."""
 
 from collections.abc import Iterable
 
+from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.case import Case
+from launch.models.explained import case_of_timeline
 from launch.models.predict import predict
 
 #: What makes a measured and a predicted row the same case.
@@ -107,3 +109,14 @@ def with_predictions(measured, machine: Machine):
         for row in cases.itertuples()
     ]
     return beside(measured, cases.assign(time_s=predicted))
+
+
+def case_of(record: Record) -> Case:
+    """The case that a record is of, as a model knows it."""
+    about = {name: getattr(record, name) for name in record.__slots__}
+    if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
+        about |= {"transport": "auto"}
+    if record.backend == "cupy":  # a model has one transport, and knows no backends
+        about |= {"transport": "auto", "backend": None, "get": None}
+        about |= dict.fromkeys(("max_gemms", "max_accumulates", "accumulate_blocks", "compute"))
+    return case_of_timeline(about)

@@ -14,7 +14,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 from drbench.common import shared_memory_free
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
+from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
@@ -34,7 +34,7 @@ from launch.sweeps.estimate import estimated
 from launch.sweeps.plan import SweepRequest, plan_cases
 
 from . import papers
-from .claims import Claim, Verdict
+from .claims import Verdict
 
 #: The committed verdicts.
 EXPECTED = "claims.csv"
@@ -46,12 +46,12 @@ _LONGEST_S = 3600
 #: The paper's experiments are run at the first of these scales that memory and time allow, on as
 #: many ranks as there are cores, but no more than this.
 SCALES, MOST_RANKS = ("1/16", "1/32", "1/64"), 4
+#: The sweeps that are run: of the figures' layers, and of DTensor.
+LAYERS, DTENSOR = ("mlp1", "mlp2"), "mlp1-dtensor"
 #: What the experiments may take with ``--quick``, as estimated.
 EXPERIMENTS_S = 60.0
 #: Of each case, with ``--quick``: three repeats, of which there is a median.
 QUICK = {"iters": 3, "budget": 0.0}
-#: Float32 GEMMs of a core of the machine that steps were timed on, 2 cores of a Xeon.
-CORE_FLOPS_PER_S = 95e9
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -191,34 +191,11 @@ def same_text(found: str, expected: str) -> bool:
 
 def setup(place: Place) -> Iterator[Check]:
     """Step 1: it runs."""
-    done = place.drbench("doctor")
-    yield Check(
-        "step1.doctor",
-        "the machine can run it",
-        passed(done.returncode == 0),
-        HERE,
-        f"exit code {done.returncode}{_last_line(done)}",
-        "exit code 0",
-        command="drbench doctor",
-    )
+    yield _ran(place, "step1.doctor", "the machine can run it", "doctor")
     words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
-        line = f"{words} --transport {transport} --json"
-        done = place.drbench(*line.split())
-        try:
-            record = json.loads(done.stdout)
-            found = f"{record['status']}, error {record['error']:g}"
-        except (ValueError, TypeError, KeyError):
-            found = f"exit code {done.returncode}{_last_line(done)}"
-        yield Check(
-            f"step1.{transport}",
-            f"a verified case, transport {transport}",
-            passed(found == "ok, error 0"),
-            HERE,
-            found,
-            "ok, error 0",
-            command=f"drbench {line}",
-        )
+        about = f"a verified case, transport {transport}"
+        yield _ran(place, f"step1.{transport}", about, f"{words} --transport {transport}")
 
 
 def launching(place: Place) -> Iterator[Check]:
@@ -233,20 +210,17 @@ def launching(place: Place) -> Iterator[Check]:
         line = f"sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes --out {out}"
         done = place.drbench(*line.split())
         scripts = sorted(out.rglob("*.sbatch"))
-        good = done.returncode == 0 and scripts
-        for script in scripts:
-            good = (
-                good and not subprocess.run(["bash", "-n", script], capture_output=True).returncode
-            )
+        read = [subprocess.run(["bash", "-n", script], capture_output=True) for script in scripts]
+        good = scripts and not any(each.returncode for each in [done, *read])
+        expected = "written, and bash reads it"
+        found = f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}"
         yield Check(
             f"step2.{name}",
             f"a job script for {name}",
             passed(bool(good)),
             "made here",
-            "written, and bash reads it"
-            if good
-            else f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}",
-            "written, and bash reads it",
+            expected if good else found,
+            expected,
             command=f"drbench {line}",
         )
 
@@ -256,10 +230,10 @@ def experiments(place: Place) -> Iterator[Check]:
     from plots.select.records import read_records
     from plots.select.selection import select
 
-    for layer in SWEEPS[experiments]:
+    for layer in LAYERS:
         script = f"launch/launch_experiments_{layer}.py"
         words = words_of(place, layer)
-        text, stem = place.out / f"{layer}.txt", place.out / layer
+        text, stem = place.out / f"{layer}.txt", place.out / f"plot-{layer}"
         done = place.run(script, *words, to=text)
         table = read_records([text])
         exact = ((table.status == "ok") & (table.error == 0)).sum()
@@ -295,7 +269,7 @@ def experiments(place: Place) -> Iterator[Check]:
             f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
             + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
             f"6 lines of {table.m.nunique()} points, PDF and PNG",
-            command=f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
+            command=f"python plots/plot_{layer}.py -o plot-{layer} < {layer}.txt",
         )
 
 
@@ -310,10 +284,9 @@ def words_of(place: Place, sweep: str) -> list[str]:
     return [*request_of(place, sweep, place.scale).arguments()[3:], "--fresh"]
 
 
-def cases_of(place: Place, scale: str, steps: Iterable[Callable]) -> list[Case]:
-    """The cases that some steps run here at a scale; those of DTensor only where it is."""
-    absent = () if get_peer("dtensor").available().ok else SWEEPS[elsewhere]
-    sweeps = [name for step in steps for name in SWEEPS.get(step, ()) if name not in absent]
+def cases_of(place: Place, scale: str) -> list[Case]:
+    """The cases that are run here at a scale; those of DTensor only where it is."""
+    sweeps = [*LAYERS, *[DTENSOR] * get_peer("dtensor").available().ok]
     return [case for name in sweeps for _, case in plan_cases(request_of(place, name, scale))[2]]
 
 
@@ -324,7 +297,7 @@ def fitting_scale(place: Place) -> str:
     shared = shared_memory_free()
     room = min(available_memory() // 4, *([] if shared is None else [shared]))
     for scale in SCALES[:-1]:
-        cases = cases_of(place, scale, SWEEPS)
+        cases = cases_of(place, scale)
         elements = max(each.m * each.k + each.k * each.n + each.m * each.n for each in cases)
         short = not place.quick or estimated(cases, place.ranks).time_s <= EXPERIMENTS_S
         if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
@@ -378,70 +351,47 @@ def frame_of(*paths):
     return read_records(paths)
 
 
-def _named(place: Place, path: Path) -> str:
-    """A committed file, as the documentation names it."""
-    return f"results/{path.relative_to(place.results).as_posix()}"
-
-
-def _simulated(place: Place, names: Iterable[str]):
-    for name in names:
-        yield from sorted((place.results / "simulated").glob(f"{name}-*.csv"))
-
-
 def simulations(place: Place) -> Iterator[Check]:
     """The committed simulations, made again."""
-    from drbench.measure.record import read_options
-    from launch.cases.case import Case
     from launch.cases.machine_models import find_machine
     from launch.models.predict import predict
-    from plots.select.records import rows
 
-    names = ["mlp1", "mlp2"] if place.quick else ["mlp1", "mlp2", "lowering"]
-    for path in _simulated(place, names):
+    from .accuracy import case_of
+
+    for path in sorted((place.results / "simulated").glob("*-*.csv")):
+        layer, _, machine_name = path.stem.partition("-")
+        if layer not in (LAYERS if place.quick else (*LAYERS, "lowering")):
+            continue
         if not place.wants(f"R.{path.stem}"):
             continue
-        layer, _, machine_name = path.stem.partition("-")
-        machine, worst, off, table = find_machine(machine_name), 0.0, 0, frame_of(path)
-        for row in rows(table):
-            if row.status != "ok":
+        machine, worst, off, records = find_machine(machine_name), 0.0, 0, read_csv(path)
+        for record in records:
+            if record.status != "ok":
                 continue
-            options = {"stationary": row.stationary, "chunk": "none", "schedule": row.schedule}
-            options |= read_options(row.options)
-            case = Case(
-                *(row.m, row.n, row.k, row.a, row.b, row.c),
-                algorithm=row.algorithm,
-                # DTensor's way is found again
-                options=options if row.algorithm == "universal" else {},
-                preset=row.preset,
-                prefetch=row.prefetch,
-            )
-            again = predict(case, machine, row.ranks)
-            share = abs((again.best_s or 0) / row.best_s - 1)
-            off += share > SIMULATED_SHARE or again.moved_bytes != row.moved_bytes
+            again = predict(case_of(record), machine, record.ranks)
+            share = abs((again.best_s or 0) / record.best_s - 1)
+            off += share > SIMULATED_SHARE or again.moved_bytes != record.moved_bytes
             worst = max(worst, share)
         yield Check(
             f"R.{path.stem}",
             "simulated again: same times, same bytes",
-            passed(off == 0 and len(table) > 0),
-            f"simulated here, compared with {_named(place, path)}",
-            f"{len(table) - off} rows the same, times at most {worst:.1g} apart",
-            f"{len(table)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
-            command=f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
+            passed(off == 0 and len(records) > 0),
+            f"simulated here, compared with results/simulated/{path.name}",
+            f"{len(records) - off} rows the same, times at most {worst:.1g} apart",
+            f"{len(records)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
+            command=f"drbench sweep {layer} --simulate --machine {machine_name} --out DIR",
         )
 
 
 def studies(place: Place) -> Iterator[Check]:
     """The studies of papers, simulated again; those that are quick if it is to be quick."""
-    from plots.select.typed_rows import write_rows
-
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
             name = f"R.{paper.folder}-{study}"
             if not place.wants(name):
                 continue
             again = place.out / f"{study}.csv"
-            rows = paper.studies[study]()
-            write_rows(again, type(rows[0]), rows)
+            paper.write_study(study, again)
             path = place.results / "simulated" / paper.folder / again.name
             lines, found = (each.read_text().splitlines() for each in (path, again))
             same = sum(one == other for one, other in zip(lines, found)) - 1
@@ -449,7 +399,7 @@ def studies(place: Place) -> Iterator[Check]:
                 name,
                 "simulated again: the same rows",
                 passed(lines == found),
-                f"simulated here, compared with {_named(place, path)}",
+                f"simulated here, compared with results/simulated/{paper.folder}/{path.name}",
                 f"{same} rows the same",
                 f"{len(lines) - 1} rows the same",
                 command=f"python -m launch.papers DIR {study}",
@@ -490,15 +440,15 @@ def drawings(place: Place) -> Iterator[Check]:
 
 def elsewhere(place: Place) -> Iterator[Check]:
     """What needs a package or hardware that not everyone has."""
-    dtensor, (sweep,) = get_peer("dtensor").available(), SWEEPS[elsewhere]
-    line = " ".join(["sweep", sweep, *words_of(place, sweep)])
-    yield _if_there(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
+    dtensor = get_peer("dtensor").available()
+    line = " ".join(["sweep", DTENSOR, *words_of(place, DTENSOR)])
+    yield _ran(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
     line = "run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
-    yield _if_there(place, "X.gpu", "a verified case on a GPU", line, missing)
+    yield _ran(place, "X.gpu", "a verified case on a GPU", line, missing)
 
 
-def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> Check:
+def _ran(place: Place, name: str, about: str, line: str, missing: str = "") -> Check:
     """A command that verifies what it runs; SKIP if something is missing."""
     done = None if missing else place.drbench(*line.split())
     code = done and done.returncode
@@ -550,29 +500,13 @@ def of_claim(verdict: Verdict) -> Check:
         claim.name,
         claim.text,
         verdict.word if verdict.word != "SKIP" else "FAIL",  # its records are committed
-        _source(claim),
+        f"{claim.source}, committed: {claim.records}",
         verdict.ours,
         claim.theirs,
         claim.threshold,
         f"drbench artifact --only {claim.name}",
         claim.see,
     )
-
-
-def _source(claim: Claim) -> str:
-    """Where our number of a claim is from: how, and of which files; of a measurement the machine.
-
-    Examples
-    --------
-    >>> record = "results/measured/epyc-2core/peers-p2/records.csv"
-    >>> _source(Claim("S0", "", bool, records=record, source="measured"))
-    'measured on epyc-2core, committed: results/measured/epyc-2core/peers-p2/records.csv'
-    >>> _source(Claim("P0", "", bool, records="results/simulated/mlp1-pvc12.csv"))
-    'simulated, committed: results/simulated/mlp1-pvc12.csv'
-    """
-    machines = sorted(set(re.findall(r"results/measured/([^/,]+)", claim.records)))
-    where = f" on {', '.join(machines)}" if machines and claim.source == "measured" else ""
-    return f"{claim.source}{where}, committed: {claim.records}"
 
 
 def _last_line(done) -> str:
@@ -583,52 +517,18 @@ def _last_line(done) -> str:
     return f": {said[-1].strip()}" if said else ""
 
 
-class Step(NamedTuple):
-    """Some checks that are made together.
-
-    Attributes
-    ----------
-    check : callable
-    names : tuple of str
-        Beginnings of the names of its checks; of none those are claims.
-    seconds : tuple of float
-        CPU seconds that it took at :data:`CORE_FLOPS_PER_S`, with ``--quick`` and without, but for
-        the cases of :data:`SWEEPS`, which are estimated where they run.
-    """
-
-    check: Callable[[Place], Iterator[Check]]
-    names: tuple[str, ...]
-    seconds: tuple[float, float]
-
-    @property
-    def about(self) -> str:
-        """What it checks."""
-        return (self.check.__doc__ or "").partition("\n")[0].rstrip(".")
-
-    def time_s(self, place: Place) -> float:
-        """Seconds that it will take, as estimated."""
-        cases = cases_of(place, place.scale, [self.check])
-        swept = estimated(cases, place.ranks).time_s if cases else 0.0
-        return self.seconds[not place.quick] + swept
-
-
-#: What is checked, in order.
-STEPS = (
-    Step(setup, ("step1",), (18, 18)),
-    Step(launching, ("step2",), (3, 3)),
-    Step(experiments, ("step3", "step4"), (6, 6)),
-    Step(measured_rows, ("R.rows",), (3, 3)),
-    Step(simulations, ("R.mlp", "R.lowering"), (7, 107)),
-    Step(studies, ("R.tpuv4-llm", "R.overlap"), (2, 150)),
-    Step(documentation, ("R.numbers",), (9, 9)),
-    Step(drawings, ("R.figures",), (8, 8)),
-    Step(elsewhere, ("X",), (8, 8)),
-    Step(claims, (), (12, 12)),
-)
-#: The sweeps that steps run.
-SWEEPS: dict[Callable, tuple[str, ...]] = {
-    experiments: ("mlp1", "mlp2"),
-    elsewhere: ("mlp1-dtensor",),
+#: What is checked, in order: beginnings of the names of its checks, of none those of claims.
+STEPS: dict[Callable[[Place], Iterator[Check]], tuple[str, ...]] = {
+    setup: ("step1",),
+    launching: ("step2",),
+    experiments: ("step3", "step4"),
+    measured_rows: ("R.rows",),
+    simulations: ("R.mlp", "R.lowering"),
+    studies: ("R.tpuv4-llm", "R.overlap"),
+    documentation: ("R.numbers",),
+    drawings: ("R.figures",),
+    elsewhere: ("X",),
+    claims: (),
 }
 
 
@@ -642,10 +542,10 @@ def check_records(results: Path) -> None:
 
 
 def check_artifact(
-    place: Place, begins: Callable[[str, float], None] = lambda about, left_s: None
+    place: Place, begins: Callable[[str], None] = lambda about: None
 ) -> Iterator[Check]:
     """Check all that is wanted; a step that breaks is a FAIL of its own. Before each step
-    ``begins`` is called with what it checks and the seconds left, as estimated.
+    ``begins`` is called with what it checks.
 
     Raises
     ------
@@ -655,28 +555,15 @@ def check_artifact(
     check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
     claimed = [claim.name for paper in papers().values() for claim in paper.claims]
-    steps = [step for step in STEPS if place.wants_some(step.names or claimed)]
-    if any(step.check in SWEEPS for step in steps):
+    steps = [step for step, names in STEPS.items() if place.wants_some(names or claimed)]
+    if {experiments, elsewhere} & {*steps}:
         place = replace(place, scale=fitting_scale(place))
-    times = [step.time_s(place) for step in steps]
-    start = time.monotonic()
-    for at, step in enumerate(steps):
-        # on a slower machine what is left takes longer by as much
-        slower = max(1.0, (time.monotonic() - start) / (sum(times[:at]) or 1.0)) if at else 1.0
-        begins(step.about, slower * sum(times[at:]))
+    for step in steps:
+        about = (step.__doc__ or "").partition("\n")[0].rstrip(".")
+        begins(about)
         try:
-            yield from (
-                check
-                for check in step.check(place)
-                if place.wants(check.name) or step.check is claims
-            )
+            yield from (check for check in step(place) if place.wants(check.name) or step is claims)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             what = " ".join(str(error).split()) or type(error).__name__
-            yield Check(
-                step.names[0] if step.names else "R.claims",
-                step.about,
-                "FAIL",
-                HERE,
-                what,
-                "it can be checked",
-            )
+            name = (*STEPS[step], "R.claims")[0]
+            yield Check(name, about, "FAIL", HERE, what, "it can be checked")

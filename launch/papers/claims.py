@@ -197,6 +197,8 @@ class Paper:
         ``read(folder)``: what is judged, as the simulated rows in ``results/simulated``.
     judged : callable
         ``judged(rows, results)``: what the checks get: these rows and published ones beside them.
+    rows : Rows of :mod:`plots.select.typed_rows`
+        What a row of a study is.
     studies : dict
         Name of a CSV file of rows -> what simulates them anew.
     folder : str
@@ -215,6 +217,7 @@ class Paper:
     claims: Sequence[Claim]
     read: Callable[[Path], Any]
     judged: Callable[[Any, Path], Any] = lambda rows, results: rows
+    rows: Any = None
     studies: Mapping[str, Callable[[], list]] = field(default_factory=dict)
     folder: str = ""
     quick: tuple[str, ...] = ()
@@ -230,6 +233,10 @@ class Paper:
         claims = [claim for claim in self.claims if wanted(claim.name)]
         rows = self.judged(self.read(results / folder), results) if claims else None
         return check_claims(claims, rows)
+
+    def write_study(self, name: str, path: Path) -> None:
+        """Simulate a study anew, and write its rows."""
+        self.rows.write(path, self.studies[name]())
 
 
 def counted(words: Iterable[str]) -> str:

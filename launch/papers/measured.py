@@ -3,6 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from pandas import read_csv
+
+from launch.cases.machine_models import find_machine
+from launch.studies.peers import best_settings, lines
+from plots.select.records import read_records
+
 from .accuracy import concordance, with_predictions
 from .claims import Claim, Paper
 
@@ -25,20 +31,14 @@ class _Measured:
         self.folder, self._predicted = folder, {}
 
     def table(self, name: str):
-        from plots.select.records import read_records
-
         return read_records([self.folder / name])
 
     def performance(self, table: str):
         """A table of docs/performance.md."""
-        from pandas import read_csv
-
         return read_csv(self.folder / f"performance/{table}.csv")
 
     def predicted(self, transport: str):
         """The cases of the model's study, measured and predicted, which takes a while."""
-        from launch.cases.machine_models import find_machine
-
         if transport not in self._predicted:
             place = self.folder / "model" / transport
             machine = find_machine(str(next(place.glob("*.toml"))))
@@ -106,8 +106,6 @@ def _planned(measured: _Measured):
 
 
 def _peers(measured: _Measured):
-    from launch.studies.peers.tables import best_settings, lines
-
     found = [
         each
         for each in best_settings(lines(measured.table("peers-p2")))

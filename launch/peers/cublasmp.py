@@ -3,12 +3,9 @@ of which cuBLASMp overlaps communication and product."""
 
 import importlib.util
 
-import numpy as np
-
 from .base import Availability, Job, Peer, installed, refuse_alike
-from .dtensor import moved_bytes
 from .options import PEERS
-from .symm_mem import SETTINGS, check_even, devices, layout, with_gpu
+from .symm_mem import SETTINGS, check_even, devices, filled, layout, moved, with_gpu
 
 _GET = (
     "pip install 'nvmath-python[cu12-distributed]' cupy-cuda12x (or cu13 and cupy-cuda13x, as the "
@@ -82,11 +79,7 @@ class Multiplication(Job):
         self._c = problem.c.own_tiles(rank)
         self.operands, self._multiply = [], None
         for name in "BA":
-            operand = problem.operand(name)
-            local = np.zeros(operand.partition.local_shape(rank), problem.dtype)
-            for block in operand.own_tiles(rank):
-                fill.into(local, name, block.row0, block.col0)
-            self.operands.append(cupy.asarray(local).T)
+            self.operands.append(cupy.asarray(filled(problem, topology, fill, name)).T)
         distributions = {
             "AG": [Slab.X, Slab.Y, Slab.X],
             "RS": [Slab.Y, Slab.X, Slab.Y],
@@ -98,12 +91,7 @@ class Multiplication(Job):
             self.run()
 
         refuse_alike(comm, "cublasmp", plan)
-        moved = problem.tile_bytes(rank)["A"]
-        name = "all_gather_into_tensor"
-        if self._flow == "RS":
-            moved = problem.m * problem.n * problem.itemsize
-            name = "reduce_scatter_tensor"
-        self.moved = {"collective_bytes": moved_bytes(name, moved, comm.size)}
+        self.moved = moved(problem, topology, self._flow)
         self.layouts = tuple(problem.texts.values())
         self.resolved = {
             "dataflow": self._flow,

@@ -5,6 +5,8 @@ import ctypes
 import functools
 import re
 
+import numpy as np
+
 from drbench.errors import UnsupportedError, UsageError
 from drbench.program.problem import Problem
 
@@ -82,6 +84,23 @@ def check_even(name: str, problem: Problem, dataflow: str, whole: bool = False) 
             )
 
 
+def filled(problem: Problem, topology, fill, name: str) -> np.ndarray:
+    """This rank's elements of A or B."""
+    operand, rank = problem.operand(name), topology.comm.rank
+    local = np.zeros(operand.partition.local_shape(rank), problem.dtype)
+    for block in operand.own_tiles(rank):
+        fill.into(local, name, block.row0, block.col0)
+    return local
+
+
+def moved(problem: Problem, topology, dataflow: str) -> dict[str, int]:
+    """What this rank gathers of A, or sends of its partial sum of C."""
+    nbytes, name = problem.tile_bytes(topology.comm.rank)["A"], "all_gather_into_tensor"
+    if dataflow == "RS":  # every rank has a partial sum of all of C
+        nbytes, name = problem.m * problem.n * problem.itemsize, "reduce_scatter_tensor"
+    return {"collective_bytes": moved_bytes(name, nbytes, topology.comm.size)}
+
+
 _GET = "It needs a CUDA build of torch 2.6 or newer: pip install -U torch."
 
 
@@ -112,23 +131,12 @@ class Multiplication(Job):
         start_process_group(topology.comm, topology.nodes, transport)
         self._group = dist.group.WORLD.group_name
         self._c = problem.c.own_tiles(topology.comm.rank)
-        self.operands = []
-        for name in "AB":
-            operand, rank = problem.operand(name), topology.comm.rank
-            local = torch.zeros(
-                operand.partition.local_shape(rank), dtype=getattr(torch, problem.dtype)
-            )
-            for block in operand.own_tiles(rank):
-                fill.into(local.numpy(), name, block.row0, block.col0)
-            self.operands.append(local.to(device))
+        self.operands = [
+            torch.from_numpy(filled(problem, topology, fill, name)).to(device) for name in "AB"
+        ]
         self.blas = TorchBlas(device)
         refuse_alike(topology.comm, "symm_mem", self.run)  # symmetric memory is made here
-        moved = self.operands[0].nbytes
-        name = "all_gather_into_tensor"
-        if self._flow == "RS":
-            moved = problem.m * problem.n * problem.itemsize
-            name = "reduce_scatter_tensor"
-        self.moved = {"collective_bytes": moved_bytes(name, moved, topology.comm.size)}
+        self.moved = moved(problem, topology, self._flow)
         self.layouts = tuple(problem.texts.values())
         self.resolved = {
             "dataflow": self._flow,

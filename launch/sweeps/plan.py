@@ -11,8 +11,8 @@ from launch.cases.sweep_file import Sweep, load_sweep, ranks_of
 
 from .store import case_id
 
-#: What is asked for once: the same again goes on.
-_ONCE = ("fresh", "retry")
+#: What is asked for once, the same again goes on; and what is no option of the command.
+_ONCE = ("fresh", "retry", "plugins")
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,14 @@ class SweepRequest:
     simulate: bool = False
     machine: str | None = None
     yes: bool = False
+    plugins: tuple[str, ...] = ()
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
         """The command line that asks for the same again."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
-        words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
+        words = ["drbench", *(f"--plugin={each}" for each in self.plugins), "sweep", sweep]
+        words += ["-p", str(self.ranks), f"--out={self.out}"]
         for each in fields(self):
             value, flag = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
             if each.default in (MISSING, value) or each.name in _ONCE:

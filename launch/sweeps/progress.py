@@ -1,11 +1,9 @@
-"""How a sweep is going: a bar on a terminal, a line now and then elsewhere; and in the end the
-fastest case of each problem."""
+"""How a sweep is going: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
 
 from rich.console import Console
 from rich.progress import (
@@ -18,11 +16,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from drbench.measure.noise import doubts, measured_once, rivals
+from drbench.measure.noise import doubts
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.host.units import plural, seconds
-from launch.peers import PEERS
+from launch.host.units import plural
 
 from .store import GOOD
 
@@ -31,13 +28,6 @@ _LINE_S = 10.0
 _REFRESH_S = 0.25
 #: Cases that are not fine and get a line of their own; the rest are in the records.
 _MOST_LINES = 20
-#: Problems of which the fastest case is told in the end.
-_MOST_PROBLEMS = 8
-#: What makes a problem: cases that differ in it do not answer one question.
-_PROBLEM = (
-    *("m", "n", "k", "dtype", "compute", "experts", "topk", "routing", "transpose", "alpha"),
-    *("beta", "backend", "threads"),
-)
 
 
 def progress_console(stderr: bool = False) -> Console:
@@ -86,76 +76,6 @@ def title(case: Case) -> str:
         if value is not None
     )
     return " ".join(part for part in (shape, name, how, still, form.strip(), rest) if part)
-
-
-def fastest_cases(records: Iterable[Record]) -> list[str]:
-    """The fastest case of each problem and library, a line each, or that it is not decided; nothing
-    of a problem with one case.
-
-    Noisy cases are no fastest ones, and what moves nothing is another problem. Cases that the
-    sweep ran one after the other are ranked where their no-communication bounds allow it
-    (:func:`rivals`).
-
-    Examples
-    --------
-    >>> run = dict(mode="measured", status="ok", m=64, n=64, k=64, dtype="float32", get_bytes=8)
-    >>> row = lambda a, best_s, roof, **more: Record(
-    ...     **run, **more, a=a, algorithm="universal", best_s=best_s, roof_gflops=roof
-    ... )
-    >>> rows = [row("row", 1e-3, 9.0), row("column", 2e-3, 9.1), row("col", 1e-4, 9.0, noisy=True)]
-    >>> fastest_cases([*rows, row("row", 5e-3, 9.0, transpose="a")])
-    ['fastest of 64x64x64 float32: universal: row | ? | ?, 1 ms']
-    >>> fastest_cases([rows[0], row("column", 1.1e-3, 8.0)])[0].partition(": ")[2]
-    'not decided: universal: row | ? | ?, 1 ms, or 1 other case: their roofs differ more than t...'
-    """
-    problems: dict[tuple, list[Record]] = {}
-    for record in records:
-        if record.status == "ok":
-            library = record.algorithm if record.algorithm in PEERS else "drbench"
-            key = (library, *(getattr(record, name) for name in _PROBLEM))
-            problems.setdefault(key, []).append(record)
-    several = len({key[0] for key in problems}) > 1
-    lines = [
-        f"fastest of {_problem(found[0])}{f', {key[0]}' if several else ''}: {_fastest(found)}"
-        for key, found in problems.items()
-        if len(found) > 1
-    ]
-    more = len(lines) - _MOST_PROBLEMS
-    told = [f"{plural(more, 'problem')} more: drbench report has the fastest of each"]
-    return lines[:_MOST_PROBLEMS] + told * (more > 0)
-
-
-def _problem(record: Record) -> str:
-    from plots.select.cases import form
-
-    parts = f"{record.m}x{record.n}x{record.k}", form(record), record.dtype
-    experts = f"{record.experts} experts" if record.experts else ""
-    return " ".join(filter(None, (*parts, experts)))
-
-
-def _once(record: Record) -> bool:
-    return measured_once(record.mode, record.samples_s, record.case)
-
-
-def _fastest(found: list[Record]) -> str:
-    from plots.select.cases import configuration, variant
-
-    sure = [each for each in found if not (each.noisy or _once(each))]
-    moving = [record for record in sure if record.moved_bytes != 0 or record.ranks == 1]
-    sure = moving or sure
-    if not sure:
-        single = " or measured once" if any(map(_once, found)) else ""
-        return f"not decided: every case is noisy{single}"
-    first = min(sure, key=lambda record: record.time_s)
-    case = ": ".join(filter(None, (variant(first), configuration(first))))
-    told = f"{case}, {seconds(first.time_s)}"
-    as_fast = rivals(first, sure)
-    if not as_fast:
-        return told
-    why = "their roofs differ more than their times"
-    if not all(record.roof_gflops for record in (first, *as_fast)):
-        why = "no roofs say whether the machine kept its speed (roof = true)"
-    return f"not decided: {told}, or {plural(len(as_fast), 'other case')}: {why}"
 
 
 class SweepProgress:

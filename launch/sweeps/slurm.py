@@ -126,12 +126,6 @@ def _asked(request: SweepRequest, launcher: Launcher, cases: list[Case]) -> dict
 
 def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
     """Write one script a part into the folder of the sweep; says how to submit them."""
-    if request.part != (1, 1):
-        raise UsageError("--jobs makes the parts itself: use --parts N instead of --part.")
-    if request.fresh:
-        raise UsageError(
-            "--jobs and --fresh: a job that is submitted again would begin anew. Use another --out."
-        )
     plan = plan_cases(request)
     sweep, launcher, pairs = plan.sweep, plan.launcher, plan.pairs
     if len({*plan.ranks_of.values()}) > 1:

@@ -21,7 +21,6 @@ from launch.peers import PEERS, get_peer
 from partitions import LayoutError
 
 from .plan import Plan, SweepRequest, part_of, plan_cases
-from .progress import fastest_cases
 from .rounds import pooled
 from .run_rounds import ROUNDS, Experiment, Job, run_experiment
 from .store import GOOD
@@ -163,9 +162,6 @@ def run_sweep(
     rows = {
         name: replace(pooled(list(run.values())), case=name) for name, run in found.items() if run
     }
-    if not sweep.view:
-        for line in fastest_cases(rows.values()):
-            console.print(line, markup=False)
     if len(rows) < len(found):
         console.print(
             f"left: {plural(len(found) - len(rows), 'case')} (--max-cases). The same command goes "

@@ -131,8 +131,19 @@ class Page:
         self.picture = Figure(figsize=(wide_in, self.height_in))
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
-            at = self._at(MARGIN_IN, body_in - self._head_in)
-            legend(self.picture, handles, at, columns, 0.4)
+            self.picture.legend(
+                handles=list(handles),
+                loc="upper left",
+                bbox_to_anchor=self._at(MARGIN_IN, body_in - self._head_in),
+                ncols=columns,
+                frameon=False,
+                borderaxespad=0,
+                borderpad=0,
+                handlelength=2.6,
+                columnspacing=1.0,
+                labelspacing=0.4,
+                fontsize=FONT_PT - 0.5,
+            )
         body_in -= self._head_in
         for number, head in enumerate(heads):
             text = self.text(
@@ -185,26 +196,6 @@ class Page:
             text, size = fitted(text, size, wide_in, bold)
             # the panel under it has its name
             named(self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look), "")
-
-
-def legend(
-    picture: Figure, handles: Sequence[Artist], at: tuple[float, float], columns: int, rows: float
-) -> None:
-    """A legend whose upper left corner is at a part of the page, ``rows`` lines between its
-    rows."""
-    picture.legend(
-        handles=list(handles),
-        loc="upper left",
-        bbox_to_anchor=at,
-        ncols=columns,
-        frameon=False,
-        borderaxespad=0,
-        borderpad=0,
-        handlelength=2.6,
-        columnspacing=1.0,
-        labelspacing=rows,
-        fontsize=FONT_PT - 0.5,
-    )
 
 
 def note(axes: Axes, text: str, at: tuple, offset: tuple, **look) -> None:

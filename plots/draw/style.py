@@ -117,7 +117,6 @@ def style_of(name: str) -> LineStyle:
 
 FONT_PT = 7.5
 SMALL_PT = 6.0
-FACTOR_PT = 6.0
 
 # Type 42 keeps the text of the PDF text (searchable, editable), and every setting here is also
 # fixed so that a user's matplotlibrc changes no figure

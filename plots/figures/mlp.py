@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain
 from math import ceil, floor
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from plots.draw.chart import (
@@ -22,7 +21,7 @@ from plots.draw.chart import (
     panels,
     polyline,
 )
-from plots.draw.style import RC, STYLES
+from plots.draw.style import STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
@@ -58,21 +57,18 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
             raise SelectionError(
                 f"nothing to draw for {name}: {'; '.join(missing(lines))}. Run more cases."
             )
-    with matplotlib.rc_context(RC):
-        drawn = [[line for line in lines if line.points] for lines in chosen.values()]
-        limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
-        described = [_chart(lines, limits, step) for lines in drawn]
-        told = finding(drawn)
-        page, every = panels(
-            described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, finding=told
-        )
-        for axes, chart in zip(every, described, strict=True):
-            draw_chart(axes, chart)
-            axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-            if limits[0] < 100 < limits[1]:
-                axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-            label_lines(axes, chart, _ROOM_IN[1])
-        return page.picture
+    drawn = [[line for line in lines if line.points] for lines in chosen.values()]
+    limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
+    described = [_chart(lines, limits, step) for lines in drawn]
+    told = finding(drawn)
+    page, every = panels(described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, finding=told)
+    for axes, chart in zip(every, described, strict=True):
+        draw_chart(axes, chart)
+        axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+        if limits[0] < 100 < limits[1]:
+            axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+        label_lines(axes, chart, _ROOM_IN[1])
+    return page.picture
 
 
 def finding(drawn: Sequence[Sequence[Line]]) -> str:
@@ -81,12 +77,12 @@ def finding(drawn: Sequence[Sequence[Line]]) -> str:
     for lines in drawn[:2]:
         last = max(point.m for line in lines for point in line.points)
         best = max(
-            (point.value, line.legend) for line in lines for point in line.points if point.m == last
+            (point.value, line.name) for line in lines for point in line.points if point.m == last
         )
         layer = f"MLP-{lines[0].points[0].layer[-1]}"
         texts.append(f"{layer} {best[1].removeprefix('UA - ')} {best[0]:.0f} %")
     what = "the roof" if drawn[0][0].quantity == "percent_of_roof" else "peak"
-    return f"Best at the largest batch, of {what}: {'; '.join(texts)}"
+    return f"Best at the largest batch: {', '.join(texts)} of {what}"
 
 
 def _reach(lines: Sequence[Line]) -> list[float]:

@@ -1,5 +1,6 @@
-"""Ours and other libraries on the same work: the rate of each, a panel a shape, a row an algorithm
-or library.
+"""Algorithms and libraries on the same work: the rate of each, a panel a shape, a row an algorithm
+or library (``peers``), or an algorithm with its data movement (``algorithms``), which of one shape
+has the phases that take its time too.
 
 The dot is the fastest setting of an algorithm on a shape, by the median time of its rounds; the
 line through it the interval of that median, or of rows that do not have one the range of their
@@ -8,40 +9,55 @@ the others was not interleaved with them: both compete with nobody.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import nan
 
 from pandas import DataFrame, Series, concat
 
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
-from plots.draw.page import GRID, MARKER_PT, note, number, page_in, time_unit, width_in
-from plots.draw.style import FONT_PT, ON_DRBENCH, PEERS, SMALL_PT, style_of
+from plots.draw.page import (
+    GRID,
+    MARKER_PT,
+    note,
+    number,
+    page_in,
+    patch_handle,
+    time_unit,
+    width_in,
+)
+from plots.draw.style import FONT_PT, ON_DRBENCH, OTHER, PEERS, PHASES, SMALL_PT, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
     Options,
     Source,
     by_name,
     cases,
+    configuration,
     elided,
     names,
     shape_name,
     shape_text,
 )
 from plots.select.records import Records, rows
-from plots.select.selection import FASTEST, SETTING, not_shown, usable
+from plots.select.selection import FASTEST, SETTING, not_decided, not_shown, usable
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
 _NEAR = 1.02  # times as fast: less is a tie
+_WITHIN = 1.05  # times that of the fastest: near it
 
 #: Source and shape of a panel, and the fastest setting of each algorithm: its case, with ``rate``,
 #: ``low`` and ``high`` in GFLOP/s.
 Panel = tuple[Source, tuple, DataFrame]
 
 
-def choose(records: Records, options: Options) -> tuple[list[Panel], list[str], list[str]]:
-    """Choose the dots: (panels, algorithms from the fastest to the slowest, notes)."""
+def choose(
+    records: Records, options: Options, by: str = "algorithm"
+) -> tuple[list[Panel], list[str], list[str]]:
+    """Choose the dots of each algorithm or variant: (panels, names from the fastest to the slowest,
+    notes)."""
     kept, notes = usable(records, options)
     source = kept.source.map(Source.on_known_nodes)
-    kept = kept.assign(name=kept.algorithm.fillna("unnamed"), source=source)
+    kept = kept.assign(name=kept[by].fillna("unnamed"), source=source)
     still = (kept.moved_bytes == 0).fillna(False) & (kept.ranks > 1).fillna(False)
     if still.any() and not still.all():
         notes.append(f"not drawn: {cases(still.sum())} moving nothing")
@@ -55,8 +71,12 @@ def choose(records: Records, options: Options) -> tuple[list[Panel], list[str], 
             "others, so not interleaved with them"
         )
         kept = kept[~fewer]
-    by = ["source", "shape", "name"]
-    best = settings(kept).sort_values([*by[1:], *FASTEST], kind="stable").drop_duplicates(by)
+    each = ["source", "shape", "name"]
+    best = settings(kept).sort_values([*each[1:], *FASTEST], kind="stable").drop_duplicates(each)
+    on = best.groupby(best.name)["shape"].transform("nunique")
+    if rare := sorted(set(best.name[2 * on < best["shape"].nunique()])):
+        notes.append(f"not drawn: {names(rare)}: on less than half of the shapes")
+        best = best[~best.name.isin(rare)]
     share = best.rate / best.groupby(["source", "shape"]).rate.transform("max")
     order = share.groupby(best.name).median().sort_values(ascending=False, kind="stable").index
     drawn = list(order[:_MOST_NAMES])
@@ -66,7 +86,32 @@ def choose(records: Records, options: Options) -> tuple[list[Panel], list[str], 
     found = [(*key, each) for key, each in best.groupby(["source", "shape"], sort=False)]
     found.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
     lost = [shape_text(shape) for _, shape, _ in found[_MOST_SHAPES:]]
+    for _, shape, dots in found[:_MOST_SHAPES]:
+        first, *others = rows(dots[~dots.hollow].sort_values("time_s")) or [None]
+        if doubt := first and not_decided(first, others):
+            notes.append(f"{shape_text(shape)}: {first.name}: {doubt}")
     return found[:_MOST_SHAPES], drawn, notes + not_shown(lost, "shapes")
+
+
+def shares(found: DataFrame) -> DataFrame:
+    """Percent of the time of each case that its phases take, a column a phase in the order they
+    are stacked; empty where a case has no phases.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> from plots.select.records import frame
+    >>> known = {"best_s": 1.0, "median_s": 1.25, "phase_gemm_s": 0.75, "phase_fence_s": 0.125}
+    >>> case = Record(mode="measured", status="ok", **known)
+    >>> other = Record(mode="published", status="ok", best_s=1.0)
+    >>> [row.dropna().to_dict() for _, row in shares(frame([case, other])).iterrows()]
+    [{'gemm': 60.0, 'fence': 10.0, 'unattributed': 30.0}, {}]
+    """
+    phases = found[list(PHASES)].set_axis([look.name for look in PHASES.values()], axis=1)
+    own_s = found.median_s.fillna(found.best_s)
+    phases = phases.where(phases > 0).div(own_s, axis=0) * 100
+    rest = 100 - phases.sum(axis=1)
+    return phases.assign(**{OTHER.name: rest.where(phases.notna().any(axis=1) & (rest > 0))})
 
 
 def _turns(kept: DataFrame) -> Series:
@@ -99,7 +144,8 @@ def settings(kept: DataFrame) -> DataFrame:
 
 
 def finding(found: Sequence[Panel]) -> str:
-    """On how many shapes drbench is ahead of every other library, level, or behind."""
+    """On how many shapes drbench is ahead of every other library, level, or behind; without another
+    library which is the fastest on the first, and how many are near it."""
     ahead = {"ahead of": 0, "level with": 0, "behind": 0}
     for _, _, dots in found:
         ours, theirs = (dots.rate[_ours(dots) == each].max() for each in (True, False))
@@ -108,18 +154,23 @@ def finding(found: Sequence[Panel]) -> str:
             ahead[
                 "ahead of" if ratio > _NEAR else "behind" if ratio < 1 / _NEAR else "level with"
             ] += 1
-    count = sum(ahead.values())
-    if not count:
-        return ""
-    told = ", ".join(
-        f"{where} the fastest other library on {each}" for where, each in ahead.items() if each
-    )
-    return f"drbench is {told} of {count} shapes"
+    if count := sum(ahead.values()):
+        told = ", ".join(
+            f"{where} the fastest other library on {each}" for where, each in ahead.items() if each
+        )
+        return f"drbench is {told} of {cases(count, 'shape')}"
+    _, _, dots = found[0]
+    sure = dots[~dots.hollow].sort_values("time_s")
+    if sure.empty:
+        return "Every case is noisy: none is the fastest"
+    near = (sure.time_s <= _WITHIN * sure.time_s.iloc[0]).sum() - 1
+    others = cases(len(dots) - 1, "other")
+    return f"{sure.name.iloc[0]} is fastest; {near} of {others} within 5 %"
 
 
 def _ours(found: DataFrame) -> Series:
     """Rows whose roof is of drbench's own BLAS."""
-    return ~found.name.isin([*PEERS, *ON_DRBENCH])
+    return ~found.algorithm.isin([*PEERS, *ON_DRBENCH])
 
 
 def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Chart:
@@ -131,59 +182,103 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Ch
     marks = [
         Marks(
             "points", case.name, [case.rate], [here.index(case.name)], [case.Index],
-            style_of(case.name), across=True, hollow=[case.hollow], low=[case.low or nan],
-            high=[case.high or nan],
+            style_of(case.algorithm or ""), across=True, hollow=[case.hollow],
+            low=[case.low or nan], high=[case.high or nan],
         )
         for case in rows(dots)
     ]  # fmt: skip
     if roof > 0:
         marks.append(Marks("rule", "drbench's roof", [roof, roof], y.limits))
     x = Axis("GFLOP/s, all ranks together", limits)
-    return Chart(shape_name(shape), f"{shape_text(shape)}, {source.text}", x, y, marks)
+    return Chart(shape_name(shape), shape_text(shape), x, y, marks)
 
 
-def make(records: Records, options: Options) -> Made:
+def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:
+    """The phases of the cases of a panel that are not noisy, in rows next to its own; no chart if
+    none has any."""
+    parts = shares(dots[~dots.hollow])
+    parts = parts.set_axis([here.index(name) for name in dots.name[~dots.hollow]])
+    base = parts.cumsum(axis=1).sub(parts)
+    marks = [
+        Marks(
+            "bars", look.name, list(has), list(has.index), (), look,
+            list(base[look.name][has.index]), across=True,
+        )
+        for look in (*PHASES.values(), OTHER)
+        for has in [parts[look.name].dropna()]
+        if len(has)
+    ]  # fmt: skip
+    x = Axis("percent of the time", (0, max(100.0, parts.sum(axis=1).max())))
+    told = "means over the ranks in the median repeat"
+    return [Chart("what takes the time", told, x, chart.y, marks)] if marks else []
+
+
+def make(by: str, records: Records, options: Options) -> Made:
     """Draw the shapes of each source next to each other, with the same rows."""
-    found, drawn, notes = choose(records, options)
+    found, drawn, notes = choose(records, options, by)
     here = [name for name in drawn if any((dots.name == name).any() for _, _, dots in found)]
-    left_in = 0.14 + min(1.6, max(width_in(elided(name, 30), FONT_PT - 0.5) for name in here))
-    columns = max(1, min(_COLUMNS, len(found), int((page_in() - left_in) / 1.48)))
+    labels = dict(zip(here, here))
+    if by == "variant" and len(found) == 1:
+        for case in rows(found[0][2]):
+            labels[case.name] = ": ".join(filter(None, (case.name, configuration(case))))
+    wide_in = max(width_in(elided(name, 48), FONT_PT - 0.5) for name in labels.values())
+    left_in = 0.14 + min(0.3 * page_in(), wide_in)
     every = concat([dots for _, _, dots in found])
     ends = every[["rate", "low", "high"]]
     low, high = ends.min().min(), max(ends.max().max(), every.roof_gflops[_ours(every)].max())
     low = 0.0 if low < 0.5 * high or low == high else low - 0.08 * (high - low)
     charts = [_chart(panel, here, (low, high + 0.3 * (high - low))) for panel in found]
+    phases = _phases(charts[0], found[0][2], here) if by == "variant" and len(found) == 1 else []
+    columns = max(1, min(_COLUMNS, len(found + phases), int((page_in() - left_in) / 1.48)))
+    sources = list(dict.fromkeys(source.text for source, _, _ in found))
+    if len(sources) > 1:
+        charts = [
+            chart._replace(told=f"{source.text}, {chart.told}")
+            for chart, (source, _, _) in zip(charts, found)
+        ]
     told = [
-        "dot: the fastest setting by its median time, which stands next to it; line: the interval "
-        "of the median, or the range of the repeats; dashed: drbench's roof"
+        f"{names(sources)}. Dot: the fastest setting by its median time, which stands next to it; "
+        "line: the interval of the median, or the range of the repeats; dashed: drbench's roof"
     ]
-    if used := [name for name in here if name in PEERS]:
+    if used := sorted({*every.algorithm} & {*PEERS}):
         told.append(f"libraries with a BLAS of their own: {names(used)}")
+    looks = [marks.look for chart in phases for marks in chart.marks]
     page, axes = panels(
-        charts, (), [*told, *notes], len(here) * _ROW_IN, columns, (0.08, 0.2),
-        finding=finding(found), left_in=left_in,
+        charts + phases, list(map(patch_handle, looks)), [*told, *notes], len(here) * _ROW_IN,
+        columns, (0.08, 0.2), finding=finding(found), left_in=left_in,
     )  # fmt: skip
-    for at, (each, chart, (_, _, dots)) in enumerate(zip(axes, charts, found)):
+    for at, (each, chart) in enumerate(zip(axes, charts + phases)):
         draw_chart(each, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
+        label_rows(each, list(labels.values()), left_in - 0.14)
+        each.tick_params(axis="y", labelleft=at % columns == 0)
+        each.tick_params(axis="x", labelsize=SMALL_PT)
+        each.locator_params(axis="x", nbins=3)
+        titled = at == 0 or chart in phases
+        each.set_xlabel(chart.x.title if titled else "", size=SMALL_PT, ha="left", x=0)
+    for each, (_, _, dots) in zip(axes, found):
         length, unit = time_unit(dots.time_s.min())
         for case in rows(dots):
             end = max(filter(None, (case.rate, case.high)))
             text = f"{number(case.time_s / length)} {unit}"
-            note(each, text, (end, here.index(case.name)), (4, 0), va="center", size=SMALL_PT - 0.5)
-        each.locator_params(axis="x", nbins=3)
-        label_rows(each, here, left_in - 0.14)
-        each.tick_params(axis="y", labelleft=at % columns == 0)
-        each.tick_params(axis="x", labelsize=SMALL_PT)
-        each.set_xlabel(chart.x.title if at == 0 else "", size=SMALL_PT, ha="left", x=0)
+            look = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
+            at = end, here.index(case.name)
+            note(each, text, at, (4, 0), va="center", size=SMALL_PT - 0.5, bbox=look)
         each.grid(**GRID)
     return Made(page.picture, notes)
 
 
-FIGURES = (
-    Figure(
-        "peers",
-        "rate of each algorithm and library with its interval, a panel a shape",
-        make,
-        ("moving_only", "shape"),
-    ),
+FIGURES = tuple(
+    Figure(name, summary, partial(make, by), ("moving_only", "shape"))
+    for name, by, summary in (
+        (
+            "algorithms",
+            "variant",
+            "rate of each algorithm and data movement with its interval; of one shape its phases",
+        ),
+        (
+            "peers",
+            "algorithm",
+            "rate of each algorithm and library with its interval, a panel a shape",
+        ),
+    )
 )

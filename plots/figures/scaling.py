@@ -1,7 +1,6 @@
 """Strong scaling, the time of one problem against the number of ranks, and weak scaling, the rate a
 rank keeps as problem and ranks grow together; each with the ideal."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
@@ -29,7 +28,6 @@ from plots.select.cases import (
     Source,
     cases,
     names,
-    shape_text,
 )
 from plots.select.records import Records
 from plots.select.selection import FASTEST, groups, not_shown, usable
@@ -42,57 +40,35 @@ _MOST_PANELS, _MOST_LINES, _ROOM_IN = 6, 12, (0.56, 1.15)
 Panel = tuple[str, Source, DataFrame]
 
 
-def strong_panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
-    """One panel a shape that was run on several numbers of ranks: (panels, notes)."""
-    kept, notes = _kept(records, options)
-    found = groups(kept, ["anywhere", "shape"])
-    several = [each for each in found if each[1].ranks.nunique() > 1]
-    if not several:
-        raise SelectionError(
-            f"no shape of {len(found)} was run on more than one number of ranks. Run one problem "
-            "with several -p."
-        )
-    if len(several) < len(found):
-        notes.append(f"not drawn: {len(found) - len(several)} shapes on one number of ranks")
-    return _panels(
-        [
-            (source, f"{shape_text(shape)}  (m × n × k)", inside)
-            for (source, shape), inside in several
-        ],
-        notes,
-    )
+#: What may grow with the ranks p, tried in this order: nothing, of strong scaling; of weak scaling
+#: m, n or k, or two of them, or all.
+STRONG = [()]
+WEAK = [grow for count in (1, 2, 3) for grow in combinations("mnk", count)]
 
 
-#: What may grow with the ranks p, tried in this order: m, n or k, or two of them, or all.
-GROWING = [grow for count in (1, 2, 3) for grow in combinations("mnk", count)]
+def _work(grow: tuple[str, ...], shape: Shape, ranks: int) -> tuple[tuple[str, Fraction, str], ...]:
+    """What is the same on every number of ranks if these extents grow: the product of these a rank,
+    and the others."""
+    sizes = dict(zip("mnk", map(Fraction, shape)))
+    grown = prod(sizes.pop(name) for name in grow) / ranks
+    a_rank = [("".join(grow), grown, " a rank")] if grow else []
+    return *a_rank, *((name, size, "") for name, size in sizes.items())
 
 
-def _work(grow: tuple[str, ...], shape: Shape, ranks: int) -> tuple[tuple[str, Fraction], ...]:
-    """What is the same on every number of ranks if these extents grow: the others, and last the
-    product of these a rank."""
-    sizes = dict(zip("mnk", shape))
-    product = Fraction(prod(sizes.pop(name) for name in grow), ranks)
-    return *((name, Fraction(size)) for name, size in sizes.items()), ("".join(grow), product)
+def _title(work: tuple[tuple[str, Fraction, str], ...]) -> str:
+    return ", ".join(f"{name} = {_each(size)}{of}" for name, size, of in work)
 
 
-def _title(work: tuple[tuple[str, Fraction], ...]) -> str:
-    *same, (product, size) = work
-    each = product, f"{_each(size)} a rank"
-    # a single letter in its place, a product before the others
-    parts = [each, *((name, _each(size)) for name, size in same)]
-    if len(product) == 1:
-        parts.sort(key=lambda part: "mnk".index(part[0]))
-    return ", ".join(map(" = ".join, parts))
-
-
-def weak_panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
-    """One panel for cases whose work a rank is the same on several numbers of ranks: (panels,
-    notes)."""
+def choose(
+    growing: list[tuple[str, ...]], records: Records, options: Options
+) -> tuple[list[Panel], list[str]]:
+    """One panel for cases whose problem, or whose work a rank, is the same on several numbers of
+    ranks: (panels, notes)."""
     kept, notes = _kept(records, options)
     by = ["anywhere", "shape", "ranks"]
     kept["problem"] = kept.groupby(by).ngroup()
     left, found = kept[[*by, "problem"]].drop_duplicates(), []
-    for grow in GROWING:
+    for grow in growing:
         each = zip(left["shape"], left.ranks.tolist())
         left["work"] = [_work(grow, shape, ranks) for shape, ranks in each]
         for (source, work), inside in groups(left, ["anywhere", "work"]):
@@ -101,16 +77,16 @@ def weak_panels(records: Records, options: Options) -> tuple[list[Panel], list[s
                 cases_of = kept[kept.problem.isin(inside.problem)]
                 found.append((source, _title(work), cases_of))
                 left = left.drop(inside.index)
-    lost = kept.problem.isin(left.problem).sum()
+    lost, what = kept.problem.isin(left.problem).sum(), "problem"
+    way_out = "Run one problem with several -p."
+    if growing is WEAK:
+        what, way_out = "work a rank", "Let m grow with -p."
     if not found:
         raise SelectionError(
-            f"{cases(lost)}, and no work a rank that is the same on several numbers of "
-            "ranks. Let m grow with -p."
+            f"{cases(lost)}, and no {what} that is the same on several numbers of ranks. {way_out}"
         )
     if lost:
-        notes.append(
-            f"not drawn: {cases(lost)} whose work a rank is not found on another number of ranks"
-        )
+        notes.append(f"not drawn: {cases(lost)} whose {what} is on one number of ranks only")
     return _panels(found, notes)
 
 
@@ -217,9 +193,10 @@ def finding(found: list[Panel]) -> str:
     return f"{best.series} keeps {kept:.0f} % of the ideal at {best.ranks} ranks"
 
 
-def make(select: Callable, weak: bool, records: Records, options: Options) -> Made:
+def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, with the ideal of each."""
-    found, notes = select(records, options)
+    found, notes = choose(growing, records, options)
+    weak = growing is WEAK
     charts = [chart for panel in found for chart in _charts(panel, weak)]
     ideal = "ideal: the fastest case on the fewest ranks, " + (
         "its rate a rank kept" if weak else "its time divided by the ranks"
@@ -234,20 +211,17 @@ def make(select: Callable, weak: bool, records: Records, options: Options) -> Ma
     return Made(page.picture, notes)
 
 
-FIGURES = tuple(
-    Figure(name, f"{name} scaling: {summary}", partial(make, select, name == "weak"), takes)
-    for name, summary, select, takes in (
-        (
-            "strong",
-            "time of one problem against ranks, and the share of the ideal",
-            strong_panels,
-            ("moving_only", "shape"),
-        ),
-        (
-            "weak",
-            "rate a rank keeps as problem and ranks grow together",
-            weak_panels,
-            ("moving_only",),
-        ),
-    )
+FIGURES = (
+    Figure(
+        "strong",
+        "strong scaling: time of one problem against ranks, and the share of the ideal",
+        partial(make, STRONG),
+        ("moving_only", "shape"),
+    ),
+    Figure(
+        "weak",
+        "weak scaling: rate a rank keeps as problem and ranks grow together",
+        partial(make, WEAK),
+        ("moving_only",),
+    ),
 )

@@ -1,6 +1,7 @@
 """Timelines: when one rank computed and when each direction of the mesh was busy, from the traces
 of real runs (MeshSlice, Figure 4)."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -86,10 +87,11 @@ def panel(path: str, text: str) -> Panel:
         about.get("dataflow"),
         f"S-{about['stationary']}" if about.get("stationary") else None,
     ]
+    mesh = about.get("mesh") or "1"
     told = [
         shape_text((about.get("m"), about.get("n"), about.get("k"))),
-        f"{about.get('ranks')} ranks" + (f" as {about['mesh']}" if about.get("mesh") else ""),
-        about.get("transport"),
+        f"{about.get('ranks')} ranks" + (f" as {mesh}" if "1" not in mesh.split("x") else ""),
+        _transport(about.get("transport") or "auto"),
         about.get("machine"),
         about.get("mode"),
     ]
@@ -99,6 +101,19 @@ def panel(path: str, text: str) -> Panel:
         rank,
         {track: found for track, found in tracks.items() if found},
     )
+
+
+def _transport(text: str) -> str:
+    """A transport in words; none of one that drbench chose.
+
+    Examples
+    --------
+    >>> _transport("throttled:0.115,20"), _transport("auto"), _transport("rma")
+    ('links of 0.115 GB/s and 20 µs', '', 'rma')
+    """
+    if text == "auto":
+        return ""
+    return re.sub("^throttled:(.*),(.*)$", r"links of \1 GB/s and \2 µs", text)
 
 
 def read(paths: Sequence[str]) -> list[Panel]:

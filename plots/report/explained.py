@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plots.draw.page import number, time_unit
+from plots.draw.page import bytes_text, number, time_unit
 
 from .page import embedded, rendered
 
@@ -53,6 +53,8 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
     (True, True)
     """
     script = _SCRIPT.read_text(encoding="utf-8")
+    if len({case["name"] for case in cases}) < len(cases):  # they differ in their layouts
+        cases = [case | {"name": f"{case['name']}, {case['about'][0]}"} for case in cases]
     kept = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
     return rendered(
         "explain.html",
@@ -155,11 +157,7 @@ def _amount(value: float, unit: str) -> str:
     >>> _amount(3 * 2**20, "B"), _amount(2.5e-3, "s"), _amount(0, "s")
     ('3 MiB', '2.5 ms', '0 s')
     """
-    if unit == "s":
-        one, name = time_unit(value) if value else (1.0, "s")
-        return f"{number(value / one)} {name}"
-    for name in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{number(value)} {name}"
-        value /= 1024
-    return f"{number(value)} TiB"
+    if unit == "B":
+        return bytes_text(value)
+    one, name = time_unit(value) if value else (1.0, "s")
+    return f"{number(value / one)} {name}"

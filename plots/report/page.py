@@ -141,6 +141,9 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     for figure in figures().values():
         if figure.read is not read_records or figure.name in _IN_OTHERS:
             continue
+        if figure.name == "mlp" and (table.groupby("layer").m.nunique() < 2).all():
+            lacking.append("mlp: there is one batch size of each layer.")
+            continue
         try:
             picture, notes = figure.make(table, Options())
         except SelectionError as error:

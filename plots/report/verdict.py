@@ -19,11 +19,24 @@ from plots.select.cases import (
     rising,
     shape_name,
 )
-from plots.select.records import rows
+from plots.select.records import Records, frame, rows
 from plots.select.selection import FASTEST, SETTING, not_decided
 
 _LEAST = 5  # percent of the time, of what is said to take it
 _MOST_PROBLEMS = 40
+_MOST_LINES = 8
+#: What makes a problem: cases that differ in it do not answer one question.
+_PROBLEM = [
+    "source",
+    "shape",
+    "compute",
+    "transpose",
+    "alpha",
+    "beta",
+    "experts",
+    "topk",
+    "routing",
+]
 
 
 class Fastest(NamedTuple):
@@ -69,11 +82,13 @@ def verdict(found: DataFrame) -> Verdict:
     ...     k=64,
     ...     ranks=2,
     ...     best_s=1e-3,
-    ...     percent_of_roof=95.0,
+    ...     phase_gemm_s=8e-4,
     ... )
     >>> told = verdict(frame([case]))
-    >>> told.counts, told.fastest[0].limit, told.fastest[0].command
-    ([('ok', 1)], 'local products', 'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C')
+    >>> told.counts, told.fastest[0].limit
+    ([('ok', 1)], 'gemm 80 %, unattributed 20 %')
+    >>> told.fastest[0].command
+    'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C'
     """
     counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
     doubtful = {"noisy": found.hollow.sum(), "more ranks than cores": _true(found.oversubscribed)}
@@ -82,25 +97,40 @@ def verdict(found: DataFrame) -> Verdict:
     ok = ok.assign(source=ok.source.map(Source.on_known_nodes))
     # an operand that is everywhere already makes another problem of it
     still = (ok.moved_bytes == 0).fillna(False) & (ok.ranks > 1).fillna(False)
-    moving = (~still).groupby([ok.source, ok["shape"]]).transform("any")
+    moving = (~still).groupby([ok[name] for name in _PROBLEM], dropna=False).transform("any")
     notes, best = [], ok[~ok.hollow & ~(still & moving)]
-    lost = ok.groupby(["source", "shape"]).ngroups - best.groupby(["source", "shape"]).ngroups
+    lost = len(ok.drop_duplicates(_PROBLEM)) - len(best.drop_duplicates(_PROBLEM))
     if lost:
         notes.append(f"{cases(lost, 'problem')} with noisy cases only: no fastest one")
-    ordered = best.sort_values([*FASTEST, "algorithm"])
-    first, several = ordered.drop_duplicates(["source", "shape"]), [*SETTING, "source", "shape"]
     inside: dict[tuple, list] = {}
-    for row in rows(ordered.drop_duplicates(several)):
-        inside.setdefault((row.source, row.shape), []).append(row)
-    order = lambda row: (*by_name(row.shape), rising(row.source))
+    ordered = best.sort_values([*FASTEST, "algorithm"])
+    for row in rows(ordered.drop_duplicates([*SETTING, *_PROBLEM])):
+        inside.setdefault(tuple(getattr(row, name) for name in _PROBLEM), []).append(row)
+    order = lambda found: (*by_name(found[0].shape), rising(found[0].source))
     fastest = [
-        _fastest(row)._replace(doubt=not_decided(row, inside[row.source, row.shape][1:]))
-        for row in sorted(rows(first), key=order)
+        _fastest(row)._replace(doubt=not_decided(row, others))
+        for row, *others in sorted(inside.values(), key=order)
     ]
     if len(fastest) > _MOST_PROBLEMS:
         notes.append(f"{len(fastest) - _MOST_PROBLEMS} problems more: the table has them")
     kept = [(name, count) for name, count in counts if count]
     return Verdict(kept, fastest[:_MOST_PROBLEMS], notes)
+
+
+def fastest_lines(records: Records) -> list[str]:
+    """The fastest case of each problem, a line each, and whether that is decided: what the report
+    has on top. Nothing where no two cases are of one problem."""
+    found = verdict(frame(records))
+    if len(found.fastest) == len(records):
+        return []
+    lines = [
+        f"fastest of {each.problem}, {each.source}: {each.case}, {each.time}"
+        + f"; {each.doubt}" * bool(each.doubt)
+        for each in found.fastest
+    ]
+    if (more := len(lines) - _MOST_LINES) > 0:
+        lines[_MOST_LINES:] = [f"{more} problems more: drbench report has the fastest of each"]
+    return lines + found.notes
 
 
 def _true(column) -> int:
@@ -163,13 +193,14 @@ def _words(row: Any) -> Iterator[str]:
         given["mesh"] = None
     given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
     given |= {"dtype": row.dtype if row.dtype != "float32" else None}
-    given |= {"schedule": row.schedule if row.schedule != "direct" else None}
     given |= {"transport": row.transport if "throttled" in (row.transport or "") else None}
     given |= {"machine": row.machine if row.mode == "simulated" else None}
     for name, value in given.items():
         if value is not None:
             yield from (f"--{name}", str(value))
     pairs = {name: getattr(row, name) for name in _PAIRS} | read_options(row.options)
+    if row.schedule == "direct":  # the default
+        del pairs["schedule"]
     if row.replicate_result:
         pairs["replicate_result"] = "true"
     for name, value in pairs.items():

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from typing import NamedTuple
 
 from drbench.measure.record import Record, read_options
@@ -18,10 +19,6 @@ UNIVERSAL = "universal"
 Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_roof"}
-AXIS = {
-    "percent_of_peak": "percent of peak (%)",
-    "percent_of_roof": "percent of the no-communication roof (%)",
-}
 #: Columns that the names of a case come from.
 NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
     "transpose",
@@ -340,7 +337,7 @@ def rising(value) -> tuple:
         (0, 0, "")
         if value is None
         else (1, value, "")
-        if isinstance(value, (int, float))
+        if isinstance(value, Real)
         else (2, 0, str(value))
     )
 

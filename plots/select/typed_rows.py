@@ -87,16 +87,6 @@ class Rows(NamedTuple):
                     ) from None
 
 
-def write_rows(path: str | os.PathLike, kind: type, rows: Iterable) -> None:
-    """Write rows of a kind to a file."""
-    Rows(kind, "", "").write(path, rows)
-
-
-def read_rows(paths: Sequence[str | os.PathLike], kind: type, what: str, command: str) -> list:
-    """Read rows of a kind."""
-    return Rows(kind, what, command).read(paths)
-
-
 def _truth(text: str) -> bool:
     if text not in ("True", "False"):
         raise ValueError(f"{text!r} is neither True nor False")

@@ -76,18 +76,17 @@ def sizes(mesh):
     return int(mesh.split("x")[0]), int(mesh.split("x")[1])
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 @pytest.mark.parametrize("name", TWO_D)
-def test_the_product_is_exact_on_every_mesh(name, dataflow, mesh, shape):
-    rows, cols = sizes(mesh)
-    if name == "cannon" and rows != cols:
-        with pytest.raises(UnsupportedError, match=f"square.*{mesh}.*Use"):
-            computed(name, *SHAPES[shape], (rows, cols), dataflow=dataflow)
-        return
-    c, right, _, _ = computed(name, *SHAPES[shape], (rows, cols), dataflow=dataflow)
-    assert (c == right).all()
+def test_the_product_is_exact_on_every_mesh(name, dataflow):
+    for mesh, shape in product(MESHES, SHAPES.values()):
+        rows, cols = sizes(mesh)
+        if name == "cannon" and rows != cols:
+            with pytest.raises(UnsupportedError, match=f"square.*{mesh}.*Use"):
+                computed(name, *shape, (rows, cols), dataflow=dataflow)
+            continue
+        c, right, _, _ = computed(name, *shape, (rows, cols), dataflow=dataflow)
+        assert (c == right).all(), (mesh, shape)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +114,6 @@ def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
     assert (c == right).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize(
     "name, options",
     [
@@ -127,9 +124,10 @@ def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
         ("tensor_parallel_1d", {"dataflow": "RdS", "unroll": 3}),
     ],
 )
-def test_the_1d_baselines_are_exact(name, options, p, shape):
-    c, right, _, _ = computed(name, *SHAPES[shape], (p, 1), **options)
-    assert (c == right).all()
+def test_the_1d_baselines_are_exact(name, options):
+    for p, shape in product([1, 2, 3, 4, 7], SHAPES.values()):
+        c, right, _, _ = computed(name, *shape, (p, 1), **options)
+        assert (c == right).all(), (p, shape)
 
 
 @settings(max_examples=100, deadline=None)
@@ -231,58 +229,42 @@ def moved_by_cannon(dataflow, m, n, k, q, i, j):
     return skew + home + sum(share(moves, q, at(s)) * (height + stays) for s in range(1, q))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    "name, options, mesh",
+    "name, options",
     [
-        (name, options, mesh)
-        for name, options in [
-            ("summa", {}),
-            ("summa", {"panel": 5}),
-            ("collective", {}),
-            ("meshslice", {"slices": 4}),
-            ("meshslice", {"slices": 3, "block": 2}),
-            ("cannon", {}),
-        ]
-        for mesh in MESHES
-        if name != "cannon" or mesh in ("1x1", "2x2", "3x3")
+        ("summa", {}),
+        ("summa", {"panel": 5}),
+        ("collective", {}),
+        ("meshslice", {"slices": 4}),
+        ("meshslice", {"slices": 3, "block": 2}),
+        ("cannon", {}),
+        ("wang", {"unroll": 1}),
+        ("wang", {"unroll": 2}),
     ],
 )
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
-def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape):
-    rows, cols = sizes(mesh)
-    (m, n, k), algorithm = SHAPES[shape], get_algorithm(name)
-    problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-    resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, **options)
-    for rank in range(rows * cols):
-        i, j = divmod(rank, cols)
-        elements = (
-            moved_by_cannon(dataflow, m, n, k, rows, i, j)
-            if name == "cannon"
-            else moved_by_collectives(dataflow, m, n, k, (rows, cols), i, j)
-        )
-        counters = traffic(algorithm.trace(problem, rank, **resolved)).counters
-        assert counters == dict.fromkeys(counters, 0) | {"collective_bytes": 4 * elements}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
-def test_wang_moves_what_collective_moves(dataflow, mesh, shape):
-    """A gather taken apart into shifts brings the same elements. A reduction taken apart moves sums
-    instead of summands, a tile of C a shift, so over all chips the same again: (P - 1) tiles for
-    each of the P chips of a process row or column."""
-    (m, n, k), (rows, cols), algorithm = SHAPES[shape], sizes(mesh), get_algorithm("wang")
-    problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-    resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, unroll=1 + rows % 2)
-    total = sum(
-        traffic(algorithm.trace(problem, rank, **resolved)).counters["collective_bytes"]
-        for rank in range(rows * cols)
-    )
-    assert total == 4 * sum(
-        moved_by_collectives(dataflow, m, n, k, (rows, cols), *divmod(rank, cols))
-        for rank in range(rows * cols)
-    )
+def test_bytes_are_those_of_the_literature(name, options, dataflow):
+    """Wang's gathers taken apart into shifts bring the same elements. A reduction taken apart moves
+    sums instead of summands, a tile of C a shift, so over all chips the same again: (P - 1) tiles
+    for each of the P chips of a process row or column."""
+    algorithm = get_algorithm(name)
+    meshes = ("1x1", "2x2", "3x3") if name == "cannon" else MESHES
+    for (m, n, k), mesh in product(SHAPES.values(), meshes):
+        rows, cols = sizes(mesh)
+        problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
+        resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, **options)
+        moved, wanted = [], []
+        for rank in range(rows * cols):
+            i, j = divmod(rank, cols)
+            wanted.append(
+                4 * moved_by_cannon(dataflow, m, n, k, rows, i, j)
+                if name == "cannon"
+                else 4 * moved_by_collectives(dataflow, m, n, k, (rows, cols), i, j)
+            )
+            counters = traffic(algorithm.trace(problem, rank, **resolved)).counters
+            moved.append(counters.pop("collective_bytes"))
+            assert not any(counters.values())
+        assert sum(moved) == sum(wanted) and (name == "wang" or moved == wanted), (mesh, m, n, k)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])

@@ -5,13 +5,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from oracles import Violation, pairs_of_experts
+from oracles import pairs_of_experts
 from signal_machine import SignalMachine
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of
 from algorithms.overlap import experts
-from algorithms.overlap.experts import ExpertProblem
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
@@ -177,64 +176,6 @@ def test_the_own_tokens_are_multiplied_first_and_own_sums_made_last():
         takers = [step for step in trace.steps if sums[-1] in step.inputs]
         assert len(sums) == 4
         assert takers[0].block.row0 == 4 * rank
-
-
-# -- mutants: what is broken on purpose gives a wrong C
-
-
-def wrong_offset(monkeypatch):
-    right = ExpertProblem.batches
-
-    def batches(self, rank=None):
-        first = lambda each: each.expert != 1
-        return [
-            each if first(each) else each._replace(pairs=(each.pairs[0] - 1, each.pairs[1] - 1))
-            for each in right(self, rank)
-        ]
-
-    monkeypatch.setattr(ExpertProblem, "batches", batches)
-
-
-def a_skipped_expert(monkeypatch):
-    right = ExpertProblem.batches
-    monkeypatch.setattr(
-        ExpertProblem,
-        "batches",
-        lambda *a: [each for each in right(*a) if each.expert != 1],
-    )
-
-
-def a_round_is_left_out(monkeypatch):
-    monkeypatch.setattr(experts, "Add", lambda terms, into, side: Add(terms[1:], into, side))
-
-
-def rows_of_other_tokens(monkeypatch):
-    right = experts.cut
-    monkeypatch.setattr(
-        experts,
-        "cut",
-        lambda values, top, spans: right(
-            values, top, [(x, max(top, a - 1), max(top, a - 1) + b - a) for x, a, b in spans]
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    "name, mutant",
-    [
-        *product(("ag_moe", "moe_rs", "ag2_moe", "moe_rs2"), (wrong_offset, a_skipped_expert)),
-        *product(("moe_rs", "moe_rs2"), (a_round_is_left_out,)),
-        *product(("ag_moe", "ag2_moe"), (rows_of_other_tokens,)),
-    ],
-)
-def test_programs_broken_on_purpose_are_caught(monkeypatch, name, mutant):
-    mutant(monkeypatch)
-    problem, traces = made(name, {}, 4, (24, 8, 12), (4, 2, "uniform"))
-    try:
-        c, expected = SignalMachine(problem, traces, "all", 0).run()
-    except (Violation, ValueError, IndexError):
-        return
-    assert not np.array_equal(c[0], expected)
 
 
 # -- refusals

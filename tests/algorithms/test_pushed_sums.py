@@ -13,21 +13,19 @@ from hypothesis import strategies as st
 from oracles import Violation, any_case, home_of
 from signal_machine import SignalMachine, Stuck
 
-from algorithms import get_algorithm, meshslice
+from algorithms import get_algorithm
 from algorithms.lowering.op_costs import BALANCE
 from algorithms.universal.arrival import PartialSums, cut_along, tile_of
 from algorithms.universal.program import why_accumulated
 from algorithms.universal.slicing import slices, work_of
 from drbench.errors import CaseFailed, UsageError
-from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
 from drbench.program.problem import TRANSPOSES, Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Accumulate, Add, Block, Fence, Gemm, Get, Zero
+from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
 from drbench.program.trace import trace
-from launch.cases.machine_models import find_machine
 from partitions import Grid, divisors, parse_grid
 
 universal = get_algorithm("universal")
@@ -280,17 +278,6 @@ def test_where_products_are_launched_a_sum_is_one_product_and_all_sums_are_one_l
         assert len(gemms) == 16
 
 
-def test_signals_are_simulated_faster_on_gpus_where_accumulates_dominate():
-    machine = find_machine("pvc12")
-    for texts in (("row",) * 3, ("column", "column", "row"), ("block",) * 3):
-        problem = Problem(8192, 8192, 8192, 12, *texts)
-        direct = [universal.trace(problem, rank, stationary="B") for rank in range(12)]
-        slow = simulate(direct, machine).time_s
-        tile = tile_of(problem, "B")
-        fast = simulate(traces_of(problem, "B", tile, machine), machine, prefetch="all").time_s
-        assert fast < 0.8 * slow, texts
-
-
 def test_a_block_is_fetched_once_however_many_products_take_it():
     problem = Problem(12, 12, 12, 4, "block", "tiles:3x3", "block")
     for stationary in "ABC":
@@ -483,22 +470,6 @@ def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_r
             products = [each for group in slices(problem, other, stationary) for each in group]
             pushes = any(each.c.owner == rank for each in products)
             assert other == rank or (other in told) == pushes
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_slices_of_meshslice_are_the_elements_of_its_comb(seed):
-    rng = random.Random(seed)
-    extent, count, block = rng.randint(1, 60), rng.randint(1, 4), rng.randint(1, 5)
-    start, stop = sorted(rng.sample(range(extent + 1), 2))
-    for s in range(count):
-        teeth = meshslice.comb(extent, count, s, block)
-        tile = Block("A", 0, 0, (0, 0), 0, 1, start, stop)
-        ranges = meshslice.slice_col(tile, teeth).cols
-        elements = [x for low, high in ranges for x in range(low, high)]
-        assert elements == [
-            x for x in range(start, stop) if any(low <= x < high for low, high in teeth)
-        ]
-        assert all(high < low for (_, high), (low, _) in zip(ranges, ranges[1:]))
 
 
 def test_slots_may_take_twice_the_memory_of_tiles():

@@ -61,19 +61,6 @@ def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, 
     prove_all(p, stationary, exhaustive(p, KINDS))
 
 
-def test_the_bar_covers_twenty_thousand_plans():
-    plans = sum(len(list(exhaustive(p, KINDS))) for p in RANKS) * len("ABC")
-    assert plans == 64 * (1 + 8 + 8 + 27 + 64) * 3 == 20736
-
-
-@each
-def test_every_two_forms_of_two_matrices_meet(p, stationary):
-    some, forms = in_pairs(p, stationary), len(KINDS) * len(divisors(p))
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert len({(texts[one], texts[other]) for texts in some}) == forms**2
-    assert len(some) == forms**2
-
-
 @each
 def test_a_result_given_to_every_replica_is_the_same_in_all(p, stationary):
     for factor, kind in product(divisors(p), KINDS):

@@ -41,10 +41,9 @@ def test_every_table_that_can_be_made_is_on_a_page():
         ("x\n<!-- docs: rates(2) -->\n| a | rate |\n|---|---|\n| x | 10.1 |\n<!-- docs: end -->\n",
          "page.md:2: rates(2) gives '| x | 20.0 |', the page says '| x | 10.1 |'"),
         ("<!-- docs: rates() -->\n<!-- docs: end -->\n", "gives 'other lines'"),
-        ("![x](images/none.png)", "docs/images/none.png is not in results/figures.toml"),
     ],
 )  # fmt: skip
-def test_a_table_that_differs_and_a_figure_that_nobody_draws_are_found(known, text, said):
+def test_a_table_that_differs_is_found(known, text, said):
     (found,) = command.check(text, "page.md")
     assert said in found
 
@@ -63,18 +62,17 @@ def test_writing_puts_tables_right_and_leaves_the_rest(known):
 
 
 def test_a_changed_record_is_found(monkeypatch, tmp_path):
-    """The pieces of performance.md, with one number of the file changed."""
-    name = f"{records.CORE}/performance/pieces.csv"
+    """The times to plan of performance.md, with one number of the file changed."""
+    name = f"{records.CORE}/performance/planning.csv"
     text = (records.RESULTS / name).read_text()
     (tmp_path / name).parent.mkdir(parents=True)
-    was = records.only(records.core("pieces"), axis="m", pieces=8).time_over_whole
-    page = "<!-- docs: core_pieces() -->\n" + make("core_pieces()") + "<!-- docs: end -->\n"
-    (tmp_path / name).write_text(text.replace(str(was), "1.31", 1))
+    was = records.only(records.core("planning"), case="512 x 512 tiles, S-C").median_s
+    page = "<!-- docs: core_planning() -->\n" + make("core_planning()") + "<!-- docs: end -->\n"
+    (tmp_path / name).write_text(text.replace(str(was), "0.131", 1))
     monkeypatch.setattr(records, "RESULTS", tmp_path)
-    monkeypatch.setattr(command, "committed_figures", list)
     records.rows.cache_clear()
     try:
-        assert re.search(r"\+31 %", str(command.check(page, "page.md")))
+        assert re.search(r"131 ms", str(command.check(page, "page.md")))
     finally:
         records.rows.cache_clear()
 

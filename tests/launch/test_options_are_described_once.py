@@ -80,7 +80,7 @@ def test_it_is_listed_with_its_options_and_a_wrong_value_is_refused(drbench):
 @pytest.mark.mpi
 def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
     path = tmp_path / "runs.csv"
-    given = ["--slab", 4, "-o", "colour=blue", "--bright"]
+    given = ["-o", "slab=4", "-o", "colour=blue", "-o", "bright=true"]
     told = drbench(
         "run",
         "-p",

@@ -1,5 +1,4 @@
-"""Whatever DTensor may place on a mesh is multiplied exactly, in every copy of C; all 4096 triples
-of a 2x2 mesh are run by ``benchmarks/placements.py``."""
+"""Whatever DTensor may place on a mesh is multiplied exactly, in every copy of C."""
 
 import random
 from itertools import product

@@ -10,31 +10,22 @@ from partitions import LayoutError, ProcessGrid, divisors, near_square, partitio
 SHAPES = list(product([1, 2, 3, 5], [1, 2, 4]))
 
 
-@pytest.mark.parametrize("rows, cols", SHAPES)
-def test_row_major_ranks_count_along_process_rows(rows, cols):
-    cells = [(i, j) for i in range(rows) for j in range(cols)]
-    grid = ProcessGrid(rows, cols)
-    assert [grid.coords(rank) for rank in range(grid.size)] == cells
-    assert [grid.rank(i, j) for i, j in cells] == list(range(rows * cols))
+@pytest.mark.parametrize("order", ["row", "col"])
+def test_ranks_count_along_process_rows_or_down_process_columns(order):
+    for rows, cols in SHAPES:
+        cells = list(product(range(rows), range(cols)))
+        if order == "col":
+            cells.sort(key=lambda cell: cell[::-1])
+        grid = ProcessGrid(rows, cols, order)
+        assert [grid.coords(rank) for rank in range(grid.size)] == cells
+        assert [grid.rank(i, j) for i, j in cells] == list(range(rows * cols))
 
 
-@pytest.mark.parametrize("rows, cols", SHAPES)
-def test_column_major_ranks_count_down_process_columns(rows, cols):
-    cells = [(i, j) for j in range(cols) for i in range(rows)]
-    grid = ProcessGrid(rows, cols, "col")
-    assert [grid.coords(rank) for rank in range(grid.size)] == cells
-    assert [grid.rank(i, j) for i, j in cells] == list(range(rows * cols))
-
-
-@pytest.mark.parametrize("p", range(1, 130))
-def test_divisors_are_the_numbers_that_divide(p):
-    assert divisors(p) == [d for d in range(1, p + 1) if p % d == 0]
-
-
-@pytest.mark.parametrize("p", range(1, 130))
-def test_near_square_has_the_least_difference_of_all_factor_pairs(p):
-    pairs = [(r, c) for r in range(1, p + 1) for c in range(r, p + 1) if r * c == p]
-    assert near_square(p) == min(pairs, key=lambda pair: pair[1] - pair[0])
+def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
+    for p in range(1, 130):
+        assert divisors(p) == [d for d in range(1, p + 1) if p % d == 0]
+        pairs = [(r, c) for r in range(1, p + 1) for c in range(r, p + 1) if r * c == p]
+        assert near_square(p) == min(pairs, key=lambda pair: pair[1] - pair[0])
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,13 @@ def by_hand(old, new):
     return found
 
 
-@pytest.mark.parametrize("shape", [(12, 12), (7, 11), (1, 13), (5, 2)])
-@pytest.mark.parametrize("old, new", product(TEXTS, repeat=2))
-def test_flows_are_those_of_dealing_every_element_out(old, new, shape):
-    old, new = (partition(text, shape, 6) for text in (old, new))
-    told = list(flows(old, new))
-    assert {(a, b): count for a, b, count in told} == by_hand(old, new)
-    assert len({each[:2] for each in told}) == len(told) and all(each[2] > 0 for each in told)
+@pytest.mark.parametrize("first", TEXTS)
+def test_flows_are_those_of_dealing_every_element_out(first):
+    for second, shape in product(TEXTS, [(12, 12), (7, 11), (1, 13), (5, 2)]):
+        old, new = (partition(text, shape, 6) for text in (first, second))
+        told = list(flows(old, new))
+        assert {(a, b): count for a, b, count in told} == by_hand(old, new), (second, shape)
+        assert len({each[:2] for each in told}) == len(told) and all(each[2] > 0 for each in told)
 
 
 def test_equal_partitions_move_nothing_and_different_matrices_are_refused():

@@ -77,9 +77,7 @@ def test_the_text_of_a_figure_is_written_like_a_picture(synthetic, tmp_path):
     records = synthetic.comparison()
     (path,) = draw("volume", records, tmp_path / "volume.txt").paths
     assert path.read_text() == tell(find("volume").make(records, Options()).picture)
-    assert "panel: 64 × 768 × 192  (m × n × k) / 1 rank, small, float32, measured" in (
-        path.read_text()
-    )
+    assert "panel: 64 × 768 × 192 / 1 rank, small, float32, measured" in path.read_text()
 
 
 def test_a_point_a_bar_a_cell_and_a_text_that_move_are_told():

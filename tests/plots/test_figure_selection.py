@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms import algorithms as names_of_algorithms
-from plots.draw import style
-from plots.figures import algorithms, best, peers, scaling
+from plots.figures import best, peers, scaling
 from plots.registry import find
 from plots.select.cases import Options
 from plots.select.records import rows
@@ -87,9 +85,8 @@ def test_every_case_that_moves_bytes_is_one_dot_at_its_sum(records):
 
 
 def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are_all(records):
-    panels, notes = algorithms.panels(records, Options(shape=(512, 512, 512)))
-    assert notes == ["512 × 512 × 512, 4 ranks, small, float32, measured: no case of scalapack"]
-    for (source, _), bars in panels:
+    panels, _, _ = peers.choose(records, Options(shape=(512, 512, 512)), "variant")
+    for source, _, dots in panels:
         expected = {}
         for record in records:
             shape = (record.m, record.n, record.k)
@@ -97,19 +94,14 @@ def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are
                 movement = f"S-{record.stationary}" if record.stationary else record.dataflow
                 name = f"{record.algorithm} {movement}" if movement else record.algorithm
                 expected.setdefault(name, []).append(record.time_s)
-        assert list(zip(bars.variant, bars.time_s)) == sorted(
-            ((n, min(t)) for n, t in expected.items()), key=lambda item: item[::-1]
-        )
-        for algorithm, (_, parts) in zip(bars.algorithm, algorithms.shares(bars).iterrows()):
+        assert dict(zip(dots.name, dots.time_s)) == {n: min(t) for n, t in expected.items()}
+        for algorithm, (_, parts) in zip(dots.algorithm, peers.shares(dots).iterrows()):
             assert parts.sum() == pytest.approx(0 if algorithm == "scalapack" else 100)
-
-
-def test_phases_are_taken_from_the_median_time_not_from_the_best(synthetic):
-    times = {"best_s": 1.0, "median_s": 2.0, "samples_s": [1.0, 2.0, 2.5]}
-    case = synthetic.case(**times, phase_gemm_s=1.5, phase_fence_s=0.25)
-    ((_, bars),), notes = algorithms.panels([case], Options())
-    parts = algorithms.shares(bars).iloc[0].dropna().to_dict()
-    assert parts == {"gemm": 75.0, "fence": 12.5, "unattributed": 12.5} and notes == []
+    (drawn,) = [each for each in panels if each[0].ranks == 2]
+    one = [r for r in records if (r.m, r.n, r.k, r.ranks) == (512, 512, 512, 2)]
+    _, phases = find("algorithms").make(one, Options()).picture.axes
+    bars = [each for each in phases.containers if each.told == "gemm"]
+    assert len(bars[0]) == sum(drawn[2].phase_gemm_s.notna())
 
 
 def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_under(synthetic):
@@ -148,9 +140,9 @@ def test_shapes_of_peers_are_in_order_and_share_their_axes(synthetic):
 @pytest.mark.parametrize(
     "rates, told",
     [
-        ((3.0, 2.0), "drbench is ahead of the fastest other library on 1 of 1 shapes"),
-        ((2.0, 3.0), "drbench is behind the fastest other library on 1 of 1 shapes"),
-        ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shapes"),
+        ((3.0, 2.0), "drbench is ahead of the fastest other library on 1 of 1 shape"),
+        ((2.0, 3.0), "drbench is behind the fastest other library on 1 of 1 shape"),
+        ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shape"),
     ],
 )
 def test_the_finding_of_peers_is_who_is_ahead(synthetic, rates, told):
@@ -196,7 +188,7 @@ def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
         "dtensor": (2.0, True, work / 4, work / 1),
         "heat": (7.0, False, work / 16, work / 3),
     }
-    assert notes == [
+    assert notes[:-1] == [
         "hollow: 4 noisy cases, no best of anything",
         "not drawn: 2 cases moving nothing",
         "not drawn: 1 case of settings that were run in fewer rounds than the others, so not "
@@ -223,58 +215,22 @@ def test_two_contenders_of_one_setting_are_one_round_of_it(synthetic):
     assert len(notes) == 1 and notes[0].startswith("not drawn: 1 case of settings")
 
 
-def test_every_contender_of_the_comparison_has_a_row(synthetic):
-    """All algorithms and peers, as many as ``drbench peers`` runs."""
-    every = [*names_of_algorithms(plain=True), *style.PEERS, *style.ON_DRBENCH]
-    assert len(every) > 20
-    records = [
-        replace(synthetic.comparison(shapes=((512,) * 3,), ranks=(2,))[0], algorithm=name)
-        for name in every
-    ]
-    (_,), drawn, notes = peers.choose(records, Options())
-    assert sorted(drawn) == sorted(every) and not [each for each in notes if "at most" in each]
-
-
-def lines_of(panels):
-    return {
-        (title, name): dict(zip(line.ranks, line.best_s))
-        for title, _, lines in panels
-        for name, line in lines.groupby("series")
-    }
-
-
 def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
-    panels, _ = scaling.strong_panels(records, Options())
-    expected = {}
-    for record in records:
-        if record.status == "ok":
-            name = (
-                {"row": "UA - Row", "column": "UA - Column"}.get(record.a)
-                if record.algorithm == "universal"
-                else record.algorithm
-            )
-            if name and (record.a is None or record.b == "row"):
-                shape = f"{record.m} × {record.n} × {record.k}  (m × n × k)"
-                here = expected.setdefault((shape, name), {})
-                here[record.ranks] = min(here.get(record.ranks, 9e9), record.best_s)
-    shown = lines_of(panels)
-    names = {"summa", "cannon", "collective", "meshslice", "scalapack"}
-    assert {key: line for key, line in shown.items() if key[1] in names} == {
-        key: line
-        for key, line in expected.items()
-        if key[1] in names
-        and len({r.ranks for r in records if f"{r.m} × {r.n} × {r.k}" in key[0]}) > 1
+    panels, _ = scaling.choose(scaling.STRONG, records, Options())
+    assert {title for title, _, _ in panels} == {
+        "m = 64, n = 768, k = 192",
+        "m = 512, n = 512, k = 512",
     }
-    assert {title for title, _ in shown} == {
-        "64 × 768 × 192  (m × n × k)",
-        "512 × 512 × 512  (m × n × k)",
-    }
-
-
-def test_the_ideal_starts_from_the_fastest_case_on_the_fewest_ranks(records):
-    for _, _, lines in scaling.strong_panels(records, Options())[0]:
-        fewest = lines.best_s[lines.ranks == lines.ranks.min()]
-        assert scaling.reference(lines).best_s == fewest.min()
+    for _, _, lines in panels:
+        for case in rows(lines):
+            if case.algorithm != "universal":
+                assert case.best_s == min(
+                    record.best_s
+                    for record in records
+                    if (record.status, record.algorithm) == ("ok", case.algorithm)
+                    and (record.m, record.n, record.k, record.ranks)
+                    == (case.m, case.n, case.k, case.ranks)
+                )
 
 
 @settings(max_examples=40, deadline=None)
@@ -302,7 +258,7 @@ def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of
         for one, other in combinations(shapes, 2)
     )
     try:
-        panels, _ = scaling.weak_panels(records, Options())
+        panels, _ = scaling.choose(scaling.WEAK, records, Options())
     except scaling.SelectionError:
         panels = []
     assert possible or not panels
@@ -314,8 +270,8 @@ def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of
 
 def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept(synthetic):
     records = [synthetic.case(m=64 * p, ranks=p, best_s=1.0 + 0.25 * (p > 1)) for p in (1, 2, 4)]
-    (panel,), notes = scaling.weak_panels([*records, synthetic.case(m=7)], Options())
+    (panel,), notes = scaling.choose(scaling.WEAK, [*records, synthetic.case(m=7)], Options())
     title, _, lines = panel
     assert title == "m = 64 a rank, n = 256, k = 64"
     assert list(scaling.efficiency(lines)) == [100.0, 80.0, 80.0]
-    assert notes == ["not drawn: 1 case whose work a rank is not found on another number of ranks"]
+    assert notes == ["not drawn: 1 case whose work a rank is on one number of ranks only"]

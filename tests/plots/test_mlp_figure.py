@@ -4,19 +4,16 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import matplotlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
-from drbench.measure.record_file import append_csv
 from plots.draw.style import STYLES
 from plots.draw.telling import tell
 from plots.figures.mlp import ends, figure
 from plots.registry import draw
-from plots.select.cases import LEGEND, SelectionError
-from plots.select.panels import select_panels
+from plots.select.cases import SelectionError
 from plots.select.selection import select
 
 
@@ -50,30 +47,6 @@ def picture(twelve):
 
 def rows_of(picture):
     return [text.get_text() for text in picture.texts]
-
-
-def test_a_pdf_and_a_png_are_written_and_are_the_same_bytes_every_time(twelve, tmp_path):
-    first = draw("mlp", twelve, tmp_path / "one.pdf", (".pdf", ".png"))
-    second = draw("mlp", twelve[::-1], tmp_path / "two")
-    assert [path.name for path in first.paths] == ["one.pdf", "one.png"]
-    assert [path.name for path in second.paths] == ["two.pdf", "two.png"]
-    assert [path.read_bytes() for path in first.paths] == [
-        path.read_bytes() for path in second.paths
-    ]
-    assert (
-        first.paths[0].read_bytes()[:5] == b"%PDF-"
-        and b"CreationDate" not in first.paths[0].read_bytes()
-    )
-    # published lines of another machine have panels of their own
-    assert len(select_panels(twelve)) == 4
-
-
-def test_result_files_and_records_draw_the_same(four, tmp_path):
-    append_csv(tmp_path / "half.csv", *four[::2])
-    append_csv(tmp_path / "rest.csv", *four[1::2])
-    from_files = draw("mlp1", [tmp_path / "half.csv", tmp_path / "rest.csv"], tmp_path / "a")
-    from_records = draw("mlp1", four, tmp_path / "b")
-    assert from_files.paths[1].read_bytes() == from_records.paths[1].read_bytes()
 
 
 def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture):
@@ -193,27 +166,6 @@ def test_lines_from_elsewhere_are_named_as_such(picture):
     assert "DT - Row, DT - Column, COSMA-NCCL: published, h100x8." in rows_of(picture)
 
 
-def test_markers_are_filled_and_every_line_has_its_own_look(picture):
-    lines = [line for line in picture.axes[0].lines if line.get_marker() not in (None, "None")]
-    assert all(line.get_markerfacecolor() == line.get_color() for line in lines)
-    assert set(STYLES) == set(LEGEND)
-    assert (
-        len({style.color for style in STYLES.values()})
-        == len({style.marker for style in STYLES.values()})
-        == 9
-    )
-
-
-def test_small_text_is_dark_enough_for_white_paper():
-    def luminance(color):
-        channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for name, style in STYLES.items():
-        assert 1.05 / (luminance(style.text) + 0.05) >= 4.0, name  # WCAG contrast
-
-
 def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(synthetic, tmp_path):
     failed = synthetic.case(n=64, k=256, status="failed", reason="x", best_s=None)
     made = draw("mlp", [synthetic.case(), failed], tmp_path / "figure")
@@ -226,12 +178,6 @@ def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(synthetic, 
 def test_records_without_an_mlp_layer_are_refused(synthetic, tmp_path):
     with pytest.raises(SelectionError, match="no MLP layer in 1 records"):
         draw("mlp", [synthetic.case(n=100, k=100)], tmp_path / "none")
-
-
-def test_drawing_touches_no_global_state_of_matplotlib(synthetic):
-    before = dict(matplotlib.rcParams)
-    figure({"mlp1": select([synthetic.case()], "mlp1")})
-    assert dict(matplotlib.rcParams) == before
 
 
 def test_pyplot_is_not_imported_and_selecting_needs_no_matplotlib():

@@ -1,6 +1,5 @@
 """The lines of Figures 2 and 3 are chosen by the paper's rules, in the paper's order."""
 
-import random
 import re
 from dataclasses import replace
 from math import inf
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from drbench.measure.record import Record
 from plots.registry import find
 from plots.select.cases import LEGEND, Options, SelectionError, factor_text, split_factor
-from plots.select.selection import Line, missing, select
+from plots.select.selection import missing, select
 
 UA = {name: texts for name, texts in LEGEND.items() if texts}
 
@@ -180,56 +179,9 @@ def test_a_case_that_moves_no_bytes_is_left_out_however_fast(synthetic):
     assert only(select([fast], "mlp1"), "UA - Row").why == "moves no bytes"
 
 
-@pytest.mark.parametrize(
-    "name", ["get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "replica_bytes"]
-)
-def test_bytes_of_every_one_sided_kind_count_as_moved(synthetic, name):
-    assert synthetic.case(**{"get_bytes": 0, name: 1}).moved_bytes == 1
-
-
 def test_bytes_that_nobody_counted_are_unknown_not_zero(synthetic):
     lines = select([synthetic.case(get_bytes=None)], "mlp1")
     assert only(lines, "UA - Row").why == "bytes not recorded"
-
-
-def test_stationary_a_never_competes(synthetic):
-    records = [synthetic.case(stationary="A", percent_of_peak=99.0), synthetic.case(stationary="B")]
-    assert only(select(records, "mlp1"), "UA - Row").legend == "UA - Row (S-B)"
-    assert only(select(records[:1], "mlp1"), "UA - Row").why == "no Stationary B or C case"
-
-
-def test_the_largest_batch_alone_decides_the_movement(synthetic):
-    values = {("C", 32): 90.0, ("B", 32): 20.0, ("C", 64): 30.0, ("B", 64): 31.0}
-    records = [
-        synthetic.case(stationary=s, m=m, percent_of_peak=value) for (s, m), value in values.items()
-    ]
-    line = only(select(records, "mlp1"), "UA - Row")
-    assert (line.legend, [point.value for point in line.points]) == ("UA - Row (S-B)", [20.0, 31.0])
-
-
-def test_a_movement_that_failed_at_the_largest_batch_loses(synthetic):
-    records = [
-        synthetic.case(stationary="C", m=32, percent_of_peak=90.0),
-        synthetic.case(stationary="B", m=64),
-    ]
-    assert only(select(records, "mlp1"), "UA - Row").legend == "UA - Row (S-B)"
-
-
-@pytest.mark.parametrize(
-    "a, b, c, layers",
-    [
-        (1, 1, 1, (1, 2)),
-        (2, 2, 2, (1, 2)),
-        (2, 2, 1, (2,)),
-        (1, 1, 2, (2,)),
-        (2, 1, 1, ()),
-        (1, 2, 2, ()),
-    ],
-)
-def test_mlp1_admits_equal_factors_and_mlp2_also_another_factor_for_c(synthetic, a, b, c, layers):
-    for layer, (n, k) in {1: (256, 64), 2: (64, 256)}.items():
-        record = synthetic.case(n=n, k=k, a=f"row/c{a}", b=f"row/c{b}", c=f"row/c{c}")
-        assert bool(only(select([record], f"mlp{layer}"), "UA - Row").points) == (layer in layers)
 
 
 def test_a_mixed_factor_is_printed_as_ab_dash_c(synthetic):
@@ -318,16 +270,6 @@ def test_cases_that_one_figure_cannot_compare_are_refused(synthetic, name, value
         select([synthetic.case(), synthetic.case(**{name: value})], "mlp1")
 
 
-def test_two_problems_of_one_layer_are_refused(synthetic):
-    with pytest.raises(SelectionError, match="one k; got 128, 64"):
-        select([synthetic.case(), synthetic.case(n=512, k=128)], "mlp1")
-
-
-def test_an_unknown_layer_is_refused():
-    with pytest.raises(SelectionError, match="got 'mlp3'"):
-        select([], "mlp3")
-
-
 def test_what_is_not_drawn_is_said_with_its_reason(synthetic):
     failed = [
         synthetic.case(a="column", status="timeout", reason="60 s", best_s=None),
@@ -348,22 +290,3 @@ def test_what_is_not_drawn_is_said_with_its_reason(synthetic):
     assert "UA - Inner Prod. (S-C) has no case at batch 64" in said
     names = {line.name for line in lines if not line.points}
     assert all(any(name in text for text in said) for name in names)
-
-
-def test_the_order_of_the_records_changes_nothing(synthetic):
-    records = synthetic.sweep(ranks=4)
-    chosen = lambda: [
-        (
-            replace(line, points=()),
-            [(p.m, p.value, p.factor, records[p.Index]) for p in line.points],
-        )
-        for line in select(records, "mlp2")
-    ]
-    expected = chosen()
-    random.Random(1).shuffle(records)
-    assert chosen() == expected
-
-
-def test_a_complete_figure_has_nothing_missing(synthetic):
-    assert missing(select(synthetic.sweep(), "mlp1")) == []
-    assert missing([Line("UA - Row", "percent_of_peak", "C")]) == []

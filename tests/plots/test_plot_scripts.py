@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from drbench.measure.record_file import append_csv
-from plots.from_stdin import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +35,10 @@ def rows(synthetic, tmp_path_factory):
 
 def test_records_on_standard_input_become_the_figure(rows, tmp_path):
     ended = script("plot_mlp1.py", rows, tmp_path)
-    assert (ended.returncode, ended.stdout.split()) == (0, [b"mlp1.pdf", b"mlp1.png"])
+    assert (ended.returncode, ended.stdout.split()) == (
+        0,
+        [b"figure:", b"mlp1.pdf", b"figure:", b"mlp1.png"],
+    )
     assert (tmp_path / "mlp1.pdf").read_bytes()[:5] == b"%PDF-"
     assert b"not drawn: DT - Row, DT - Column, COSMA-NCCL (no record)" in ended.stderr
 
@@ -45,45 +47,12 @@ def test_the_second_layer_has_its_own_script_and_takes_published_lines(rows, tmp
     ended = script(
         "plot_mlp2.py", rows, tmp_path, ROOT / "results" / "published" / "h100.csv", "-o", "two.png"
     )
-    assert (ended.returncode, ended.stdout.split()) == (0, [b"two.png"])
+    assert (ended.returncode, ended.stdout.split()) == (0, [b"figure:", b"two.png"])
     assert [path.name for path in tmp_path.iterdir()] == ["two.png"]
 
 
-@pytest.fixture
-def piped(monkeypatch, capsys):
-    """``piped(data, *arguments)``: the script's main in this process: (exit code, stderr)."""
-
-    def call(data, *arguments, layer="mlp1"):
-        read, write = os.pipe()
-        os.write(write, data)
-        os.close(write)
-        with os.fdopen(read) as stdin:
-            monkeypatch.setattr(sys, "stdin", stdin)
-            code = main(layer, list(map(str, arguments)))
-        return code, capsys.readouterr().err
-
-    return call
-
-
-@pytest.mark.parametrize(
-    "data, said",
-    [
-        (b"", "no case of mlp1 in 0 records"),
-        (b"hello\n", "standard input has another header: 'hello'"),
-        (b"\xff\x00\n", "standard input has another header"),
-    ],
-)
-def test_what_is_no_records_is_refused_in_one_line(piped, data, said, tmp_path):
-    code, err = piped(data, "-o", tmp_path / "x")
-    assert code == 2 and said in err and err.count("\n") == 1 and err.startswith("plot_mlp1.py: ")
+def test_what_is_no_records_is_refused_in_one_line(tmp_path):
+    ended = script("plot_mlp1.py", b"hello\n", tmp_path)
+    assert ended.returncode == 2 and ended.stderr.count(b"\n") == 1
+    assert b"standard input has another header: 'hello'" in ended.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_torn_last_line_is_said_and_left_out(piped, rows, tmp_path):
-    code, err = piped(rows[:60000].rpartition(b",")[0], "-o", tmp_path / "x.png")
-    assert code == 0 and "standard input: the last line has no newline and is left out" in err
-
-
-def test_a_folder_that_is_not_there_is_refused(piped, rows, tmp_path):
-    code, err = piped(rows[:60000], "-o", tmp_path / "no" / "x.png")
-    assert code == 2 and err.count("No such file") == 1

@@ -6,7 +6,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from plots.select.overlap_rows import read_ranges, read_rows
+from launch.papers.overlap.rows import RANGES, ROWS
 
 FOLDER = Path(__file__).parents[2] / "results/published/overlap"
 #: Bars are read to 0.01; a mean of a few of them can be off by as much, and is printed to 0.01.
@@ -15,7 +15,7 @@ READ = 0.02
 
 @pytest.fixture(scope="module")
 def ranges():
-    return read_ranges([FOLDER / "ranges.csv"])
+    return RANGES.read([FOLDER / "ranges.csv"])
 
 
 def means(ranges, quantity, studies):
@@ -28,7 +28,7 @@ def means(ranges, quantity, studies):
 
 def test_digitised_speedups_have_the_geometric_means_of_the_text(ranges):
     points = defaultdict(list)
-    for row in read_rows([FOLDER / "speedups.csv"]):
+    for row in ROWS.read([FOLDER / "speedups.csv"]):
         if row.method == "td":
             points[row.study, row.ranks].append(row.speedup)
     found = {key: geometric_mean(values) for key, values in points.items()}
@@ -39,7 +39,7 @@ def test_digitised_speedups_have_the_geometric_means_of_the_text(ranges):
 def test_digitised_speedups_over_flux_have_the_geometric_means_of_the_text(ranges):
     """Beside each bar of FLUX stands one of Triton-distributed, of the same product."""
     ratios, flux = defaultdict(list), {}
-    for row in read_rows([FOLDER / "speedups.csv"]):
+    for row in ROWS.read([FOLDER / "speedups.csv"]):
         shape = row.study, row.ranks, row.m, row.n, row.k
         if row.method == "flux":
             flux[shape] = row.speedup
@@ -53,7 +53,7 @@ def test_digitised_speedups_over_flux_have_the_geometric_means_of_the_text(range
 def test_the_printed_tables_of_experts_have_the_means_of_the_text(ranges):
     """Which are geometric, too: within the rounding of times as short as 0.33 ms."""
     times = defaultdict(dict)
-    for row in read_rows([FOLDER / "moe.csv"]):
+    for row in ROWS.read([FOLDER / "moe.csv"]):
         shape = row.study, row.ranks, row.m, row.n, row.k, row.variant
         times[shape][row.method] = row.seconds
     ratios = defaultdict(list)
@@ -70,7 +70,7 @@ def test_the_printed_tables_of_experts_have_the_means_of_the_text(ranges):
 
 
 def test_every_published_number_names_the_paper_the_place_and_how_it_was_read(ranges):
-    rows = read_rows([FOLDER / "speedups.csv", FOLDER / "moe.csv"])
+    rows = ROWS.read([FOLDER / "speedups.csv", FOLDER / "moe.csv"])
     for each in (*rows, *ranges):
         paper, rest = each.source.split(": ", 1)
         assert paper.startswith(("FLUX ", "Triton-distributed ")), each

@@ -1,7 +1,5 @@
 """The table of records holds what the records hold, typed, and is read fast."""
 
-import csv
-import time
 from dataclasses import replace
 
 import pandas
@@ -9,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import made_up as case
-from starting import within
 
 from drbench.measure.record import COUNTERS, HEADER, RecordError
 from drbench.measure.record_file import TornRowWarning, append_csv, parse_columns, parse_csv
@@ -102,29 +99,3 @@ def test_the_table_refuses_what_records_refuse_in_the_same_words(column, cell, s
     else:
         columns = parse_columns(data, "x.csv")
         assert [dict(zip(columns, row)) for row in zip(*columns.values())] == expected
-
-
-def test_ten_thousand_rows_are_read_in_under_a_second(tmp_path):
-    path = tmp_path / "sweep.csv"
-    append_csv(path, CASES[0])
-    cells = dict(zip(HEADER, CASES[0].to_row()))
-    with open(path, "a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        for number in range(1, 10_000):
-            samples = [0.5 + number / 1e6 + sample / 1e7 for sample in range(10)]
-            cells |= {
-                "m": 64 + number,
-                "c": f"block/c{number % 4 + 1}",
-                "best_s": samples[0],
-                "samples_s": ";".join(map(repr, samples)),
-                "get_bytes": number,
-                "percent_of_roof": number / 1e2,
-            }
-            writer.writerow(cells.values())
-    took = []
-    for _ in range(3):
-        start = time.process_time()
-        found = read_records([path])
-        took.append(time.process_time() - start)
-    assert len(found) == 10_000 and found.m.max() == 64 + 9_999
-    assert within(min(took), 1.0)

@@ -202,7 +202,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
     ):
         assert said in text, said
     assert re.search("environments/e1.json does not read: ", text)
-    assert "strong: no shape of 2 was run on more than one number of ranks" in text
+    assert "strong: 2 cases, and no problem that is the same on several numbers of ranks" in text
 
 
 def test_the_verdict_is_the_fastest_case_that_is_not_noisy_and_what_limits_it():
@@ -308,11 +308,6 @@ def test_a_missing_environment_file_is_said(tmp_path):
             "trouble": "there is no environment.json beside the records",
         }
     ]
-
-
-def test_the_same_folder_gives_the_same_page(tmp_path):
-    append_csv(tmp_path / "records.csv", case(), failed())
-    assert build([tmp_path]) == build([tmp_path])
 
 
 def test_numbers_that_json_has_not_are_empty():

@@ -25,7 +25,7 @@ NAMES = (
     *("m", "n", "k", "a", "b", "c", "x", "name", "links", "compute", "node", "units", "splits"),
     *("tiles", "latency_s", "bandwidth_bytes_per_s", "launch_s", "packets", "torus", "assumed"),
     *("transpose", "stationary", "algorithm", "preset", "partitions", "replication", "zip"),
-    *("exclude", "options", "trace", "backend", "seed", "iters", "mesh", "slices", "_known"),
+    *("options", "trace", "backend", "seed", "iters", "mesh", "slices", "_known"),
     *("sources", "copy_streams", "transfer_slowdown", "devices"),
     *("k_block", "edge", "k_ramp", "pack_s", "through", "within", "rails", "lane", "shared"),
     *("residuals", "calibrated", "functions", "transports", "collectives", "dtypes", "dtype"),
@@ -49,7 +49,7 @@ def sweep_table(rng: random.Random) -> dict:
     table["scale"] = "1/64"
     for block in (table.get("defaults", {}), *table["cases"]):
         for key, value in block.items():
-            if isinstance(value, list) and key not in ("zip", "exclude"):
+            if isinstance(value, list) and key != "zip":
                 block[key] = value[:2]
             elif value == "all" and key in ("partitions", "replication"):
                 block[key] = {"partitions": [["row"] * 3], "replication": [1]}[key]

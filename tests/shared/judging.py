@@ -1,9 +1,8 @@
 """Verdicts on made-up rows."""
 
-from pandas import DataFrame
-
 from launch.papers import meshslice, overlap, slicing
-from launch.papers.claims import Rows, check_claims
+from launch.papers.claims import check_claims
+from launch.papers.overlap.rows import table_of
 from plots.select.records import frame
 
 
@@ -16,6 +15,4 @@ def of_meshslice(rows):
 
 
 def of_overlap(rows, ranges):
-    numbers = dict.fromkeys(("low", "high", "mean"), float)
-    found = Rows(DataFrame(rows), DataFrame(ranges).astype(numbers))
-    return check_claims(overlap.PAPER.claims, found)
+    return check_claims(overlap.PAPER.claims, table_of(rows, ranges))

@@ -16,13 +16,15 @@ measured on such a slice (``tpuv4slice``). The earlier constants of their autotu
 in ``results/simulated/earlier``, with all verdicts.
 """
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+
+from pandas import DataFrame
 
 from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, named
 from .autotuner import MODELS, PRODUCTS, layers_of
+from .rows import ROWS
 from .study import STUDIES, changes, simulate
 
 #: Shares of the paper's number by which a level and a difference may miss it.
@@ -31,15 +33,6 @@ LEVEL, DIFFERENCE = 0.05, 0.30
 _FASTER, _SLIGHTLY, _MUCH = 1.05, 1.25, 2.0
 #: Ratios of Table 3 may differ by so much.
 RATIO = 0.03
-#: The paper's numbers, percent: (GPT-3, Megatron-NLG).
-NUMBERS = {
-    "lead over wang": (13.8, 26.0),
-    "loss from 16 to 256": (16.8, 5.8),
-    "utilization": (67.4, 82.2),
-    "dataflow speedup": (21.2, 5.1),
-    "overlapped over collective": (38.6, 32.8),
-    "mean leads": (27.8, 19.1),
-}
 #: FLOP utilization of Table 3, percent: the same.
 TABLE_3 = {
     "collective": (47.4, 49.4),
@@ -83,12 +76,17 @@ def _lead(seconds, other: str | list[str]):
     return 100 * (seconds[other].div(seconds["meshslice"], axis="index") - 1)
 
 
-def _near(ours, paper: str, share: float) -> tuple[bool, str]:
-    """Whether numbers are within a share of the paper's, and both as text."""
-    pairs = list(zip(ours, NUMBERS[paper], strict=True))
-    return all(abs(one - other) <= share * other for one, other in pairs), ", ".join(
-        f"{one:.1f} (paper {other})" for one, other in pairs
+def _near(
+    ours, paper: Sequence[float], within: float | None = None, form: str = "{:.1f} (paper {})"
+) -> tuple[bool, str]:
+    """Whether numbers are as near to the paper's as differences have to be, or ``within`` so much;
+    and both as text."""
+    pairs = list(zip(ours, paper, strict=True))
+    near = all(
+        abs(one - other) <= (DIFFERENCE * other if within is None else within)
+        for one, other in pairs
     )
+    return near, ", ".join(form.format(*pair) for pair in pairs)
 
 
 def _of_models(text: Callable[[str], str]) -> str:
@@ -111,7 +109,7 @@ def _fastest_everywhere(found: _Rows):
 
 def _lead_over_wang(found: _Rows):
     seconds = found.by("weak", "seconds", chips=256)
-    holds, numbers = _near(_lead(seconds, "wang"), "lead over wang", DIFFERENCE)
+    holds, numbers = _near(_lead(seconds, "wang"), (13.8, 26.0))
     if "wang-free" in seconds:
         leads = ", ".join(f"{lead:.1f}" for lead in _lead(seconds, "wang-free"))
         numbers += f"; than Wang with the fastest loop count {leads}"
@@ -120,7 +118,13 @@ def _lead_over_wang(found: _Rows):
 
 def _loss(found: _Rows):
     share = found.by("weak", "utilization_percent", "chips", algorithm="meshslice")
-    return _near(100 * (1 - share[256] / share[16]), "loss from 16 to 256", DIFFERENCE)
+    return _near(100 * (1 - share[256] / share[16]), (16.8, 5.8))
+
+
+def _level(found: _Rows):
+    shares, paper = found.by("weak", "utilization_percent", chips=256)["meshslice"], (67.4, 82.2)
+    holds = all(abs(one - other) <= LEVEL * other for one, other in zip(shares, paper))
+    return holds, _near(shares, paper)[1]
 
 
 def _order(found: _Rows):
@@ -216,7 +220,7 @@ def _shapes(found: _Rows):
 
 def _mean_leads(found: _Rows):
     _, mean, numbers = _shapes(found)
-    return _near(mean, "mean leads", DIFFERENCE)[0], numbers
+    return _near(mean, (27.8, 19.1))[0], numbers
 
 
 def _shares(found: _Rows) -> list:
@@ -242,7 +246,7 @@ def _dataflows(found: _Rows):
         found.by("dataflows", column, "variant") for column in ("seconds", "utilization_percent")
     )
     gain = 100 * (seconds["Y stays"] / seconds["the largest stays"] - 1)
-    holds, numbers = _near(gain, "dataflow speedup", DIFFERENCE)
+    holds, numbers = _near(gain, (21.2, 5.1))
     return holds, "; ".join([numbers, *(f"{share:.1f} %" for share in shares.to_numpy().ravel())])
 
 
@@ -308,26 +312,21 @@ def _falling(values):
 
 def _wang_over_collective(found: _Rows):
     shares = _table_3(found)
-    ours = shares["wang"] / shares["collective"]
     paper = [one / other for one, other in zip(TABLE_3["wang"], TABLE_3["collective"])]
-    return all(abs(one - other) <= RATIO for one, other in zip(ours, paper)), ", ".join(
-        f"{one:.3f} (paper {other:.3f})" for one, other in zip(ours, paper)
-    )
+    return _near(shares["wang"] / shares["collective"], paper, RATIO, "{:.3f} (paper {:.3f})")
 
 
 def _overhead(found: _Rows):
     shares = _table_3(found)
     ours = 100 * (shares["collective"] / shares["meshslice"] - 1)
     paper = [100 * (x / y - 1) for x, y in zip(TABLE_3["collective"], TABLE_3["meshslice"])]
-    return all(
-        abs(one - other) <= DIFFERENCE * other for one, other in zip(ours, paper)
-    ), ", ".join(f"{one:+.1f} (paper {other:+.1f})" for one, other in zip(ours, paper))
+    return _near(ours, paper, form="{:+.1f} (paper {:+.1f})")
 
 
 def _overlapped(found: _Rows):
     shares = found.by("slice4x4", "utilization_percent", variant="overlapped")["meshslice"]
     gain = 100 * (shares / _table_3(found)["collective"] - 1)
-    return _near(gain, "overlapped over collective", DIFFERENCE)
+    return _near(gain, (38.6, 32.8))
 
 
 def _slicing(found: _Rows):
@@ -344,8 +343,8 @@ def _slicing(found: _Rows):
         ]
         moved = sum(sum(each) - max(each) for each in sizes)
         ours.append(100 * (2 * 2 * moved / 16 / rate) / seconds[model])
-    numbers = ", ".join(f"{one:.2f}" for one in ours)
-    return all(abs(one - 1.3) <= DIFFERENCE * 1.3 for one in ours), f"{numbers} % (paper 1.3)"
+    holds, numbers = _near(ours, (1.3, 1.3), form="{:.2f}")
+    return holds, f"{numbers} % (paper 1.3)"
 
 
 def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tuple[float, float]:
@@ -416,9 +415,7 @@ CLAIMS = (
     Claim(
         "M4",
         "Table 2: 256 chips: FLOP utilization 67.4 % and 82.2 %",
-        lambda found: _near(
-            found.by("weak", "utilization_percent", chips=256)["meshslice"], "utilization", LEVEL
-        ),
+        _level,
         "67.4 and 82.2 %",
         _LEVELS,
         _of("weak"),
@@ -584,26 +581,12 @@ CLAIMS = (
 )
 
 
-def read(folder: Path) -> list:
-    """The simulated rows in a folder."""
-    from plots.select.llm_rows import read_rows
-
-    files = sorted((folder / "tpuv4-llm").glob("*.csv"))
-    return read_rows(files) if files else []
-
-
-def judged(rows: Iterable, results: Path) -> Rows:
-    """Rows as a table."""
-    from pandas import DataFrame
-
-    return _Rows(DataFrame(list(rows)))
-
-
 PAPER = Paper(
     "MeshSlice",
     CLAIMS,
-    read,
-    judged,
+    lambda folder: ROWS.read([folder / "tpuv4-llm"]),
+    lambda rows, results: _Rows(DataFrame(rows)),
+    rows=ROWS,
     studies=STUDIES,
     folder="tpuv4-llm",
     quick=("slice4x4",),

@@ -16,18 +16,39 @@ slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       
 sensitivity  MeshSlice, Wang and Collective on 256 chips, one constant changed  --
              at a time
 ===========  =================================================================  ====================
+
+The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
+§4.3 and §5.1). A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the
+chips. The loops of ``wang`` have as many iterations as the autotuner gives MeshSlice slices (§4.2);
+``wang-free`` is the same algorithm with the number that is fastest for each product. The 1-D ones
+run on one ring of all chips, which uses two of a chip's four links (§4.3), and are overlapped in
+the same way, with the number of iterations that is fastest. Their products, by layer:
+
+==================  =========================  =========================  ==========================
+                    Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
+==================  =========================  =========================  ==========================
+fsdp                W passes by                W passes by                sums of W' pass by
+1-D TP, wide        X passes by                sums of X' pass by         X passes by
+1-D TP, narrow      sums of Y pass by          Y' passes by               Y' passes by
+==================  =========================  =========================  ==========================
+
+Layers that read what the whole hidden state is made of (qkv, fc1) are divided by columns (*wide*),
+those after them by rows (*narrow*).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from operator import mul
+from math import inf
+from operator import attrgetter, itemgetter, mul
 
-from drbench.model.bounds import link_parts
+from algorithms import get_algorithm
+from algorithms.wang import costlier_direction
+from drbench.model.bounds import bound_of, link_parts
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, find_torus
-from launch.models.predict import trace_of
+from launch.models.predict import predict, trace_of
 from launch.models.simulate_sweeps import Variant
 
 from ..claims import Changed
@@ -35,6 +56,7 @@ from .autotuner import (
     MODELS,
     Layer,
     Plan,
+    Product,
     Transformer,
     choose_dataflows,
     estimate,
@@ -42,15 +64,7 @@ from .autotuner import (
     slice_counts,
     tune_llm,
 )
-from .compare import (
-    ALGORITHMS,
-    ONE_DIMENSIONAL,
-    Best,
-    best_mesh,
-    best_ring,
-    cases_on,
-    fastest,
-)
+from .rows import ALL, LlmRow
 
 #: Chips of the scaling studies, sequences of the strong one, and chips of the others (§5).
 CHIPS = (16, 32, 64, 128, 256)
@@ -63,6 +77,39 @@ MACHINE = "tpuv4sim"
 EARLIER = "earlier constants of the autotuner"
 #: Columns of the products of one chip, and of what its busiest link does.
 _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
+
+
+ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
+ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
+#: Products that transfers may run ahead of: a ring's shifts go both ways round, and those of one
+#: pair may belong to two products.
+LOOK_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Best:
+    """An algorithm at its best mesh.
+
+    Attributes
+    ----------
+    slices : tuple of int
+        By layer: MeshSlice's, or the iterations of Wang's loops; empty for the others.
+    products : sequence of float
+        Simulated seconds by layer and product, in order.
+    cases : sequence of Case
+        Likewise.
+    """
+
+    algorithm: str
+    mesh: tuple
+    slices: tuple
+    products: Sequence[float]
+    cases: Sequence[Case]
+
+    @property
+    def seconds(self) -> float:
+        """Of all products of one block."""
+        return sum(self.products)
 
 
 @dataclass
@@ -88,6 +135,7 @@ class Study:
     stays: str | None = None
     seq: int = SEQ
     machines: dict = field(default_factory=dict)
+    known: dict = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -120,8 +168,6 @@ class Study:
     def rows(self, found: Best, each: bool = False) -> Iterator:
         """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
         model too."""
-        from plots.select.llm_rows import ALL, LlmRow
-
         sliced = found.algorithm == "meshslice"
         estimated = lambda one, case: estimate(
             one, found.mesh, case.options["slices"], self.machine(found.mesh)
@@ -183,9 +229,70 @@ class Study:
 
     def best(self, name: str) -> Best | None:
         """An algorithm at its best mesh; None if it takes none."""
-        if name in ONE_DIMENSIONAL:
-            return best_ring(name, self.layers, self.chips, self.machine)
-        return best_mesh(name, self.dataflows, self.plan, self.machine)
+        return self.best_ring(name) if name in ONE_DIMENSIONAL else self.best_mesh(name)
+
+    def best_mesh(self, name: str) -> Best | None:
+        """Simulate a 2-D algorithm on the meshes of the plan, and keep the best; None if it takes
+        none of them. Meshes whose bound is above the best time are left out."""
+        free, tried = name == "wang-free", []
+        for each in self.plan.estimates:
+            mesh, slices = each["mesh"], self.plan.slices if name == "wang" else each["slices"]
+            if name == "cannon" and mesh[0] != mesh[1]:
+                continue
+            cases = self.cases_on(name, mesh, slices)
+            # the loops whose bounds bound those of all others: the longest products, and those
+            # without additions of sums
+            bounds = [
+                min(
+                    bound_of([trace_of(one, self.chips)], self.machine(turned)).seconds
+                    for one in ([case, _unrolled(case, 1)] if free else [case])
+                )
+                for case, turned in cases
+            ]
+            tried.append((sum(bounds), mesh, slices, cases))
+        best = None
+        for bound, mesh, slices, cases in sorted(tried, key=itemgetter(0)):
+            if best and bound >= best.seconds:
+                break
+            found = [self.fastest(case, turned, free) for case, turned in cases]
+            kept = slices if name in ("meshslice", "wang") else ()
+            new = Best(name, mesh, kept, *zip(*found))
+            best = min(best or new, new, key=attrgetter("seconds"))
+        return best
+
+    def best_ring(self, name: str) -> Best:
+        """Simulate a 1-D algorithm on one ring of all chips, each product with the number of shifts
+        a product that is fastest."""
+        ring, most = (1, self.chips), max(1, self.chips // 2)
+        cases = ring_cases(name, self.layers, self.chips)
+        found = [self.fastest(_unrolled(case, most), ring, free=True) for case in cases]
+        return Best(name, ring, (), *zip(*found))
+
+    def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
+        """The products of a 2-D algorithm on a mesh: (case, shape of the torus it runs on), by
+        layer and product."""
+        return [
+            (_case(name, product, shape, s), shape)
+            for (_, products), s in zip(self.dataflows, slices)
+            for product in products
+            for shape in [mesh[::-1] if product.flipped else mesh]
+        ]
+
+    def fastest(self, case: Case, mesh: tuple, free: bool = False) -> tuple[float, Case]:
+        """Simulated seconds, and the case; with ``free`` the fastest number of shifts a product, of
+        the case's and all powers of two below."""
+        powers = range(case.options["unroll"].bit_length()) if free else ()
+        cases = [case, *(_unrolled(case, 2**power) for power in powers)]
+        return min(((self._seconds(each, mesh), each) for each in cases), key=itemgetter(0))
+
+    def _seconds(self, case: Case, mesh: tuple) -> float:
+        """Simulated seconds, inf if the machine cannot run it; products that are the same are
+        simulated once."""
+        key = str(case), mesh
+        if key not in self.known:
+            record = predict(case, self.machine(mesh))
+            self.known[key] = record.best_s if record.status == "ok" else inf
+        return self.known[key]
 
     def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator:
         """The rows of algorithms at their best meshes, of some for every product."""
@@ -194,12 +301,67 @@ class Study:
 
     def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Iterator:
         """An algorithm on a given mesh."""
-        known: dict = {}
-        found = [
-            fastest(replace(case, **options), self.machine(turned), known)
-            for case, turned in cases_on(name, self.dataflows, mesh, slices)
-        ]
+        cases = self.cases_on(name, mesh, slices)
+        found = [self.fastest(replace(case, **options), turned) for case, turned in cases]
         yield from self.rows(Best(name, mesh, slices, *zip(*found)))
+
+
+def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
+    """The product as a case. A slice is one range of each shard, not several blocks of 8: as many
+    bytes, packed as often."""
+    rows, cols = mesh
+    options = {"dataflow": product.dataflow, "mesh": f"{rows}x{cols}"}
+    if algorithm == "meshslice":
+        options["slices"] = slices
+    elif algorithm in ("wang", "wang-free"):
+        problem = get_algorithm("wang").problem(
+            product.m, product.n, product.k, rows * cols, **options
+        )
+        ring = cols if costlier_direction(problem, **options) == "row" else rows
+        options["unroll"] = max(1, -(-ring // slices) if algorithm == "wang" else ring // 2)
+    return Case(
+        product.m,
+        product.n,
+        product.k,
+        algorithm=algorithm.removesuffix("-free"),
+        options=options,
+        dtype="bfloat16",
+        prefetch=LOOK_AHEAD,
+    )
+
+
+def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
+    """The products of a 1-D algorithm, by layer and product (see the table above).
+
+    Examples
+    --------
+    >>> cases = ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)
+    >>> for case in cases:
+    ...     print(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k)
+    tensor_parallel_1d AG 16384 36864 12288
+    tensor_parallel_1d RdS 16384 12288 36864
+    wang OS 12288 36864 16384
+    """
+    out = []
+    for layer in layers:
+        gather, reduce = (
+            ("tensor_parallel_1d", {"dataflow": dataflow}) for dataflow in ("AG", "RdS")
+        )
+        if algorithm == "fsdp":
+            kinds = [("fsdp", {}), ("fsdp", {}), reduce]
+        elif layer.name in ("qkv", "fc1"):
+            kinds = [gather, reduce, ("wang", {"dataflow": "OS", "mesh": f"1x{chips}"})]
+        else:
+            kinds = [reduce, gather, ("fsdp", {})]
+        out += [
+            Case(*shape, algorithm=name, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
+            for shape, (name, options) in zip(layer.shapes, kinds)
+        ]
+    return out
+
+
+def _unrolled(case: Case, shifts: int) -> Case:
+    return replace(case, options=case.options | {"unroll": shifts})
 
 
 def weak(model: Transformer, base: Machine) -> Iterator:

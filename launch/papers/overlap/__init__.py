@@ -22,6 +22,7 @@ from statistics import geometric_mean
 from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, each
+from .rows import RANGES, ROWS, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, STUDIES, simulate
 
 #: Points of a mean efficiency, and of the ends of a range; share of the ends of a range of ratios,
@@ -552,32 +553,19 @@ def ends_of_ratios(rows: Rows) -> Iterator[tuple]:
                 yield paper, end, number, value
 
 
-def read(folder: Path) -> list:
-    """The simulated rows in a folder."""
-    from plots.select.overlap_rows import read_rows
-
-    files = sorted((folder / "overlap").glob("*.csv"))
-    return read_rows(files) if files else []
-
-
 def judged(rows: Iterable, results: Path) -> Rows:
     """Simulated rows with the published ones, and the published ranges."""
-    from pandas import DataFrame
-
-    from plots.select.overlap_rows import read_ranges, read_rows
-
     theirs = results / "published/overlap"
-    published = read_rows([theirs / "speedups.csv", theirs / "moe.csv"])
-    ranges = DataFrame(read_ranges([theirs / "ranges.csv"]))
-    numbers = dict.fromkeys(("low", "high", "mean"), float)
-    return Rows(DataFrame([*rows, *published]), ranges.astype(numbers))
+    published = ROWS.read([theirs / "speedups.csv", theirs / "moe.csv"])
+    return table_of([*rows, *published], RANGES.read([theirs / "ranges.csv"]))
 
 
 PAPER = Paper(
     "FLUX, and Triton-distributed",
     CLAIMS,
-    read,
+    lambda folder: ROWS.read([folder / "overlap"]),
     judged,
+    rows=ROWS,
     studies=STUDIES,
     folder="overlap",
     machines=tuple(MACHINES),

@@ -35,9 +35,11 @@ from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
+from launch.host.files import ROOT
 from launch.models.predict import predict, programs, seen_by
 
 from ..claims import Changed
+from .rows import ROWS, OverlapRow
 
 DTYPE = "bfloat16"
 #: All machines; those of FLUX by figure (5), and the products it is evaluated on: (n, k) before
@@ -179,32 +181,28 @@ class Bench:
 
     def fastest(self, ranks: int, shape: tuple, methods: Iterable[Method], only=None) -> Found:
         """The fastest of some methods, each at its fastest tile (or those of ``only``)."""
-        found = [
-            Found(
-                method,
-                tile,
-                self.seconds(
-                    ranks,
-                    shape,
-                    method.algorithm,
-                    **method.options,
-                    **({"tile": tile} if tile else {}),
-                ),
-            )
-            for method in methods
-            for tile in (only or tiles(shape[0], ranks) if method.tuned else [None])
-        ]
+        found = []
+        for method in methods:
+            for tile in (only or tiles(shape[0], ranks)) if method.tuned else [None]:
+                options = method.options | ({"tile": tile} if tile else {})
+                seconds = self.seconds(ranks, shape, method.algorithm, **options)
+                found.append(Found(method, tile, seconds))
         return min(found, key=lambda each: each.seconds)
 
-    def row(self, study: str, product: str, ranks: int, shape: tuple, found: Found, variant=None):
-        """The row of what was found, with what it gains over the collective."""
-        from plots.select.overlap_rows import OverlapRow
+    def best(self, product: str, ranks: int, shape: tuple, methods, variant=None, only=None):
+        """The row of the fastest of some methods."""
+        return self.row(product, ranks, shape, self.fastest(ranks, shape, methods, only), variant)
 
+    def row(self, product: str, ranks: int, shape: tuple, found: Found, variant=None):
+        """The row of what was found, with what it gains over the collective; of no study yet."""
         gemm_s = self.gemm_s(product, ranks, shape)
-        collective = self.fastest(ranks, shape, [base(product, ranks)]).seconds
-        hidden = 1 - (found.seconds - gemm_s) / (collective - gemm_s)
+        collective_s = self.fastest(ranks, shape, [base(product, ranks)]).seconds
+        return self.row_over(product, ranks, shape, found, variant, gemm_s, collective_s)
+
+    def row_over(self, product, ranks, shape, found: Found, variant, gemm_s, over_s) -> OverlapRow:
+        """The same with the time of the product alone, and of what it is compared with."""
         return OverlapRow(
-            study=study,
+            study="",
             mode="simulated",
             machine=self.machine.name,
             ranks=ranks,
@@ -215,8 +213,8 @@ class Bench:
             tile=found.tile,
             seconds=found.seconds,
             gemm_s=gemm_s,
-            speedup=collective / found.seconds,
-            efficiency_percent=100 * hidden,
+            speedup=over_s / found.seconds,
+            efficiency_percent=100 * (1 - (found.seconds - gemm_s) / (over_s - gemm_s)),
             source="",
         )
 
@@ -256,82 +254,63 @@ def _flux_shapes(ms: Iterable[int]) -> list[tuple[str, tuple]]:
     return [(product, (m, *nk)) for product, nk in FLUX_SHAPES.items() for m in ms]
 
 
-def _compared(study: str, machine: str, ms, ranks: int, benches: Benches) -> Iterator:
+def _compared(benches: Benches, machines: Iterable[str], ms, ranks: int) -> Iterator:
     """Nothing overlapped, chunks, FLUX."""
-    bench = benches.flux(machine)
-    for product, shape in _flux_shapes(ms):
-        contenders = [[base(product, ranks)], flux(product, ranks, machine)]
-        if ranks <= NODE:  # Transformer Engine has none over nodes (5.1)
-            contenders.insert(1, [chunks(product)])
-        for methods in contenders:
-            found = bench.fastest(ranks, shape, methods)
-            yield bench.row(study, product, ranks, shape, found)
+    for machine in machines:
+        for product, shape in _flux_shapes(ms):
+            contenders = [[base(product, ranks)], flux(product, ranks, machine)]
+            if ranks <= NODE:  # Transformer Engine has none over nodes (5.1)
+                contenders.insert(1, [chunks(product)])
+            for methods in contenders:
+                yield benches.flux(machine).best(product, ranks, shape, methods)
 
 
-def _by_figure(study: str, benches: Benches) -> Iterator:
-    return _compared(study, FLUX_MACHINES[study], FLUX_M, 8, benches)
+def _with(methods: Iterable[Method], **options) -> list[Method]:
+    return [each._replace(options=each.options | options) for each in methods]
 
 
-def _on_all(study: str, benches: Benches, ms, ranks: int) -> Iterator:
-    for machine in FLUX_MACHINES.values():
-        yield from _compared(study, machine, ms, ranks, benches)
-
-
-def _swizzle(study: str, benches: Benches) -> Iterator:
+def _swizzle(benches: Benches) -> Iterator:
     """Own rows first (AG) or last (RS), against rows as they lie; each at its best."""
-    bench = benches.flux("a100nvlink")
     for product, shape in _flux_shapes((FLUX_M[0], FLUX_M[-1])):
         for swizzle in ("ranks", "naive"):
-            methods = [
-                each._replace(options=each.options | {"swizzle": swizzle})
-                for each in flux(product, 8, "a100nvlink")
-            ]
-            found = bench.fastest(8, shape, methods)
-            yield bench.row(study, product, 8, shape, found, swizzle)
+            methods = _with(flux(product, 8, "a100nvlink"), swizzle=swizzle)
+            yield benches.flux("a100nvlink").best(product, 8, shape, methods, swizzle)
 
 
-def _push_pull(study: str, benches: Benches) -> Iterator:
+def _push_pull(benches: Benches) -> Iterator:
     for machine in ("a100pcie", "a100nvlink"):
-        bench = benches.flux(machine)
         for m in FLUX_M:
-            shape = (m, *FLUX_SHAPES["ag"])
             for method in fused("flux", "ag", 8, ("pull", "push")):
-                yield bench.row(study, "ag", 8, shape, bench.fastest(8, shape, [method]))
+                yield benches.flux(machine).best("ag", 8, (m, *FLUX_SHAPES["ag"]), [method])
 
 
-def _tiles(study: str, benches: Benches) -> Iterator:
-    bench = benches.flux("a100nvlink")
+def _tiles(benches: Benches) -> Iterator:
     for m in FLUX_M:
-        shape = (m, *FLUX_SHAPES["ag"])
+        shape, methods = (m, *FLUX_SHAPES["ag"]), flux("ag", 8, "a100nvlink")
         for tile in tiles(m, 8):
-            found = bench.fastest(8, shape, flux("ag", 8, "a100nvlink"), [tile])
-            yield bench.row(study, "ag", 8, shape, found)
+            yield benches.flux("a100nvlink").best("ag", 8, shape, methods, only=[tile])
 
 
 def published(study: str) -> list:
     """The published rows of a figure, or of a table."""
-    from launch.host.files import ROOT
-    from plots.select.overlap_rows import read_rows
-
     folder = ROOT / "results/published/overlap"
-    rows = read_rows([folder / "speedups.csv", folder / "moe.csv"])
+    rows = ROWS.read([folder / "speedups.csv", folder / "moe.csv"])
     return [row for row in rows if row.study == study]
 
 
-def _as_published(study: str, benches: Benches) -> Iterator:
+def _as_published(benches: Benches, study: str) -> Iterator:
     """Each product of a figure of TD, once; FLUX too where the figure has it."""
     rows = published(study)
     of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k)
     theirs = {of(row) for row in rows if row.method == "flux"}
     for each in dict.fromkeys(map(of, rows)):
         machine, ranks, product, *shape = each
-        methods = {"base": [base(product, ranks)], "td": td(product, ranks, machine)}
+        bench, shape = benches.of(machine), tuple(shape)
+        yield bench.best(product, ranks, shape, [base(product, ranks)])
+        yield bench.best(product, ranks, shape, td(product, ranks, machine))
         if each in theirs:
-            methods["flux"] = flux(product, ranks, machine)
-        for name, contenders in methods.items():
-            bench = benches.flux(machine) if name == "flux" else benches.of(machine)
-            found = bench.fastest(ranks, tuple(shape), contenders)
-            yield bench.row(study, product, ranks, tuple(shape), found)
+            methods = flux(product, ranks, machine)
+            yield benches.flux(machine).best(product, ranks, shape, methods)
 
 
 #: The products that TD's orders are tried on: the first of Figures 11 and 12, whose communication
@@ -339,7 +318,7 @@ def _as_published(study: str, benches: Benches) -> Iterator:
 _FIRST = {"ag": (8192, 11008, 4096), "rs": (8192, 4096, 11008)}
 
 
-def _orders(study: str, benches: Benches) -> Iterator:
+def _orders(benches: Benches) -> Iterator:
     """Own rows last or as they lie; tiles of all peers at once, or one peer after the other."""
     for machine, product, text, options, constants in (
         ("h800", "rs", "own rows last", {"swizzle": "ranks"}, {}),
@@ -347,12 +326,8 @@ def _orders(study: str, benches: Benches) -> Iterator:
         ("mi308x", "ag", "all peers", {"order": "mesh"}, {}),
         ("mi308x", "ag", "one peer", {"order": "ranks"}, {"copy_streams": 1}),
     ):
-        bench, shape = benches.of(machine, **constants), _FIRST[product]
-        methods = [
-            each._replace(options=each.options | options) for each in td(product, 8, machine)
-        ]
-        found = bench.fastest(8, shape, methods)
-        yield bench.row(study, product, 8, shape, found, text)
+        methods = _with(td(product, 8, machine), **options)
+        yield benches.of(machine, **constants).best(product, 8, _FIRST[product], methods, text)
 
 
 def experts_of(variant: str) -> dict[str, int]:
@@ -377,40 +352,21 @@ def td_experts(product: str, ranks: int, of: dict) -> list[Method]:
     return [Method("td", each, product, {"variant": each, **of}) for each in variants]
 
 
-def _experts(study: str, benches: Benches) -> Iterator:
+def _experts(benches: Benches, study: str) -> Iterator:
     """A gather or a reduction and a loop over experts, as PyTorch's; TD's, a signal a rank."""
-    from plots.select.overlap_rows import OverlapRow
-
     bench = benches.of("h800")
     for row in published(study):
         if row.method != "td":
             continue
         shape, ranks, of = (row.m, row.n, row.k), row.ranks, experts_of(row.variant)
         flow = {"dataflow": "AG" if row.product == "ag_moe" else "RS", "kernel": "parts"}
-        loop_s = bench.seconds(ranks, shape, "moe_collective", **flow, **of)
-        methods = td_experts(row.product, ranks, of)
-        found = bench.fastest(ranks, shape, methods)
+        loop = bench.fastest(ranks, shape, [Method("pytorch", "", "moe_collective", flow | of)])
+        found = bench.fastest(ranks, shape, td_experts(row.product, ranks, of))
+        found = found._replace(tile=tiles(row.m, ranks)[0])
         gemm_s = bench.experts_s(row.product, ranks, shape, of)
-        for name, tile, seconds in (
-            ("pytorch", None, loop_s),
-            ("td", tiles(row.m, ranks)[0], found.seconds),
-        ):
-            yield OverlapRow(
-                study=study,
-                mode="simulated",
-                machine=bench.machine.name,
-                ranks=ranks,
-                product=row.product,
-                **dict(zip("mnk", shape)),
-                method=name,
-                variant=row.variant,
-                tile=tile,
-                seconds=seconds,
-                gemm_s=gemm_s,
-                speedup=loop_s / seconds,
-                efficiency_percent=100 * (1 - (seconds - gemm_s) / (loop_s - gemm_s)),
-                source="",
-            )
+        for each in (loop, found):
+            more = row.variant, gemm_s, loop.seconds
+            yield bench.row_over(row.product, ranks, shape, each, *more)
 
 
 #: Of the headroom: (machine, GPUs); m; and (n, k) of AllGather + GEMM, of a large layer (FLUX, 5)
@@ -420,7 +376,7 @@ HEADROOM_M = (512, 1024, 2048, 4096, 8192, 16384)
 HEADROOM_SHAPES = ((49152, 12288), (11008, 4096))
 
 
-def _headroom(study: str, benches: Benches) -> Iterator:
+def _headroom(benches: Benches) -> Iterator:
     """The best possible, and the fastest of all programs, on the fastest kernels."""
     for machine, ranks in HEADROOM_ON:
         bench = benches.flux(machine)
@@ -434,43 +390,42 @@ def _headroom(study: str, benches: Benches) -> Iterator:
                     shape = (m, *(nk if product == "ag" else nk[::-1]))
                     best = bench.headroom(product, ranks, shape, methods)
                     bound = Found(Method("bound", best.decides, "", {}), None, best.seconds)
-                    yield bench.row(study, product, ranks, shape, bound)
-                    found = bench.fastest(ranks, shape, methods)
-                    yield bench.row(study, product, ranks, shape, found)
+                    yield bench.row(product, ranks, shape, bound)
+                    yield bench.best(product, ranks, shape, methods)
 
 
 #: Multiprocessors for sums that are searched; TD's are 16 (3.8). The largest m.
 SEARCHED_UNITS, _SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
 
 
-def _split(study: str, benches: Benches) -> Iterator:
+def _split(benches: Benches) -> Iterator:
     """GEMM + ReduceScatter on H800 with as many multiprocessors for sums as the split says, with
     the best of a search, and with TD's; the product has the others."""
     usual = benches.of("h800")
     every = usual.machine.compute.units
-    rows = [row for name in ("td12", "td14") for row in published(name) if row.method == "td"]
-    for row in (row for row in rows if row.m <= _SPLIT_M):
+    for row in [*published("td12"), *published("td14")]:
+        if row.method != "td" or row.m > _SPLIT_M:
+            continue
         shape, ranks = (row.m, row.n, row.k), row.ranks
         methods = td("rs", ranks, "h800")
         solved = usual.headroom("rs", ranks, shape, methods).least_units
         tile = usual.fastest(ranks, shape, methods).tile
-        on = {}
-        for units in sorted({solved, *SEARCHED_UNITS}):
-            rest = [
-                each._replace(options=each.options | {"units": every - units}) for each in methods
-            ]
-            bench = benches.of("h800", side_units=units)
-            on[units] = bench, bench.fastest(ranks, shape, rest, [tile])
-        best = min(on, key=lambda units: on[units][1].seconds)
+        on = {
+            units: benches.of("h800", side_units=units).best(
+                "rs", ranks, shape, _with(methods, units=every - units), only=[tile]
+            )
+            for units in sorted({solved, *SEARCHED_UNITS})
+        }
+        best = min(on, key=lambda units: on[units].seconds)
         for text, units in (("solved", solved), ("searched", best), ("TD", 16)):
-            bench, found = on[units]
-            yield bench.row(study, "rs", ranks, shape, found, f"{text}: {units}")
+            yield on[units]._replace(variant=f"{text}: {units}")
 
 
 def _rows(name: str, study: Callable, benches: Benches | None = None) -> list:
-    return list(study(name, benches or Benches({})))
+    return [row._replace(study=name) for row in study(benches or Benches({}))]
 
 
+_ON_ALL = tuple(FLUX_MACHINES.values())
 #: File of rows -> what simulates them on the machines as they are, or on others.
 STUDIES: dict[str, Callable[..., list]] = {
     name: partial(_rows, name, study)
@@ -478,15 +433,20 @@ STUDIES: dict[str, Callable[..., list]] = {
         "flux8": _swizzle,
         "flux9": _push_pull,
         "flux10": _tiles,
-        **dict.fromkeys(FLUX_MACHINES, _by_figure),
-        "flux14": partial(_on_all, ms=SMALL_M, ranks=8),
-        "flux15": partial(_on_all, ms=FLUX_M[-1:], ranks=16),
-        **dict.fromkeys(("td11", "td12", "td13", "td14", "td17", "td18"), _as_published),
+        **{
+            name: partial(_compared, machines=[machine], ms=FLUX_M, ranks=8)
+            for name, machine in FLUX_MACHINES.items()
+        },
+        "flux14": partial(_compared, machines=_ON_ALL, ms=SMALL_M, ranks=8),
+        "flux15": partial(_compared, machines=_ON_ALL, ms=FLUX_M[-1:], ranks=16),
+        **{
+            name: partial(_as_published, study=name)
+            for name in ("td11", "td12", "td13", "td14", "td17", "td18")
+        },
         "order": _orders,
         "headroom": _headroom,
         "split": _split,
-        "td-table4": _experts,
-        "td-table5": _experts,
+        **{name: partial(_experts, study=name) for name in ("td-table4", "td-table5")},
     }.items()
 }
 

@@ -55,7 +55,7 @@ REFUSED = [
     (["sweep", "mlp", "-o", "iters"], ["'iters'", "KEY=VALUE"]),
     (["sweep", "scaling", "-p", 8, "-o", "ranks=1,2"], ["-p 8", "1, 2", "Leave -p out"]),
     (["sweep", "mlp", "--csv", "/no/such/x.csv"], ["--csv /no/such"]),
-    (["mlp"], ["drbench mlp is now drbench sweep mlp"]),
+    (["mlp"], ["there is no drbench mlp", "use drbench sweep mlp"]),
     (["peers", "-p", 2, "--triples"], ["drbench sweep libraries"]),
     (["scaling", "-m", 8], ["drbench sweep scaling"]),
     (["compare-algorithms"], ["drbench sweep same-tiles"]),

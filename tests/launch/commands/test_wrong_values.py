@@ -117,7 +117,7 @@ UNDER_MPIEXEC = [
         ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3", "block:3x1"],
     ),
     (2, ["run", *SIZES, "--algorithm", "univrsal"], ["univrsal", "universal"]),
-    (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["-o", "fill=2**24", "uniform"]),
+    (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["-o fill=integer", "2**24", "uniform"]),
     (2, ["run", *SIZES, "--csv", "nowhere/out.csv"], ["--csv", "nowhere"]),
     (2, ["plan", "-p", 2, *SIZES, "--rank", 2], ["--rank", "2"]),
 ]

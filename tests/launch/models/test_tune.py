@@ -173,7 +173,7 @@ def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(sa
     [((8192, 18432, 7168), 24, 0.43e-3), ((8192, 7168, 18432), 24, 0.43e-3)],
 )
 def test_layouts_of_real_layers_on_three_nodes_are_found(sizes, ranks, most_s):
-    """The dense grids of ``benchmarks/model/search.py --regret`` know of none that is faster."""
+    """The dense grids of ``benchmarks/model/search.py`` know of none that is faster."""
     case = Case(*sizes, dtype="bfloat16")
     request = TuneRequest(case, ranks, replication="none", effort=10.0, refine=3)
     assert tune(request, find_machine("dgxh100")).ranking[0].record.best_s <= most_s

@@ -177,6 +177,6 @@ def test_the_commands_of_the_answer_run(drbench):
     told = drbench("tune", *given, "--json").json()
     for place in (told["mine"], told["ranking"][0]):
         words = shlex.split(place["command"])[1:]
-        ran = drbench(*words, "--iters", 1, "--no-roof", "--json").json()
+        ran = drbench(*words, "--iters", 1, "-o", "roof=false", "--json").json()
         assert (ran["status"], ran["error"]) == ("ok", 0)
         assert [ran[each] for each in "abc"] == place["layouts"]

@@ -17,7 +17,7 @@ from launch.host.files import ROOT
 from launch.papers import measured as measurements
 from launch.papers import meshslice, overlap
 from launch.papers.claims import check_claims
-from plots.select.overlap_rows import read_ranges, read_rows
+from launch.papers.overlap.rows import RANGES, ROWS
 from plots.select.records import read_records
 
 RESULTS = ROOT / "results"
@@ -153,9 +153,9 @@ def _meshslice_null(rows, name, seed):
 @pytest.fixture(scope="module")
 def overlap_rows():
     published = RESULTS / "published/overlap"
-    theirs = read_rows([published / "speedups.csv", published / "moe.csv"])
+    theirs = ROWS.read([published / "speedups.csv", published / "moe.csv"])
     rows = [*overlap.PAPER.read(RESULTS / "simulated"), *theirs]
-    return rows, read_ranges([published / "ranges.csv"])
+    return rows, RANGES.read([published / "ranges.csv"])
 
 
 def _overlap_null(rows, name, seed):

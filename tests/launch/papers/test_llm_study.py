@@ -4,7 +4,6 @@ what is said about them."""
 from dataclasses import replace
 
 import pytest
-from judging import of_meshslice as check
 
 from algorithms import get_algorithm
 from drbench.model.bounds import link_parts
@@ -12,13 +11,18 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
-from launch.papers.meshslice import NUMBERS
+from launch.papers.meshslice import traffic
 from launch.papers.meshslice.autotuner import Layer, Transformer
-from launch.papers.meshslice.compare import ONE_DIMENSIONAL, best_ring, ring_cases
-from launch.papers.meshslice.study import changes, dataflows, slice4x4, slices
-from plots.registry import draw
-from plots.select.cases import SelectionError
-from plots.select.llm_rows import LlmRow, read_rows, write_rows
+from launch.papers.meshslice.rows import ROWS
+from launch.papers.meshslice.study import (
+    ONE_DIMENSIONAL,
+    Study,
+    changes,
+    dataflows,
+    ring_cases,
+    slice4x4,
+    slices,
+)
 
 LAYERS = [
     Layer("qkv", 4096, 512, 1536),
@@ -48,13 +52,13 @@ def test_one_dimensional_training_moves_weights_or_activations_once_a_product(na
 
 
 def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
-    machine_of = lambda mesh: find_machine(f"tpuv4-{mesh[0]}x{mesh[1]}")
-    found = best_ring("fsdp", LAYERS, 8, machine_of)
+    machine = find_machine("tpuv4-1x8")
+    study = Study("any", None, machine, 8)
+    study.layers = LAYERS
+    found = study.best_ring("fsdp")
     for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.products):
         assert seconds == min(
-            predict(
-                replace(case, options=case.options | {"unroll": unroll}), machine_of((1, 8))
-            ).best_s
+            predict(replace(case, options=case.options | {"unroll": unroll}), machine).best_s
             for unroll in (1, 2, 4)
         )
 
@@ -96,18 +100,18 @@ def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
     assert {row.variant for row in rows} == {"Y stays", "the largest stays"} and all(
         row.mode == "simulated" for row in rows
     )
-    write_rows(tmp_path / "rows.csv", rows)
-    back = read_rows([tmp_path])
+    ROWS.write(tmp_path / "rows.csv", rows)
+    back = ROWS.read([tmp_path])
     assert [
         (row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in back
     ] == [(row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in rows]
     assert [row.seconds for row in back] == pytest.approx([row.seconds for row in rows], rel=1e-5)
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="other.csv holds no rows of an LLM study"):
-        read_rows([tmp_path])
+        ROWS.read([tmp_path])
     (tmp_path / "rows.csv").write_text((tmp_path / "rows.csv").read_text().replace("2048", "many"))
     with pytest.raises(ValueError, match="rows.csv, line 2"):
-        read_rows([tmp_path / "rows.csv"])
+        ROWS.read([tmp_path / "rows.csv"])
 
 
 def test_a_study_holds_what_its_figure_needs():
@@ -137,78 +141,13 @@ def test_each_change_of_the_sensitivity_study_changes_one_thing():
     assert all(each["tpuv4sim"].machine != base for each in changed)
 
 
-def row(study, model, chips, algorithm, seconds, **more):
-    given = {
-        "mode": "simulated",
-        "machine": "tpuv4",
-        "batch": 1,
-        "seq": 2048,
-        "mesh": "32x8",
-        "variant": "",
-        "layer": "all",
-        "product": "all",
-        "m": None,
-        "n": None,
-        "k": None,
-        "dataflow": "",
-        "slices": "",
-        "estimated_s": seconds,
-        "utilization_percent": 50.0,
-        "compute_s": 1.0,
-        "launch_s": 0.0,
-        "sync_s": 0.0,
-        "transfer_s": 0.1,
-    }
-    return LlmRow(
-        study=study, model=model, chips=chips, algorithm=algorithm, seconds=seconds, **given | more
-    )
-
-
-def test_claims_without_rows_are_undecided_and_with_them_compare_with_the_papers_numbers():
-    assert {v.holds for v in check([]) if v.claim.name != "M21"} == {None}  # that is arithmetic
-    names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
-
-    def told(times, utilizations=(67.4, 82.2)):
-        rows = [
-            row("weak", model, 256, name, time, utilization_percent=utilization)
-            for model, utilization, times_of in zip(("gpt3", "megatron-nlg"), utilizations, times)
-            for name, time in zip(names, times_of)
-        ]
-        return {verdict.claim.name: verdict.holds for verdict in check(rows)}
-
-    paper = (
-        [1.0, 1.0 + NUMBERS["lead over wang"][0] / 100, 1.5, 4, 5, 6, 7],
-        [1.0, 1.26, 1.6, 4, 5, 6, 7],
-    )
-    assert [told(paper)[claim] for claim in ("M1", "M2", "M4", "M5", "M3")] == [
-        True,
-        True,
-        True,
-        True,
-        None,
-    ]
-    assert told(([1.0, 1.25, 1.5, 4, 5, 6, 7], paper[1]))["M2"] is False  # 25 % instead of 13.8
-    assert told(([1.0, 1.14, 4.5, 4, 5, 6, 7], paper[1]))["M5"] is False  # Cannon before Collective
-    assert told(([1.2, 1.14, 1.5, 4, 5, 6, 7], paper[1]))["M1"] is False
-    assert told(paper, (60.0, 82.2))["M4"] is False
-
-
-def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
-    names = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
-    rows = [
-        row("weak", model, chips, name, 1.0 + n, utilization_percent=80 - 10 * n)
-        for model in ("one", "two")
-        for chips in (16, 64)
-        for n, name in enumerate(names)
-    ]
-    rows += [
-        row("weak", "one", 64, name, 1.0 + n, layer="fc1", product="forward", m=4, n=5, k=6)
-        for n, name in enumerate(names[:5])
-    ]
-    rows += [row("meshes", "one", 16, "meshslice", 1.0, mesh=mesh) for mesh in ("16x1", "4x4")]
-    write_rows(tmp_path / "rows.csv", rows)
-    for name in ("weak", "breakdown", "shapes", "meshes"):
-        drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
-        assert drawn.paths[0].stat().st_size > 3000
-    with pytest.raises(SelectionError, match="no rows of the study strong"):
-        draw("llm-strong", [tmp_path / "rows.csv"], tmp_path / "strong.png")
+def test_traffic_is_what_the_ways_of_the_matrices_add_up_to():
+    """Step by step, on a small problem: 2 x 2 x 2 chips; and on 4 x 2 x 2."""
+    m, n, k, item = 64, 32, 16, 2
+    block = lambda one, other: item * one * other
+    cannon = sum(block(m // 2, k // 2) + block(k // 2, n // 2) for _ in range(2 // 2))
+    assert traffic(m, n, k, 2, 2, 2)[0] == cannon
+    gathered = 3 * block(k // 4, n // 2)  # three other rows of the mesh have a shard of B
+    scattered = 1 * block(m // 2 // 4, n // 2)  # one other column, on the mesh's half of the rows
+    copied = 1 * block(k // 4, n // 2)  # from the one other mesh
+    assert traffic(m, n, k, 4, 2, 2)[1] == gathered + scattered + copied

@@ -20,7 +20,7 @@ from launch.papers.meshslice.autotuner import (
     slice_counts,
     tune_llm,
 )
-from launch.papers.meshslice.compare import ALGORITHMS, best_mesh
+from launch.papers.meshslice.study import ALGORITHMS, Study
 
 #: Which operand of C = A·B each dataflow keeps in place.
 STAYS = {"OS": "C", "LS": "A", "RS": "B"}
@@ -107,14 +107,13 @@ def test_the_mesh_of_256_chips_is_the_papers(name):
 
 
 def test_the_simulated_best_is_the_best_of_all_meshes():
-    machine_of = lambda mesh: find_machine(f"tpuv4-{mesh[0]}x{mesh[1]}")
-    dataflows = choose_dataflows([Layer("l", 4096, 512, 1024)])
-    plan = tune_llm(dataflows, 4, machine_of((2, 2)))
+    study = Study("any", None, find_machine("tpuv4-2x2"), 4)
+    study.layers = [Layer("l", 4096, 512, 1024)]
+    plan = study.plan
     for name in ALGORITHMS:
-        alone = [
-            best_mesh(name, dataflows, replace(plan, estimates=[each]), machine_of)
-            for each in plan.estimates
-        ]
-        assert best_mesh(name, dataflows, plan, machine_of).seconds == min(
-            found.seconds for found in alone if found is not None
-        )
+        study.plan, alone = plan, []
+        best = study.best_mesh(name)
+        for each in plan.estimates:
+            study.plan = replace(plan, estimates=[each])
+            alone.append(study.best_mesh(name))
+        assert best.seconds == min(found.seconds for found in alone if found is not None)

@@ -1,15 +1,17 @@
 """The documentation says of each claim what the committed records say."""
 
-import csv
 import re
 
 import pytest
+from pandas import DataFrame
 
 import launch.papers
 from launch.commands.cli import main
 from launch.host.files import ROOT
 from launch.papers import papers
-from launch.papers.claims import SOURCES, WORDS, shown
+from launch.papers.claims import SOURCES, WORDS, Rows, shown
+from plots.registry import find
+from plots.select.cases import Options, SelectionError
 
 PAGE = (ROOT / "docs/reproduction.md").read_text()
 RESULTS = ROOT / "results"
@@ -49,35 +51,41 @@ def test_what_does_not_hold_is_explained_where_the_verdict_says(found):
     assert {see.partition("#")[2] for see in known} <= anchors(PAGE)
 
 
-def test_every_claim_says_what_it_said_when_the_documentation_was_written():
-    """Verdict, numbers and what stands beside them are those of results/claims.csv, as text."""
-    with open(RESULTS / "claims.csv", newline="") as file:
-        committed = {row.pop("claim"): row for row in csv.DictReader(file)}
-    for paper in papers().values():
-        for verdict in paper.verdicts(RESULTS):
-            said = vars(verdict.claim) | {"verdict": verdict.word, "ours": verdict.ours}
-            row = committed.pop(verdict.claim.name)
-            assert row == {name: said[name] for name in row}
-    assert not committed
-
-
-def test_a_paper_is_added_by_one_file(monkeypatch, capsys, tmp_path):
-    """Dropped in, it is found, checked and varied."""
-    text = """
+#: The files of a paper: its claims, its records being a number; and a figure.
+CLAIMS = """
 from launch.papers.claims import Claim, Paper
 
 def check(rows):
     return rows > 2, f"{rows} of 3"
 
-CLAIMS = (
-    Claim("Z1", "Table 9: it is three", check, "3", "more than 2", "results/claims.csv"),
-)
 PAPER = Paper(
-    "a paper of one's own", CLAIMS, read=lambda folder: 3, machines=("a100pcie",),
-    factors=(2.0,), simulate=lambda changed: 1 if changed else 3,
+    "a paper of one's own",
+    [Claim("Z1", "Table 9: it is three", check, "3", "more than 2", "results/claims.csv")],
+    read=lambda folder: 3, machines=("a100pcie",), factors=(2.0,),
+    simulate=lambda changed: 1 if changed else 3,
 )
 """
-    (tmp_path / "own.py").write_text(text)
+FIGURES = """
+from plots.draw.chart import Axis, Chart, Marks
+from plots.registry import Figure
+from launch.papers.claims import Rows
+from launch.papers.drawing import draw_page, drawn
+
+def make(rows, options):
+    ours = drawn(rows, "nine")
+    marks = [Marks("points", "ours", ours.m, ours.seconds)]
+    chart = Chart("Table 9", "", Axis("m", (0, 4)), Axis("seconds", (0, 4)), marks)
+    return draw_page([chart], [], [], 1.0)[0]
+
+FIGURES = (Figure("own-nine", "Table 9", make, read=Rows),)
+"""
+
+
+def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
+    """Dropped in, it is found, checked and varied; and its figure is drawn."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/__init__.py").write_text(CLAIMS)
+    (tmp_path / "own/figures.py").write_text(FIGURES)
     monkeypatch.setattr(launch.papers, "__path__", [*launch.papers.__path__, str(tmp_path)])
     assert "own" in papers()
     given = ["artifact", "--only", "Z1", "--out", str(tmp_path / "out")]
@@ -88,3 +96,8 @@ PAPER = Paper(
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "own: as it is: Z1 holds" and others
     assert all(line.endswith(": Z1 does not hold") for line in others)
+    rows = Rows(DataFrame({"study": ["nine"], "mode": ["simulated"], "m": [1], "seconds": [2.0]}))
+    picture = find("own-nine").make(rows, Options()).picture
+    assert [each.get_text() for each in picture.texts][0] == "Table 9"
+    with pytest.raises(SelectionError, match="python -m launch.papers DIR nine"):
+        find("own-nine").make(Rows(rows.table[:0]), Options())

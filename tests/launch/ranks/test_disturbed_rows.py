@@ -48,7 +48,7 @@ def test_bandwidths_next_to_busy_processes_are_noisy(drbench):
         rows = json.loads(drbench(*words, "--json", timeout=120).stdout)
         shown = drbench(*words, timeout=120).stdout
     assert rows and all(row["noisy"] and row["core_share"] < LEAST_SHARE for row in rows)
-    assert "% of the cores" in shown and "noisy" in shown
+    assert "noisy:" in shown
 
 
 SWEEP = """
@@ -72,7 +72,7 @@ def test_a_sweep_and_its_report_next_to_busy_processes_decide_nothing(drbench, t
         ended = drbench("sweep", "two.toml", "-p", 2, "--out", "two", timeout=200)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert "fastest of 1024x1024x512 float32: not decided: every case is noisy" in lines
+    assert "1 problem with noisy cases only: no fastest one" in lines
     assert not any("best" in line for line in lines)
     assert all(row.noisy and row.disturbed for row in read_csv(tmp_path / "two" / "records.csv"))
     assert drbench("report", "two", "-o", "two.html", timeout=60).returncode == 0
@@ -80,10 +80,9 @@ def test_a_sweep_and_its_report_next_to_busy_processes_decide_nothing(drbench, t
     assert "1 problem with noisy cases only: no fastest one" in page
 
 
-def test_peers_next_to_busy_processes_have_no_best(drbench):
-    words = "peers -p 2 --shapes square --scale 1/4 --rounds 1 --iters 3 --budget 0 --out peers"
+def test_libraries_next_to_busy_processes_have_no_best(drbench):
+    words = "sweep libraries -p 2 -o m=1Ki -o n=1Ki -o k=1Ki -o rounds=1 -o preset=row --out out"
     with busy_cores():
-        ended = drbench(*words.split(), "--only", "drbench:row", timeout=200)
+        ended = drbench(*words.split(), timeout=120)
     assert ended.returncode == 0, ended.stderr
-    rows = [line.split() for line in ended.stdout.splitlines() if line.startswith(" square")]
-    assert rows[0][2:] == ["noisy"] * 3 + ["no", "library", "ran"]  # the summary is first
+    assert "no best of anything" in ended.stdout

@@ -14,10 +14,8 @@ from launch.cases.sweep_file import load_sweep
 from launch.commands.sweep import _folder_name
 from launch.sweeps import run_rounds as engine
 from launch.sweeps.run_rounds import Experiment, Job, rounds_of
-from launch.views import tables_of
 from launch.views.contest import contest_tables
 from launch.views.scaling import scaling_tables
-from launch.views.triples import triple_tables
 
 
 def job(name, ranks=2, **fields):
@@ -105,9 +103,13 @@ def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(
     words = ["sweep", "same-tiles", "-p", 2, "-o", "mesh=1x2", "-o", "m=8", "-o", "iters=2"]
     words += ["-o", "budget=0", "--peak", "none", "--out", "out"]
     run_cases.breaks = 1
-    ended = say(*words)
+    Path("mine.py").write_text("")
+    ended = say("--plugin", "mine.py", *words)
     assert ended.returncode == 130
-    assert "Resume: drbench sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8" in ended.stdout
+    assert (
+        "Resume: drbench --plugin=mine.py sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8"
+        in ended.stdout
+    )
     path = tmp_path / "out" / "rounds" / "records.csv"
     kept = read_csv(path)
     assert len(kept) == 1 and len(read_csv(tmp_path / "out" / "records.csv")) == 1
@@ -148,12 +150,58 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(
     assert sorted(row.preset for row in theirs) == ["column"] * 8 + ["row"] * 8
 
 
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("same-tiles", ("-o", "mesh=1x2", "-o", "m=8")),
+        ("libraries", ("-o", "m=8", "-o", "n=9", "-o", "k=7", "-o", "libraries=cosma")),
+    ],
+)
+def test_every_view_is_json_and_csv_too(say, started, tmp_path, monkeypatch, name, more):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", name, "-p", 2, *more, "-o", "rounds=2", "--peak", "none", "--out", "out"]
+    told = json.loads(say(*words, "--json", "--csv", "t.csv").stdout)
+    rows = [row for table in told["tables"] for row in table["rows"]]
+    assert rows and all(table["title"] and table["lines"] for table in told["tables"])
+    assert {"contender", "median_s", "ratio", "told_apart", "moved_bytes"} <= rows[0].keys()
+    with open("t.csv", newline="") as file:
+        assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
+
+
+def test_every_key_of_a_file_can_be_given(say):
+    given = {"iters": 3, "budget": 1.5, "threads": 2, "backend": "numpy-async", "roof": False}
+    pairs = [(key, str(value).lower()) for key, value in given.items()]
+    cases = load_sweep("square", 2, overrides=[*pairs, ("m", "8"), ("n", "8"), ("k", "8")]).cases
+    assert cases
+    for case in cases:
+        assert {key: getattr(case, key) for key in given} == given and case.m == case.k == 8
+
+
 class _Peer:
     def __init__(self, ok):
         self.ok, self.what, self.get = ok, "no torch", "Get it."
 
     def available(self):
         return self
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("--limit", 0), "--limit belongs to --dry-run"),
+        (("--parts", 3), "--parts belongs to --jobs"),
+        (("--machine", "h100x8"), "--machine belongs to --simulate"),
+        (("--simulate",), "--simulate needs a machine model"),
+        (("--simulate", "--machine", "h100x8", "--label", "x"), "no use for --label"),
+        (("--simulate", "--machine", "h100x8", "--timeout", 3), "no use for --timeout"),
+        (("--dry-run", "--json"), "--dry-run has no use for --json"),
+        (("--stream", "--json"), "--stream has no use for --json"),
+        (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
+        (("--jobs", "slurm", "--fresh"), "--jobs has no use for --fresh"),
+    ],
+)
+def test_an_option_that_would_go_nowhere_is_refused(say, started, words, said):
+    assert said in say("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
 
 
 def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
@@ -259,25 +307,6 @@ def test_a_number_of_ranks_that_failed_has_no_point_and_none_is_measured_against
     (table,) = scaling_tables([bad, run([4.0, 8.0], ranks=2), run([2.0, 4.0], ranks=4)])
     assert [(row["ranks"], row["speedup"]) for row in table.rows] == [(2, 1.0), (4, 2.0)]
     assert table.lines[1] == "not on 1 rank: failed: why" and "against 2 ranks" in table.lines[0]
-
-
-def test_triples_are_paired_and_counted():
-    def both(c, theirs, ours, dataflow):
-        known = (
-            {"a": "row", "b": "row/c2", "c": c} if "/" in c else {"a": "row", "b": "row", "c": c}
-        )
-        return [
-            run([1.0], algorithm="dtensor", dataflow=dataflow, direct_bytes=theirs, **known),
-            run([1.0], direct_bytes=ours, **known),
-        ]
-
-    runs = both("row", 8, 4, "all_gather, mm") + both("row/c2", 8, 8, "2x mm")
-    single, counted = triple_tables(runs)
-    (row,) = single.rows
-    assert (row["does"], row["moved_bytes"], row["drbench_bytes"]) == ("reshards an operand", 8, 4)
-    (count,) = counted.rows
-    assert (count["multiplies"], count["repeats"], count["fewer"], count["same"]) == (1, 1, 1, 0)
-    assert tables_of("mlp", {"x": runs[0]}) == []
 
 
 def test_an_experiment_of_one_round_a_case_runs_them_in_order():

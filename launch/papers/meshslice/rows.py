@@ -1,0 +1,65 @@
+"""Rows of the studies of a transformer's FC layers, which their figures are drawn from: one CSV
+file a study.
+
+A row is an algorithm on all twelve products of a block (``layer`` and ``product`` are ``all``) or
+on one of them; times are of one block, forward and backward. ``python -m launch.papers``
+writes them.
+"""
+
+from typing import NamedTuple
+
+from plots.select.typed_rows import Rows
+
+ALL = "all"
+
+
+class LlmRow(NamedTuple):
+    """One algorithm, one model, one number of chips.
+
+    Attributes
+    ----------
+    study : str
+        ``weak``, ``strong``, ``meshes``, ``slices``, ``dataflows``, ``slice4x4`` or
+        ``sensitivity``.
+    variant : str
+        What sets rows of a study apart that are otherwise alike: a changed constant, or which
+        dataflows.
+    slices : str
+        MeshSlice's S by layer, as ``6-4-8-8``; of one product its own.
+    seconds : float or None
+        Simulated; None of published rows.
+    estimated_s : float or None
+        By the autotuner's cost model.
+    utilization_percent : float
+        FLOPs over seconds, chips and peak.
+    compute_s, launch_s, sync_s, transfer_s : float or None
+        Of products alone, and of the busiest link alone, overlapped or not.
+    """
+
+    study: str
+    mode: str
+    machine: str
+    model: str
+    chips: int
+    batch: int
+    seq: int
+    algorithm: str
+    mesh: str
+    variant: str
+    layer: str
+    product: str
+    m: int | None
+    n: int | None
+    k: int | None
+    dataflow: str
+    slices: str
+    seconds: float | None
+    estimated_s: float | None
+    utilization_percent: float
+    compute_s: float | None
+    launch_s: float | None
+    sync_s: float | None
+    transfer_s: float | None
+
+
+ROWS = Rows(LlmRow, "rows of an LLM study", "python -m launch.papers DIR")

@@ -1,0 +1,229 @@
+"""Committed records of drbench next to other libraries, as the pages show them: cases are named
+``round | shape | who | label``, or are those of the sweep ``placements``."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
+from statistics import median
+from typing import NamedTuple
+
+from drbench.measure.noise import Ratio, median_interval, ratio_of
+from drbench.measure.record import Record
+from launch.peers import ON_DRBENCH
+from launch.sweeps.rounds import over, pooled, seconds_of, turn_of
+
+#: drbench's partitionings whose median, best and worst are compared.
+PARTITIONINGS = ("row", "column", "inner", "outer", "block")
+#: DTensor as it comes, and the same with drbench under it.
+STOCK, OURS = "dtensor", "dtensor+drbench"
+_NAME = re.compile(r"^(\d+) \| (.+) \| (.+) \| (.+)")
+
+
+class Line(NamedTuple):
+    """A contender on a shape, over all its rounds; None is not known.
+
+    Attributes
+    ----------
+    shape, who, label : str
+    median_s : float or None
+        Over all repeats.
+    ratio, ratio_low, ratio_high : float or None
+        Its time over that of the best peer's default in the same round: the median over the rounds,
+        and its 95 % interval (of six rounds or more). The best peer's default is the one with the
+        smallest median time on this shape.
+    reference : str or None
+        Which one that is.
+    best_ratio, best_low, best_high, best_reference
+        The same to the fastest setting of any peer that was run in every round.
+    rounds : int
+        In how many rounds it was ok.
+    noisy, oversubscribed : bool
+        Whether most of its rounds, and any of them, are so.
+    own_roof, roof : float or None
+        Percent of the roof of its own BLAS, and of drbench's in the same round: medians over the
+        rounds.
+    moved_bytes : int or None
+        Of all ranks in one multiplication.
+    reason : str
+        Why there is nothing, or less, else ``""``.
+    """
+
+    shape: str
+    who: str
+    label: str
+    median_s: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    reference: str | None
+    best_ratio: float | None
+    best_low: float | None
+    best_high: float | None
+    best_reference: str | None
+    rounds: int
+    noisy: bool
+    oversubscribed: bool
+    own_roof: float | None
+    roof: float | None
+    moved_bytes: int | None
+    reason: str
+
+
+#: The records of a contender by round.
+Runs = Mapping[str, Record]
+
+
+def lines(records) -> list[Line]:
+    """One line for each shape and contender, in the order of the records (a table of
+    :func:`plots.select.records.read_records`, or Records); of cases that are named otherwise
+    none."""
+    from plots.select.records import frame, rows
+
+    shapes: dict[str, dict[tuple[str, str], dict[str, Record]]] = {}
+    for record in rows(frame(records)):
+        if found := _NAME.match(record.case or ""):
+            turn, shape, *who = found.groups()
+            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[turn] = record
+    return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
+
+
+def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
+    ok = {
+        who: {turn: each for turn, each in run.items() if each.status == "ok"}
+        for who, run in runs.items()
+    }
+    most = max(map(len, ok.values()))
+    peers = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
+    defaults = {who[0]: who for who in reversed(peers)}.values()
+    moving = [who for who in peers if len(ok[who]) == most and _moved(ok[who]) != 0]
+    references = [_fastest(ok, chosen) for chosen in (defaults, moving)]
+    roofs: dict[str, list[float]] = {}
+    for who in ok:
+        for turn, each in ok[who].items() if who[0] == "drbench" else ():
+            roofs.setdefault(turn, []).extend(filter(_known, [each.roof_gflops]))
+    for who, run in runs.items():
+        mine, failed = ok[who], [each for each in run.values() if each.status != "ok"]
+        why = [f"{each.status}: {each.reason}" for each in failed]
+        if mine and failed:
+            why = [f"{len(failed)} of {len(run)} rounds: {why[0]}"]
+        ratios = [
+            part for reference in references for part in _compared(mine, ok.get(reference, {}))
+        ]
+        names = [" ".join(reference) if reference else None for reference in references]
+        rounds = mine.values()
+        yield Line(
+            shape,
+            *who,
+            _median(time for each in rounds for time in each.samples_s or [each.time_s]),
+            *(ratios[:3] + [names[0] if ratios[0] else None]),
+            *(ratios[3:] + [names[1] if ratios[3] else None]),
+            len(mine),
+            _noisy(mine),
+            any(each.oversubscribed for each in rounds),
+            _median(each.percent_of_roof for each in rounds),
+            _median(
+                100 * each.gflops / median(roofs[turn])
+                for turn, each in mine.items()
+                if roofs.get(turn)
+            ),
+            _moved(mine),
+            why[-1] if why else "",
+        )
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and not isnan(value)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    found = list(filter(_known, values))
+    return median(found) if found else None
+
+
+def _noisy(run: Runs) -> bool:
+    """Whether most of its rounds are; unknown is not."""
+    return 2 * sum(bool(each.noisy) for each in run.values()) > len(run)
+
+
+def _moved(run: Runs) -> int | None:
+    return next((each.moved_bytes for each in run.values() if _known(each.moved_bytes)), None)
+
+
+def _fastest(ok: Mapping[tuple, Runs], chosen: Iterable[tuple]) -> tuple:
+    """Who of the chosen has the smallest median time, a noisy one only if all are; nobody of
+    none."""
+    times = {who: _median(each.time_s for each in ok[who].values()) for who in chosen if ok[who]}
+    return min(times, key=lambda who: (_noisy(ok[who]), times[who]), default=())
+
+
+def _compared(run: Runs, base: Runs) -> list[float | None]:
+    """The median ratio of times of the same round and the ends of its interval."""
+    ratios = [each.time_s / base[turn].time_s for turn, each in run.items() if turn in base]
+    return [_median(ratios), *(median_interval(ratios) or (None, None))]
+
+
+def best_settings(found: Sequence[Line]) -> list[Line]:
+    """For each shape and library the setting with the smallest median time, of those that are known
+    to move something or do not tell; a noisy one only where there is no other, and where several
+    were run in every round those alone.
+
+    A partitioning that moves no bytes (an operand already everywhere) is another problem, and
+    competes with nobody.
+    """
+    groups: dict[tuple, list[Line]] = {}
+    for line in found:
+        if line.median_s is not None and line.moved_bytes != 0:
+            groups.setdefault((line.shape, line.who), []).append(line)
+    best = []
+    for each in groups.values():
+        whole = [line for line in each if line.rounds == max(other.rounds for other in each)]
+        competing = whole if len(whole) > 1 else each
+        best.append(min(competing, key=lambda line: (line.noisy, line.median_s)))
+    return best
+
+
+class Placed(NamedTuple):
+    """A product of DTensors as it comes and by drbench.
+
+    Attributes
+    ----------
+    placements : (str, str, str)
+    stock, ours : Record
+        Of all rounds.
+    time, cpu : Ratio or None
+        Stock's over drbench's, paired in rounds: above 1 drbench is faster, or takes less CPU time.
+    rounds : int
+    """
+
+    placements: tuple
+    stock: Record
+    ours: Record
+    time: Ratio | None
+    cpu: Ratio | None
+    rounds: int
+
+
+def placement_lines(records: Iterable[Record]) -> list[Placed]:
+    """A line a product, of the records of all turns."""
+    products: dict[tuple, dict[str, dict[int, Record]]] = {}
+    for r in records:
+        product = products.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
+        product.setdefault(r.algorithm, {})[turn_of(r.case)] = r
+    return [
+        _placed(key[3:], runs[STOCK], runs[OURS])
+        for key, runs in products.items()
+        if {STOCK, OURS} <= runs.keys()
+    ]
+
+
+def _placed(placements: tuple, stock: dict, ours: dict) -> Placed:
+    pools = [pooled(list(run.values())) for run in (stock, ours)]
+    ratios = [None, None]
+    if all(pool.status == "ok" for pool in pools):
+        found = (over(of(stock), of(ours)) for of in (seconds_of, _cpu_seconds_of))
+        ratios = [ratio_of(each) if each else None for each in found]
+    return Placed(placements, *pools, *ratios, min(len(stock), len(ours)))
+
+
+def _cpu_seconds_of(run: Mapping[int, Record]) -> dict[int, float]:
+    return {turn: record.cpu_s for turn, record in run.items() if record.cpu_s is not None}
