@@ -13,12 +13,11 @@ import psutil
 from rich.text import Text
 
 from drbench.common import SHARED_MEMORY, shared_memory_free
-from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError
+from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
-from launch.cases.machine_peaks import measure_core_peaks
+from drbench.measure.noise import LEAST_SHARE
 from launch.host.kernels import measure_kernels, pinned, without_pins
-from launch.host.leftovers import clear_up
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
@@ -54,7 +53,7 @@ class Finding:
 
 def findings(ranks: int) -> list[Finding]:
     """Look at MPI, cores and their peak, BLAS, memory and GPUs."""
-    here = [*_leftovers(), *_mpi(ranks), *_cores(ranks), *_blas()]
+    here = [*_mpi(ranks), *_cores(ranks), *_blas()]
     return [*here, *_peak(), *_memory(), *_gpus()]
 
 
@@ -81,12 +80,6 @@ def show_findings(ranks: int, as_json: bool) -> int:
 def _ok_if(fine, subject: str, text: str, *otherwise: str) -> Finding:
     """That a subject is fine, or else its level, text and way out."""
     return Finding(subject, "ok", text) if fine else Finding(subject, *otherwise)
-
-
-def _leftovers() -> Iterator[Finding]:
-    """What dead runs left, before anything is started that would remove it without a word."""
-    if any(removed := clear_up()):
-        yield Finding("leftovers", "ok", f"dead runs had left {removed}; removed")
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:
@@ -211,22 +204,20 @@ def _blas() -> Iterator[Finding]:
 
 def _peak() -> Iterator[Finding]:
     """What the cores multiply at most, by element type, to give as ``--peak``."""
-    if launched() is not None:
-        return
-    try:
-        found, doubts = measure_core_peaks()
-    except MissingError as error:
-        yield Finding("peak", "advice", f"not measured: {error}", "give it: --peak GFLOPS")
-        return
-    of_all = [each for each in doubts if each.partition(":")[0] not in found]
-    for dtype, each in found.items():
-        own = [doubt.partition(": ")[2] for doubt in doubts if doubt.startswith(f"{dtype}: ")]
-        if why := "; ".join([*of_all, *own]):
+    cores = usable_cores()
+    for dtype in ("float32", "float64"):
+        one = measure_kernels(dtype=dtype)
+        every = measure_kernels(dtype=dtype, processes=cores)
+        share = min(one.core_share, every.core_share)
+        rate = every.flops_per_s / 1e9
+        text = f"{one.flops_per_s / 1e9:.0f} GFLOP/s on one core, {rate:.0f} on each of {cores}"
+        if share < LEAST_SHARE:
+            text += f". But the processes had {100 * share:.0f} % of their cores"
             again = "measure again when nothing else runs; times would be as unsure"
-            yield Finding(f"peak {dtype}", "advice", f"{each}. But {why}", again)
+            yield Finding(f"peak {dtype}", "advice", text, again)
         else:
-            give = f"--peak {each.node_gflops / each.cores:.0f} for ranks of one core, if you like"
-            yield Finding(f"peak {dtype}", "ok", str(each), give)
+            give = f"--peak {rate:.0f} for ranks of one core, if you like"
+            yield Finding(f"peak {dtype}", "ok", text, give)
 
 
 def _memory() -> Iterator[Finding]:

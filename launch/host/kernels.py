@@ -3,9 +3,11 @@ processes."""
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 #: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
@@ -13,23 +15,26 @@ from dataclasses import dataclass
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 _PROBE = """
-import json, time, numpy, threadpoolctl
+import json, sys, time, numpy, threadpoolctl
 pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
-a = numpy.ones((1024, 1024), "f4"); b = a.copy(); best = 1e9
-for _ in range(6):
-    start = time.thread_time(); a @ b; best = min(best, time.thread_time() - start)
+a = numpy.ones((1024, 1024), sys.argv[1]); b = a.copy(); took = []
+for _ in range(9):
+    began, start = time.perf_counter(), time.thread_time(); a @ b
+    took.append((time.thread_time() - start, time.perf_counter() - began))
 kernel = pools[0].get("architecture") if pools else None
-print(json.dumps({"kernel": kernel, "flops_per_s": 2 * 1024**3 / best}))
+share = sum(cpu for cpu, wall in took) / sum(wall for cpu, wall in took)
+print(json.dumps([kernel or "unknown", 2 * 1024**3 / min(took)[0], min(1, share)]))
 """
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernel architecture, and FLOP/s of one thread on a 1024³ float32 product, while it has its
-    core: other work decides nothing."""
+    """Kernel architecture, FLOP/s of one thread on a 1024³ product while it has its core, and the
+    share of its core that it had: less than 1 says that there is other work."""
 
     name: str
     flops_per_s: float
+    core_share: float = 1.0
 
 
 def pinned(environ=os.environ) -> dict[str, str]:
@@ -42,15 +47,16 @@ def without_pins(environ=os.environ) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in PINS}
 
 
-def measure_kernels(environ=os.environ) -> Kernels:
-    """Start a Python with this environment and see what its NumPy does on one thread."""
+def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int = 1) -> Kernels:
+    """Start Pythons with this environment and see what their NumPy does on one thread each, all at
+    once: the mean rate, and the least share of a core."""
     pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     environ = {**environ, **dict.fromkeys(pools, "1")}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE], env=environ, capture_output=True, text=True, check=True
-    )
-    found = json.loads(done.stdout)
-    return Kernels(found["kernel"] or "unknown", found["flops_per_s"])
+    command = [sys.executable, "-c", _PROBE, dtype]
+    probe = lambda _: subprocess.run(command, env=environ, capture_output=True, check=True).stdout
+    with ThreadPoolExecutor(processes) as pool:
+        names, rates, shares = zip(*map(json.loads, pool.map(probe, range(processes))))
+    return Kernels(names[0], statistics.mean(rates), min(shares))
 
 
 def weaker_pins() -> tuple[Kernels, Kernels] | None:

@@ -68,7 +68,10 @@ def find_mpiexec() -> str:
         beside = Path(sys.executable).parent / "mpiexec"
         if beside.exists():
             return str(beside)
-    found = shutil.which("mpiexec") or shutil.which("mpirun")
+    names = ["mpiexec", "mpirun"]
+    if "libmpich" in os.path.realpath(chosen or ""):  # Debian's mpiexec may be Open MPI's
+        names.insert(0, "mpiexec.mpich")
+    found = next(filter(None, map(shutil.which, names)), None)
     if found:
         return found
     if chosen:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from drbench.errors import CaseTimeout
 
-from .leftovers import TOKEN, clear_up, end_family, family, held_files, new_token, remove_files
+from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
 
 #: What variables begin with by which launchers tell a process that it is one of many.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
@@ -34,9 +34,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Started:
-    """A program, such as a launcher, and all that it starts in turn. What dead runs left is removed
-    before. It ends when this process ends, however that comes (Linux): the kernel tells the
-    program, and a guard (:mod:`launch.host.guard`) ends what is left of it a little later.
+    """A program, such as a launcher, and all that it starts in turn. It ends when this process
+    ends, however that comes (Linux): the kernel tells the program, and a guard
+    (:mod:`launch.host.guard`) ends what is left of it a little later.
 
     Parameters
     ----------
@@ -47,7 +47,6 @@ class Started:
     """
 
     def __init__(self, command, environ, **pipes):
-        clear_up()
         self.token, self._since, parent = new_token(), time.time(), os.getpid()
         self._guard = _guard(self.token)
         try:

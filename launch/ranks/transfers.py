@@ -7,6 +7,7 @@ C has two rows a rank: row r, the *source*, which rank r owns and nobody writes,
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any
 
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.problem import Problem
@@ -66,85 +67,41 @@ class Rows:
         return self.problem.c.block((row, row + 1), (0, columns))
 
 
-Program = Generator[Step, Step, None]
-
-
-def _get(rows: Rows, times: int) -> Program:
-    for _ in range(times):
-        yield Get(rows.source(rows.rank + 1))
-
-
-def _put(rows: Rows, times: int) -> Program:
-    own = yield Get(rows.source(rows.rank))
-    for _ in range(times):
-        yield Put(own, rows.target(rows.rank + 1))
-    yield Fence()
-
-
-def _accumulate(rows: Rows, times: int) -> Program:
-    own = yield Get(rows.source(rows.rank))
-    for _ in range(times):
-        yield Accumulate(own, rows.target(rows.rank + 1))
-    yield Fence()
-
-
-def _broadcast(rows: Rows, times: int) -> Program:
-    for _ in range(times):
-        yield Broadcast(rows.source(0), rows.group)
-        yield Boundary()
-
-
-def _allgather(rows: Rows, times: int) -> Program:
-    for _ in range(times):
-        yield AllGather([rows.source(rank, True) for rank in range(rows.ranks)], rows.group, 0)
-        yield Boundary()
-
-
-def _reduce(rows: Rows, times: int) -> Program:
-    own = yield Get(rows.source(rows.rank))
-    for _ in range(times):
-        yield Reduce(own, rows.target(0), rows.group)
-        yield Boundary()
-
-
-def _reducescatter(rows: Rows, times: int) -> Program:
-    columns = rows.problem.n // rows.ranks * rows.ranks
-    source = rows.source(rows.rank)
-    own = yield Get(
-        rows.problem.c.block((source.row0, source.row1), (0, columns)),
-    )
-    for _ in range(times):
-        parts = [rows.target(rank, True) for rank in range(rows.ranks)]
-        yield ReduceScatter(own, parts, rows.group, 1)
-        yield Boundary()
-
-
-def _shift(rows: Rows, times: int) -> Program:
-    own = yield Get(rows.source(rows.rank))
-    for _ in range(times):
-        yield Shift(own, rows.group, 1, rows.source(rows.rank - 1))
-        yield Boundary()
-
-
-def _copy(rows: Rows, times: int) -> Program:
-    own = yield Get(rows.source(rows.rank))
-    for _ in range(times):
-        yield Copy(own, into=rows.target(rows.rank))
-
-
-#: By the names that machine models have for collectives. One-sided steps are started together and
-#: completed by one Fence, as OSU's bandwidth tests do; collectives follow each other.
-PROGRAMS: dict[str, Callable[[Rows, int], Program]] = {
-    "get": _get,
-    "put": _put,
-    "accumulate": _accumulate,
-    "broadcast": _broadcast,
-    "allgather": _allgather,
-    "reduce": _reduce,
-    "reducescatter": _reducescatter,
-    "shift": _shift,
-    "copy": _copy,
+#: One transfer of each kind, by the names that machine models have for collectives, of this rank's
+#: own source where it sends any.
+PROGRAMS: dict[str, Callable[[Rows, Any], Step]] = {
+    "get": lambda rows, own: Get(rows.source(rows.rank + 1)),
+    "put": lambda rows, own: Put(own, rows.target(rows.rank + 1)),
+    "accumulate": lambda rows, own: Accumulate(own, rows.target(rows.rank + 1)),
+    "broadcast": lambda rows, own: Broadcast(rows.source(0), rows.group),
+    "allgather": lambda rows, own: AllGather(
+        [rows.source(rank, True) for rank in range(rows.ranks)], rows.group, 0
+    ),
+    "reduce": lambda rows, own: Reduce(own, rows.target(0), rows.group),
+    "reducescatter": lambda rows, own: ReduceScatter(
+        own, [rows.target(rank, True) for rank in range(rows.ranks)], rows.group, 1
+    ),
+    "shift": lambda rows, own: Shift(own, rows.group, 1, rows.source(rows.rank - 1)),
+    "copy": lambda rows, own: Copy(own, into=rows.target(rows.rank)),
 }
+_ONE_SIDED = ("put", "accumulate")
+_COLLECTIVES = ("broadcast", "allgather", "reduce", "reducescatter", "shift")
+
+
+def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
+    """One-sided steps are started together and completed by one Fence, as OSU's bandwidth tests do;
+    collectives follow each other."""
+    own = None
+    if name not in ("get", "broadcast", "allgather"):
+        source, parts = rows.source(rows.rank), rows.ranks if name == "reducescatter" else 1
+        columns = rows.problem.n // parts * parts
+        own = yield Get(rows.problem.c.block((source.row0, source.row1), (0, columns)))
+    for _ in range(times):
+        yield PROGRAMS[name](rows, own)
+        if name in _COLLECTIVES:
+            yield Boundary()
+    if name in _ONE_SIDED:
+        yield Fence()
 
 
 def trace_of(name: str, rows: Rows, times: int = 1) -> Trace:
@@ -158,4 +115,4 @@ def trace_of(name: str, rows: Rows, times: int = 1) -> Trace:
     Put(%0 -> C[3:4, 0:8]@1)
     Fence()
     """
-    return trace(PROGRAMS[name](rows, times), rows.problem, rows.rank, fresh=False)
+    return trace(_program(name, rows, times), rows.problem, rows.rank, fresh=False)

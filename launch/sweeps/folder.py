@@ -12,7 +12,6 @@ from rich.console import Console
 
 from drbench.errors import UsageError
 from launch.host.files import made_folder
-from launch.host.leftovers import clear_up
 from launch.host.processes import interruptible
 
 from .lock import hold_folder
@@ -51,8 +50,6 @@ def opened(
     warn = partial(say.print, style="yellow", markup=False)
     with _said_in_one_line(folder), interruptible(), hold_folder(folder, warn):
         store = Store(folder)
-        if any(removed := clear_up()):
-            say.print(f"removed {removed} that dead runs left", markup=False)
         aside = store.set_aside(all_of_it=fresh) if fresh or retry else None
         if aside is not None:
             what = "" if fresh else "cases that were not ok run again; the "

@@ -1,14 +1,8 @@
-"""Percent of peak in records, given or kept in a file; and what doctor's ranks measure."""
+"""Percent of peak in records, given or kept in a file."""
 
-from itertools import cycle
-
-import numpy as np
 import pytest
 
-import launch.ranks.peak
-from drbench.measure.noise import Timed
 from drbench.measure.record_file import read_csv
-from launch.ranks.peak import LEAST_SAMPLES, SHAPES, best_gemm
 
 SMALL = ["-m", 64, "-n", 96, "-k", 48]
 ONCE = ["--iters", 1, "--budget", 0]
@@ -22,51 +16,6 @@ k = 48
 preset = ["row", "column"]
 dtype = ["float32", "float64"]
 """
-
-
-class FakeRanks:
-    """A communicator whose ``timed`` is a table of seconds by shape and count."""
-
-    def __init__(self, size, seconds):
-        self.rank, self.size, self.seconds, self.calls = 0, size, seconds, []
-
-    def bcast(self, value):
-        return value
-
-    def timed(self, comm, function):
-        assert comm is self
-        function()
-        return Timed(self.seconds(self.calls[-1], self.calls.count(self.calls[-1])))
-
-    def gemm(self, a, b, c, beta):
-        assert beta == 0.0 and c.shape == (a.shape[0], b.shape[1]) and a.shape[1] == b.shape[0]
-        assert np.isfinite(a).all() and a.flags.c_contiguous and b.flags.c_contiguous
-        self.calls.append((*c.shape, a.shape[1]))
-
-
-def test_the_best_sample_of_the_best_shape_counts_but_for_the_first(monkeypatch):
-    """At 10 GFLOP/s all but one shape, which has 20, and 16 in every other sample; the first sample
-    of each is quicker than all, and warms up."""
-
-    def seconds(shape, count):
-        rate = (20e9 if count % 2 else 16e9) if shape == SHAPES[3] else 10e9
-        return 2 * shape[0] * shape[1] * shape[2] / (99e9 if count == 1 else rate)
-
-    ranks = FakeRanks(3, seconds)
-    monkeypatch.setattr(launch.ranks.peak, "timed", ranks.timed)
-    found = best_gemm(ranks, ranks, "float64", budget_s=0.0)
-    assert found["gflops"] == pytest.approx(3 * 20)
-    assert found["median_gflops"] < found["gflops"] and found["core_share"] == 1
-    assert all(ranks.calls.count(shape) == LEAST_SAMPLES + 1 for shape in SHAPES)
-
-
-def test_a_peak_keeps_the_share_of_the_cores_that_the_ranks_had(monkeypatch):
-    ranks, lost = FakeRanks(1, lambda shape, count: 1.0), cycle([0.5, 0.6, 0.7])
-    plain = ranks.timed
-    monkeypatch.setattr(
-        launch.ranks.peak, "timed", lambda *args: plain(*args)._replace(lost=next(lost))
-    )
-    assert best_gemm(ranks, ranks, "float32", 0.0)["core_share"] == pytest.approx(0.4)
 
 
 #: What is given as peak -> the peak of two ranks, where it is known, and the source.
