@@ -100,7 +100,7 @@ def test_pylops_ranges_cover_an_extent_once(extent, parts):
     ) == Counter(range(extent))
 
 
-@pytest.mark.parametrize("text", ["3x2", "2", "x", "0x4", "2x2x1", "-2x-2", ""])
+@pytest.mark.parametrize("text", [*"3x2 2 x 0x4 2x2x1 -2x-2".split(), ""])
 def test_a_grid_that_does_not_hold_the_ranks_is_refused(text):
     with pytest.raises(UsageError, match="such as 2x3, got|Use 1x4, 2x2"):
         parse_mesh(text, 4)
