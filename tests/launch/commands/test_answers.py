@@ -42,7 +42,7 @@ REFUSED = [
         ["the sweep mlp1 is estimated at", "--yes", "--scale"],
     ),
     (["sweep", "mlp", "--scale", "1"], ["the sweep mlp is estimated at", "--yes", "--scale"]),
-    ("sweep mlp --simulate --machine h100x8 --peak 3".split(), ["--peak", "Leave it"]),
+    ("sweep mlp --simulate --machine h100x8 --peak 3".split(), ["--peak", "Leave one"]),
     (["sweep", "mlp", "-o", "iters"], ["'iters'", "KEY=VALUE"]),
     ("sweep scaling -p 8 -o ranks=1,2".split(), ["-p 8", "1, 2", "Leave -p out"]),
     (["sweep", "mlp", "--csv", "/no/such/x.csv"], ["--csv /no/such"]),
