@@ -103,7 +103,7 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, fault, tmp_pa
     path = tmp_path / "devices.toml"
     assert (
         drbench(
-            *"calibrate -p 2 --rounds 1 --backend numpy-async --save".split(),
+            *"calibrate -p 2 --rounds 2 --backend numpy-async --save".split(),
             str(path),
             env=fault("small products"),
             timeout=100,

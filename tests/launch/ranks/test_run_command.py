@@ -58,7 +58,6 @@ REPEATS = [
 LINES = {
     2: {
         "ranks are given too": ["-p", 2, *QUICK],
-        "copied": [*QUICK, *COPIED, "-o", "get=copy"],
         "rma": [*QUICK, *MOVED_BY_RMA, "--transport", "rma", "-o", "progress=none"],
         "roof": [*SIZES, *ROOF, "--budget", 0],
         "roof and budget": [*SIZES, *ROOF, "--budget", 60],
