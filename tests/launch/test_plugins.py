@@ -54,8 +54,6 @@ def test_what_a_plugin_adds_is_run_and_verified_on_ranks(drbench, mpich, words):
     assert (ran["status"], ran["error"]) == ("ok", 0)
 
 
-
-
 def test_the_environment_names_plugins_too(process, plugin):
     env = {"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": str(Path(__file__).parents[2])}
     ended = process(sys.executable, "-m", "drbench", "list", "algorithms", "rows", env=env)

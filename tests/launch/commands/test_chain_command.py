@@ -87,19 +87,6 @@ def test_a_run_says_whether_it_lies_in_the_interval(drbench, toy, peak, lies):
     assert f") {lies} in " in line and "every operation verified, exact" in line
 
 
-def test_a_figure_has_the_contenders_and_the_layouts_of_the_table(say, toy, tmp_path):
-    out = tmp_path / "out.txt"
-    told = say(*SMALL, "--machine", toy([0.9, 1.0, 1.1]), "-p", 2, "--figure", out)
-    drawn = out.read_text()
-    assert told.returncode == 0 and f"figure: {out}" in told.stdout
-    for name in ("chosen", "megatron", "fsdp", "sequence parallel"):
-        assert (name in drawn) == (f" {name} " in told.stdout)
-    for text in ("Y1 = X·W1", "H1 = relu(Y1)", "Y2 = H1·W2"):
-        assert f": {text}\n" in drawn
-    wrong = say(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--figure", "out.gif")
-    assert wrong.returncode == 2 and ".png" in wrong.stderr
-
-
 def test_the_first_line_says_how_much_faster_another_chain_could_be(say, toy):
     one = [*SMALL, "--machine", toy([1.0, 1.0, 1.0]), "-p", 2]
     words = {True: "; by the bounds no chain is more than", False: ", may be "}

@@ -56,7 +56,7 @@ def test_a_library_takes_what_it_obeys(say):
 
 def test_one_machine_is_shown_whole(say, tmp_path):
     said = " ".join(say("list", "machines", "a100pcie").stdout.split())
-    assert "numa 8 ranks node 16 5 us pcie" in said and "19 constants assumed" in said
+    assert "numa 8 ranks 16 5 us node pcie" in said and "19 constants assumed" in said
     assert "nvlink" not in said
     assert "in place" in say("list", "machines", "lumic").stdout
     path = tmp_path / "mine.toml"

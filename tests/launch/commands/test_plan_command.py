@@ -149,32 +149,6 @@ def test_one_rank_of_thousands_is_planned_quickly(drbench):
     assert within(plan["plan_s"], 0.3) and within(ended.seconds, 5)
 
 
-def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
-    """On PVC what a neighbour on the same GPU holds is worth fetching earlier or later than by
-    FLOPs and bytes alone."""
-    from algorithms import get_algorithm
-    from drbench.plan.explain import listing
-    from drbench.program.problem import Problem
-    from launch.cases.machine_models import find_machine
-
-    words = (
-        "plan -m 1024 -n 4096 -k 4096 -p 12 --preset block --stationary C -o "
-        "schedule=cost --rank 1 --limit 1000"
-    ).split()
-    shown = [say(*words, *more).stdout for more in ([], ["--machine", "pvc12"])]
-    problem = Problem(1024, 4096, 4096, 12, "block", "block", "block")
-    universal, pvc = get_algorithm("universal"), find_machine("pvc12")
-    asked = {"stationary": "C", "schedule": "cost"}
-    near, far = (universal.resolve(problem, in_place, **asked) for in_place in (True, False))
-    listed = [
-        "\n".join(listing(universal.trace(problem, 1, **resolved, machine=machine))) + "\n"
-        for resolved, machine in ((near, None), (far, pvc), (far, None))
-    ]
-    assert shown[0].endswith(listed[0]) and shown[1].endswith(listed[1])
-    assert listed[1] != listed[2]
-    assert "no machine model 'pvc21'" in say(*words, "--machine", "pvc21").refusal()
-
-
 SIGNALLED = "plan -p 3 -m 24 -n 12 -k 12 --algorithm gemm_rs -o tile=4".split()
 
 
