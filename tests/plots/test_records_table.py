@@ -46,12 +46,13 @@ def test_ten_thousand_rows_are_read_in_under_a_second(tmp_path):
     header, row = path.read_text().splitlines()
     many = [row.replace(",64,", f",{m},", 1) for m in range(1, 10_001)]
     path.write_text("\n".join([header, *many, ""]))
-    took = []
-    for _ in range(3):
+
+    def seconds():
         start = time.process_time()
         assert read_records([path]).m.max() == 10_000
-        took.append(time.process_time() - start)
-    assert within(min(took), 1.0)
+        return time.process_time() - start
+
+    assert any(within(seconds(), 1.0) for _ in range(3))
 
 
 def test_columns_have_types_and_statuses_an_order(path):

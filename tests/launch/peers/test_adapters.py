@@ -57,20 +57,6 @@ def test_a_missing_peer_is_one_line_with_the_way_to_get_it(name, nothing_install
 
 
 @pytest.mark.parametrize(
-    "name, options, words",
-    [
-        ("dtensor", {"block": 64}, "dtensor takes no block"),
-        ("scalapack", {"variant": "x"}, "scalapack takes no variant"),
-        ("pylops", {"stationary": "C"}, "pylops takes no stationary"),
-        ("cosma", {"panel": 3}, "It takes variant"),
-    ],
-)
-def test_an_option_that_a_peer_does_not_take_is_refused(name, options, words):
-    with pytest.raises(UsageError, match=words):
-        get_peer(name).pick(options)
-
-
-@pytest.mark.parametrize(
     "name, given",
     [
         ("scalapack", ("row",)),

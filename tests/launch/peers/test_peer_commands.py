@@ -52,7 +52,7 @@ def without(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["dtensor", "scalapack", "cosma", "pylops", "heat"])
+@pytest.mark.parametrize("name", ["dtensor", "cosma"])
 def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, name):
     real = importlib.util.find_spec
     monkeypatch.setattr(

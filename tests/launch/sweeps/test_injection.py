@@ -9,12 +9,9 @@ import sys
 import pytest
 
 from drbench.errors import UsageError
-from drbench.measure.record_file import read_csv
-from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import expand
 from launch.sweeps.slurm import sbatch_script
-from launch.sweeps.store import Store
 
 #: Harmless in a quoted word, and each of them something in an unquoted one.
 EVIL = [
@@ -176,17 +173,3 @@ def test_a_launcher_is_a_name_or_a_toml_file(say, sweep_file, tmp_path, text):
         "--launcher"
         in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--launcher", text).refusal()
     )
-
-
-@pytest.mark.parametrize("text", [text for text in EVIL if "/" not in text])
-def test_labels_are_no_formulas_in_the_csv_and_come_back_as_they_were(tmp_path, rows, text):
-    store = Store(tmp_path)
-    store.open("test", 2, ["0" * 16])
-    store.add(rows(Case(8, 8, 8, machine=text), case="0" * 16))
-    (record,) = read_csv(store.records_path)
-    assert record.machine == text
-    import csv
-
-    with open(store.records_path, newline="") as file:
-        cells = list(csv.reader(file))[1]
-    assert not any(cell.startswith(("=", "+", "@", "\t")) for cell in cells)
