@@ -305,6 +305,16 @@ def test_it_works_with_the_keyboard(told, opened):
     assert state()[0] == 0
 
 
+def test_on_a_phone_nothing_is_wider_than_the_screen_or_too_small_to_touch(told, opened):
+    browser = opened(told("replicas S-A"), told("column S-B"), width=390)
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    small = (
+        "return [...document.querySelectorAll('button, select')].filter((each) => "
+        "each.getBoundingClientRect().height < 28).length"
+    )
+    assert browser.run(small) == 0
+
+
 def test_two_cases_share_one_time(told, opened):
     first, second = told("column S-C"), told("column S-B")
     browser = opened(first, second)

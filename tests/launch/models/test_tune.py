@@ -333,7 +333,7 @@ def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
 
 @pytest.mark.parametrize("machine", [None, DEVICE])
 def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
-    """Elements that a rank lacks, one by one; the more products share them, the less they count."""
+    """Elements that a rank lacks, one by one."""
     today, ranks = ("row", "tiles:5x7@2x2", "block"), 4
     request = replace(SMALL, today=today, algorithms=("universal", "summa"), top=3)
     if machine is not None:  # which tries them one by one
