@@ -1,7 +1,5 @@
 """``drbench compare``, ``plot`` and ``report``: what records tell."""
 
-import csv
-import io
 import json
 import re
 from math import inf
@@ -9,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from drbench.errors import EXIT_CODES, MissingError, UsageError
+from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.noise import DOUBTS
-from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
-from launch.host.files import check_output, write_output
+from drbench.measure.record import OPTION_COLUMNS
+from launch.host.files import check_output, write_output, write_table
 from launch.host.units import format_bytes, plural, seconds
 
 from .options import command, csv_option, json_option, option, reading, save_option
@@ -67,7 +65,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     found = summary(pairs)
     rows = [_row(pair, KEYS) for pair in pairs]
     if csv_path:
-        _write(csv_path, rows)
+        write_table(csv_path, rows)
     for text in [str(warning.message) for warning in caught] + notes:
         click.echo(text, err=True)
     if as_json:
@@ -142,21 +140,6 @@ def _row(pair, keys) -> dict:
         }
         | {name: getattr(told, name) for name in keys}
     )
-
-
-def _write(path: str, rows: list[dict]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    write_output("--csv", path, text.getvalue())
-
-
-def _cell(value):
-    """A value as a record's cell holds it: no text that a spreadsheet would run."""
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return "'" + value
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
@@ -314,12 +297,6 @@ def report(folders, save):
       drbench report results/measured/here -o report.html
     """
     check_output("--save", save)
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise MissingError(
-            "a report needs jinja2, which is not installed. Run: pip install jinja2."
-        ) from None
     from plots.report.page import build
 
     one = Path(folders[0])

@@ -52,11 +52,13 @@ def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Ta
 
 
 def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
-    """How each fared among those that compete."""
+    """How each fared among those that compete; where all are noisy nobody is the fastest."""
     still = [not tiles and _moves_nothing(next(iter(run.values()))) for run in group]
     competing = iter(standings([run for run, out in zip(group, still) if not out]))
     alone = iter(standings([run for run, out in zip(group, still) if out]))
-    return [Standing(next(alone).record) if out else next(competing) for out in still]
+    found = [Standing(next(alone).record) if out else next(competing) for out in still]
+    sure = any(each.ratio and not each.record.noisy for each in found)
+    return found if sure else [Standing(each.record) for each in found]
 
 
 def _moves_nothing(record: Record) -> bool:
@@ -106,7 +108,8 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
     the best of the others compares."""
     timed = sorted((each for each in ranked if each.ratio), key=_order)
     if not timed:
-        return []
+        noisy = all(each.record.noisy for each in ranked)
+        return ["noisy cases only: no fastest one"] * noisy
     first, *others = timed
     alike = [
         each
