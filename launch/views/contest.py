@@ -74,12 +74,8 @@ def _moves_nothing(record: Record) -> bool:
 
 def _order(standing: Standing) -> tuple:
     record, ratio = standing.record, standing.ratio
-    return (
-        ratio is None,
-        not standing.fastest,
-        bool(record.noisy),
-        ratio.middle if ratio else record.time_s,
-    )
+    size = ratio.middle if ratio else record.time_s
+    return ratio is None, not standing.fastest, bool(record.noisy), size
 
 
 def _row(standing: Standing, tiles: bool) -> dict:
@@ -118,7 +114,7 @@ _COLUMNS = (
     Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}"),
 )
 _LISTED = (
-    *_COLUMNS[1:2],
+    _COLUMNS[1]._replace(heading=">time"),
     Column("roof", ">% of bound", itemgetter("roof")),
     Column("layout", "~A, B, C", itemgetter("layout")),
     Column("how", "~algorithm", itemgetter("how")),
