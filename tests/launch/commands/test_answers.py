@@ -15,7 +15,7 @@ from drbench.measure.record_file import append_csv
 from launch.commands.guards import go_on
 from launch.host.files import hand_over
 from launch.host.kernels import Kernels
-from launch.sweeps.plan import SweepRequest, arguments_of, plan_cases
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.store import Store
 from launch.sweeps.sweep import left_to_run
 
@@ -38,7 +38,7 @@ def nothing_starts(monkeypatch):
 #: Command lines that are refused with exit code 2, and what the line must mention.
 REFUSED = [
     (
-        arguments_of("mlp1", ["--scale", "1"]),
+        ["sweep", "mlp1", "--stream", "--scale", "1/16", "--scale", "1"],
         ["the sweep mlp1 is estimated at", "--yes", "--scale"],
     ),
     (["sweep", "mlp", "--scale", "1"], ["the sweep mlp is estimated at", "--yes", "--scale"]),

@@ -9,7 +9,8 @@ from rich.console import Console
 from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened
-from launch.sweeps.supervisor import Settings, Watch, run_cases
+from launch.sweeps.progress import SweepProgress
+from launch.sweeps.supervisor import Settings, run_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -34,7 +35,7 @@ def ran(environ, tmp_path):
         ids = [name for name, _ in todo]
         with opened(tmp_path / "runs", "installed", ranks, ids, console) as store:
             settings = Settings(ranks, timeout_s=90, environ=environ())
-            run_cases(todo, store, settings, Watch(console, seen.append))
+            run_cases(todo, store, settings, SweepProgress(len(todo), [], console, seen.append))
         return seen
 
     return run
