@@ -69,10 +69,8 @@ def test_every_model_is_listed_with_its_peaks_and_tiers(say):
 
 
 def test_one_machine_is_shown_whole(say, tmp_path):
-    said = " ".join(say("list", "machines", "a100pcie").stdout.split())
-    assert "numa 8 ranks node 16 5 us pcie" in said and "19 constants assumed" in said
-    assert "nvlink" not in said
-    assert "in place" in say("list", "machines", "lumic").stdout
+    said = say("list", "machines", "a100pcie").stdout
+    assert "a100pcie.toml" in said and "ASSUMED" in said and "[model.links.pcie]" in said
     path = tmp_path / "mine.toml"
     link = "[model.links.wire]\nbandwidth_bytes_per_s = 2e9\n"
     path.write_text(f"[model]\n[model.compute]\npeak_flops = 5e12\n{link}")
