@@ -22,7 +22,7 @@ from launch.cases.machine_models import find_machine
 from launch.models.candidates import TuneRequest, changed, on_triple, settings, texts, with_copies
 from launch.models.predict import predict_with, programs_of
 from launch.models.sieve import Sieve, counts, rates_of
-from launch.models.tune import _ByModel, _Leads, tune
+from launch.models.tune import Found, _ByModel, _streams, tune
 from partitions import layouts
 
 WIRE = Link("wire", 3e6, latency_s=1e-6)
@@ -158,12 +158,12 @@ def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
 def test_equal_layouts_are_one_candidate_and_all_are_counted():
     """The one element of A lies on rank 0 by rows, by columns and in blocks."""
     request = TuneRequest(Case(64, 64, 64), 4, ("universal",))
-    leads = _Leads(request, _ByModel(request, MACHINES["one class"]))
+    _streams(request, _ByModel(request, MACHINES["one class"]), found := Found())
     count = len(texts(request)["A"]) ** 3 * 9
-    assert leads.tried == count and leads.merged == 0 and leads.too_large == 0
+    assert found.tried == count and found.merged == 0 and found.too_large == 0
     small = replace(request, case=Case(1, 64, 1))
-    leads = _Leads(small, _ByModel(small, MACHINES["one class"]))
-    assert leads.tried == count and leads.merged > 0
+    _streams(small, _ByModel(small, MACHINES["one class"]), found := Found())
+    assert found.tried == count and found.merged > 0
 
 
 def test_an_effort_ends_the_search_and_says_what_it_did_not_exclude():
