@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -17,7 +18,6 @@ from launch.cases.case import FIELDS, LIBRARY_FIELDS
 from launch.cases.machine_models import about_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml, shipped
 from launch.host.show import console, table
-from launch.host.units import plural, seconds
 from launch.peers import get_peer, peers
 from partitions import PRESETS
 
@@ -130,6 +130,11 @@ def _show_preset(name: str) -> None:
     print(f"{name}: {found.about}\n{texts}\n{found.source}")
 
 
+def _show_machine(name: str) -> None:
+    _seen(name)  # which refuses what is no machine
+    print(f"# {file_of(name)}\n{Path(file_of(name)).read_text(encoding='utf-8')}", end="")
+
+
 def _libraries() -> Iterable[tuple[str, ...]]:
     for peer in peers().values():
         found = peer.available()
@@ -194,7 +199,7 @@ KINDS = {
     "machines": _Kind(
         "machine|ranks|~links, GB/s|~peaks of a device, TFLOP/s|>assumed",
         _machines,
-        lambda name: _show(name, _seen(name)),
+        _show_machine,
     ),
     "launchers": _Kind(
         "launcher|~about",
@@ -248,23 +253,6 @@ def _tiers(machine: Machine) -> str:
     return ", ".join(f"{link.name} {_speed(link)}" for link in machine.links)
 
 
-def _joins(link: Link) -> str:
-    """Which ranks a class of links joins.
-
-    Examples
-    --------
-    >>> (
-    ...     _joins(Link("nvlink", 1.0, within=8)),
-    ...     _joins(Link("nic", 1.0)),
-    ...     _joins(Link("port", 1.0, within=1)),
-    ... )
-    ('8 ranks', 'all others', 'nobody by itself')
-    """
-    if link.within == 1:
-        return "nobody by itself"
-    return f"{link.within} ranks" if link.within else "all others"
-
-
 def _told(name: str, machine: Machine) -> dict:
     """As data: bytes and FLOPs a second, seconds."""
     return {
@@ -288,41 +276,3 @@ def _told(name: str, machine: Machine) -> dict:
         "assumed": list(machine.assumed),
         "calibrated": machine.calibrated,
     }
-
-
-def _show(name: str, machine: Machine) -> None:
-    """One machine: peaks, tiers, what is assumed, where the sources stand."""
-    out, about = console(), about_file(file_of(name))
-    if about:
-        out.print(about, markup=False)
-    rows = [
-        (
-            each,
-            _rate(peak / 1e12),
-            "measured" if compute.peak_measured else _share(compute.sustained),
-        )
-        for each, peak in machine.peaks.items()
-        for compute in [machine.compute if each == machine.dtype else machine.dtypes[each]]
-    ]
-    out.print(table("element type|>TFLOP/s|>sustained", rows, "peaks of a device"))
-    rows = [
-        (
-            link.name,
-            _joins(link),
-            _speed(link),
-            seconds(link.latency_s),
-            link.shared,
-            ", ".join(link.through) or "-",
-        )
-        for link in machine.links
-    ]
-    heads = "link|joins|>GB/s|>latency|shared by|~goes through"
-    out.print(table(heads, rows, "tiers of network, the nearest ranks first"))
-    if machine.assumed:
-        count = plural(len(machine.assumed), "constant")
-        out.print(f"{count} assumed: {', '.join(machine.assumed)}", markup=False)
-    out.print(f"sources: {file_of(name)}", markup=False, soft_wrap=True)
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.3g} %"

@@ -12,12 +12,18 @@ from launch.cases.case import Case, bound
 from partitions import LayoutError, divisors, frontier, layouts
 from partitions.partition import replica_suffix
 
-#: Which replication factors vary together, by name: whether those of A, B and C do as it says; None
-#: is that of a matrix whose layout is given.
+
+def _alike(a, b):
+    """Whether two factors are one, or one of them is 0: that of a matrix whose layout is given."""
+    return (a == b) | (a == 0) | (b == 0)
+
+
+#: Which replication factors vary together, by name: whether those of A, B and C, numbers or arrays,
+#: do as it says; 0 is that of a matrix whose layout is given.
 REPLICATION = {
-    "none": lambda a, b, c: {a, b, c} <= {1, None},
-    "equal": lambda a, b, c: len({a, b, c} - {None}) <= 1,
-    "paired": lambda a, b, c: a == b or None in (a, b),
+    "none": lambda a, b, c: _alike(a, 1) & _alike(b, 1) & _alike(c, 1),
+    "equal": lambda a, b, c: _alike(a, b) & _alike(b, c) & _alike(a, c),
+    "paired": lambda a, b, c: _alike(a, b),
     "all": lambda a, b, c: True,
 }
 
@@ -112,7 +118,7 @@ def on_triple(base: Case, triple, stationary: str, way: dict) -> Case:
     return replace(base, a=a, b=b, c=c, options={"stationary": stationary} | way)
 
 
-def texts(request: TuneRequest) -> dict[str, list[tuple[str, int | None]]]:
+def texts(request: TuneRequest) -> dict[str, list[tuple[str, int]]]:
     """For each matrix the layouts that the universal algorithm is tried on, with their replication
     factors: the given one, or all (:func:`partitions.layouts`); nothing if it is not tried.
 
@@ -120,7 +126,7 @@ def texts(request: TuneRequest) -> dict[str, list[tuple[str, int | None]]]:
     --------
     >>> found = texts(TuneRequest(Case(64, 64, 64, b="tiles:4x4@2x2"), 4, replication="none"))
     >>> found["A"], found["B"]
-    ([('row', 1), ('column', 1), ('block:2x2', 1), ('block:2x2:col', 1)], [('tiles:4x4@2x2', None)])
+    ([('row', 1), ('column', 1), ('block:2x2', 1), ('block:2x2:col', 1)], [('tiles:4x4@2x2', 0)])
     """
     case = request.case
     tried = request.algorithms or algorithms(plain=True)
@@ -129,7 +135,7 @@ def texts(request: TuneRequest) -> dict[str, list[tuple[str, int | None]]]:
     factors = [1] if request.replication == "none" else None
     every = [*layouts(request.ranks, factors)]
     given = zip("ABC", (case.a, case.b, case.c))
-    return {name: [(text, None)] if text else every for name, text in given}
+    return {name: [(text, 0)] if text else every for name, text in given}
 
 
 def others(

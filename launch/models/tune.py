@@ -21,7 +21,7 @@ effort is passed over. Equal layouts, and options that come to the same program,
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heappop, heappush
 from math import ceil, inf
 from operator import attrgetter, itemgetter
@@ -536,84 +536,71 @@ def every_program(request: TuneRequest, machine: Machine | None = None) -> list[
     return [program.case for program in found]
 
 
-class _Leads:
-    """All triples of layouts of the universal algorithm, the most promising first.
+def _streams(request: TuneRequest, ruler, found: Found) -> "list[_Stream]":
+    """All triples of layouts of the universal algorithm with Stationary C, B and A; candidates are
+    counted, those on layouts that equal others, and those whose tiles alone are too large."""
+    named, how = texts(request), ways(ruler.cuts, ruler.timed)
+    if not named:
+        return []
+    layouts, written, factors = {}, [], []
+    for name in "ABC":
+        known = {}  # equal layouts once
+        for text, factor in named[name]:
+            operand = _operand(request.case, name, text, request.ranks, f"--{name.lower()}")
+            known.setdefault(operand.partition, (operand, text, factor))
+        layouts[name], its_texts, its_factors = map(list, zip(*known.values()))
+        written.append(its_texts)
+        factors.append(its_factors)
+    fits, count = _fitting(request, factors), 3 * len(how)
+    every = _fitting(request, [[factor for _, factor in named[name]] for name in "ABC"])
+    sizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
+    tiles = (
+        np.array([each.partition.local_size(0) * sizes[name] for each in layouts[name]])
+        for name in "ABC"
+    )
+    large = sum(np.ix_(*tiles)) > ruler.memory_bytes
+    found.tried += count * int(every.sum())
+    found.merged += count * int(every.sum() - fits.sum())
+    found.too_large += count * int((fits & large).sum())
 
-    Attributes
-    ----------
-    tried, merged, too_large : int
-        Candidates; those on layouts that equal others, and those whose tiles alone are too large.
-    """
+    def cases(stationary: str, number: int) -> list[Case]:
+        triple = np.unravel_index(number, fits.shape)
+        chosen = [its_texts[int(x)] for its_texts, x in zip(written, triple)]
+        return [on_triple(request.case, chosen, stationary, way) for way in how]
 
-    def __init__(self, request: TuneRequest, ruler):
-        self.request, self.how = request, ways(ruler.cuts, ruler.timed)
-        self.tried = self.merged = self.too_large = 0
-        self.streams: list[_Stream] = []
-        named = texts(request)
-        if not named:
-            return
-        layouts, self.texts, factors = {}, {}, []
-        for name in "ABC":
-            known = {}  # equal layouts once
-            for text, factor in named[name]:
-                operand = _operand(request.case, name, text, request.ranks, f"--{name.lower()}")
-                known.setdefault(operand.partition, (operand, text, factor))
-            operands, self.texts[name], mine = zip(*known.values())
-            layouts[name] = list(operands)
-            factors.append(mine)
-        fits = _fitting(request, factors)
-        count = 3 * len(self.how)
-        every = [[factor for _, factor in named[name]] for name in "ABC"]
-        self.tried = count * int(_fitting(request, every).sum())
-        self.merged = self.tried - count * int(fits.sum())
-        sizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
-        tiles = [
-            np.array([each.partition.local_size(0) * sizes[name] for each in layouts[name]])
-            for name in "ABC"
-        ]
-        large = tiles[0][:, None, None] + tiles[1][:, None] + tiles[2] > ruler.memory_bytes
-        self.too_large = count * int((fits & large).sum())
-        case = request.case
-        sieve = Sieve(layouts, (case.m, case.n, case.k), ruler.rates(sizes["A"]), ruler.classes)
-        bounds, guesses = sieve.all()
-        for which, stationary in enumerate("CBA"):
-            self.streams.append(
-                _Stream(self, stationary, fits & ~large, bounds[..., which], guesses[..., which])
-            )
-
-    @property
-    def least(self) -> float:
-        """The smallest bound that is left."""
-        return min((stream.least for stream in self.streams), default=inf)
-
-    def left(self, below: float) -> int:
-        """Candidates left with a bound of at most that."""
-        return len(self.how) * sum(stream.left(below) for stream in self.streams)
+    case = request.case
+    sieve = Sieve(layouts, (case.m, case.n, case.k), ruler.rates(sizes["A"]), ruler.classes)
+    bounds, guesses = sieve.all()
+    return [
+        _Stream(partial(cases, each), fits & ~large, bounds[..., which], guesses[..., which])
+        for which, each in enumerate("CBA")
+    ]
 
 
 class _Stream:
     """The triples with one stationary matrix, in the order of their estimates."""
 
-    def __init__(self, leads: _Leads, stationary: str, fits, bounds, guesses):
-        self._leads, self._stationary, self._shape, self._at = leads, stationary, fits.shape, 0
+    def __init__(self, cases: Callable[[int], list[Case]], fits, bounds, guesses):
         left, bounds, guesses = np.flatnonzero(fits.ravel()), bounds.ravel(), guesses.ravel()
+        self._cases, self._at = cases, 0
         self._order = left[np.argsort(guesses[left], kind="stable")]
-        self._guesses, self._bounds = guesses[self._order], bounds[self._order]
+        self._guesses = np.append(guesses[self._order], inf)
+        self._bounds = np.append(bounds[self._order], inf)
         self._least = np.minimum.accumulate(self._bounds[::-1])[::-1]
 
     @property
     def guess(self) -> float:
         """The estimate of the next one; inf if there is none."""
-        return self._guesses[self._at] if self._at < len(self._order) else inf
+        return self._guesses[self._at]
 
     @property
     def least(self) -> float:
         """The smallest bound that is left."""
-        return self._least[self._at] if self._at < len(self._order) else inf
+        return self._least[self._at]
 
     def left(self, below: float) -> int:
         """Triples left with a bound of at most that."""
-        return int((self._bounds[self._at :] <= below).sum())
+        return int((self._bounds[self._at : -1] <= below).sum())
 
     def drop(self) -> None:
         """None of those left can have a place."""
@@ -623,11 +610,7 @@ class _Stream:
         """Bound, estimate and cases of the next one."""
         at = self._at
         self._at += 1
-        triple = np.unravel_index(self._order[at], self._shape)
-        names = [self._leads.texts[name][int(x)] for name, x in zip("ABC", triple)]
-        base, how = self._leads.request.case, self._leads.how
-        cases = [on_triple(base, names, self._stationary, way) for way in how]
-        return float(self._bounds[at]), float(self._guesses[at]), cases
+        return float(self._bounds[at]), float(self._guesses[at]), self._cases(self._order[at])
 
 
 def _operand(case: Case, name: str, text: str, ranks: int, what: str) -> Operand:
@@ -642,10 +625,8 @@ def _operand(case: Case, name: str, text: str, ranks: int, what: str) -> Operand
 
 def _fitting(request: TuneRequest, factors: list) -> np.ndarray:
     """Which triples of layouts with these factors are tried: an array (of A, of B, of C)."""
-    fits = REPLICATION[request.replication or "all"]
-    known = [list(dict.fromkeys(each)) for each in factors]
-    table = np.array([[[fits(a, b, c) for c in known[2]] for b in known[1]] for a in known[0]])
-    return table[np.ix_(*([one.index(x) for x in each] for one, each in zip(known, factors)))]
+    fits = REPLICATION[request.replication or "all"](*np.ix_(*factors))
+    return np.broadcast_to(fits, [len(each) for each in factors])
 
 
 class _Family:
@@ -698,12 +679,11 @@ class _Search:
     def __init__(self, request: TuneRequest, ruler):
         self.request, self.ruler, self.why = request, ruler, ""
         self.found, self.today = Found(), _Today(request, ruler.charge)
-        self.leads = _Leads(request, ruler)
+        self.streams = _streams(request, ruler, self.found)
         self.ranking = _Ranking(ruler, request, self.found)
         self.programs: dict[tuple, _Program] = {}  # those that differ, by what they are
         self.families = {
-            f"universal S-{each}": _Family(stream)
-            for each, stream in zip("CBA", self.leads.streams)
+            f"universal S-{each}": _Family(stream) for each, stream in zip("CBA", self.streams)
         }
         self.number = 0  # of the last candidate
         self.costly: list[_Program] = []  # that the effort does not suffice for
@@ -712,8 +692,7 @@ class _Search:
 
     def run(self) -> "_Ranking":
         """Judge what may have a place."""
-        found, leads, ranking = self.found, self.leads, self.ranking
-        found.tried, found.too_large = leads.tried, leads.too_large
+        ranking = self.ranking
         self._trace_others()
         began: set[str] = set()
         while left := self.families.keys() - began:  # families with signals begin as others do
@@ -909,8 +888,7 @@ class _Search:
 
     def _end(self) -> None:
         """What is left, and how good it could be."""
-        found, leads, ranking = self.found, self.leads, self.ranking
-        found.merged += leads.merged
+        found, ranking = self.found, self.ranking
         if not ranking.places:
             return
         last, first = ranking.worst or (inf, inf), ranking.places[0].key
@@ -919,11 +897,13 @@ class _Search:
         untraced = open_.count(None)
         left = {id(program): program for program in (*self.costly, *open_) if program}
         open_ = [program for program in left.values() if not ranking.beyond(program.least)]
-        found.left = sum(each.times for each in open_) + untraced + leads.left(last[at])
+        every = sum(stream.left(last[at]) for stream in self.streams)
+        triples = every * len(ways(self.ruler.cuts, self.ruler.timed))
+        found.left = sum(each.times for each in open_) + untraced + triples
         if not found.left:
             return
         least = min((program.least[at] for program in open_), default=inf)
-        least = 0.0 if untraced else min(least, leads.least)
+        least = 0.0 if untraced else min(least, *(stream.least for stream in self.streams), inf)
         least = max(least, self.ruler.least_of_all)
         found.gap = max(float(first[at] / least) - 1, 0.0) if least else inf
 

@@ -75,7 +75,6 @@ def simulate(
 
     \b
       drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column -o chunk=none
-      drbench simulate -m 8192 -n 48Ki -k 12Ki -p 8 --preset column
 
     Of many cases: drbench sweep NAME --simulate --machine NAME.
     """
@@ -88,52 +87,11 @@ def simulate(
         )
     values["options"] = take_options(values)
     if machine is None:
-        needs = [("--csv", csv_path), ("--timeline", timeline)]
-        return _count(needs, ranks, as_json, transport, values)
+        raise UsageError(
+            "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
+            "calibrate; drbench plan --rank all counts without one."
+        )
     return _one(find_machine(machine), ranks, transport, csv_path, timeline, as_json, values)
-
-
-def _count(needs, ranks, as_json, transport, values) -> int:
-    """One problem without a machine: what can be counted. ``needs`` are (name, what is given) of
-    what takes a machine."""
-    import json
-
-    from launch.cases.command_line import run_command
-    from launch.cases.machine_models import CALIBRATE, machine_names
-    from launch.host.show import brief, console
-    from launch.host.units import format_bytes
-    from launch.models.counts import counted
-
-    needs = [*needs, ("-o compute", values["compute"]), ("--threads", values["threads"])]
-    for name, given in needs:
-        if given:
-            raise UsageError(
-                f"{name} needs a machine model. Name a --machine, "
-                f"{', '.join(machine_names())} or a file: {CALIBRATE}."
-            )
-    _check_sizes(values)
-    if ranks is None:
-        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
-    values["dtype"] = values["dtype"] or "float32"
-    values |= {"transport": transport, "machine": "here"}
-    case = case_of(values, ranks)
-    found = counted(case, ranks)
-    told = found.loads._asdict() | {"memory_bytes": found.memory, "busiest_share": found.share}
-    if as_json == "json":
-        print(json.dumps(told | {"machine": None, "command": run_command(case, ranks)}))
-        return 0
-    if as_json:
-        print(brief(told))
-        return 0
-    say = partial(console().print, markup=False, soft_wrap=True)
-    say(
-        f"No machine model, so no time. All {ranks} ranks move "
-        f"{format_bytes(found.loads.moved_bytes)}; the busiest sends or receives "
-        f"{format_bytes(found.loads.busiest_bytes)}, multiplies {found.share:.2f} times its share, "
-        f"and the largest holds {format_bytes(found.memory)}."
-    )
-    say(f"For a time, add --machine mine.toml after: {CALIBRATE}")
-    return 0
 
 
 def _check_sizes(values) -> None:

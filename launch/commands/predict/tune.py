@@ -4,7 +4,6 @@ the ranking, by a machine model or by bytes; and ``--measure`` to see whether it
 import json
 from itertools import zip_longest
 from math import inf
-from statistics import median_high
 
 import click
 
@@ -507,8 +506,6 @@ def _notes(found, measured, machine, request) -> list[str]:
         lines.append(
             "bound: no run of the program is faster than its products, or its busiest link"
         )
-    if measured and measured[0].ratio is not None:
-        lines.append(_compared(found, measured))
     if any(place.case.options.get("replicate_result") for place in found.ranking):
         lines.append("A C with replicas is finished on all of them, and that is counted.")
     chosen = _chosen(measured)
@@ -578,25 +575,6 @@ def _chosen(measured) -> int:
         return 1
     fastest = (at for at, each in enumerate(measured, 1) if each.fastest)
     return next(fastest, 1)
-
-
-def _compared(found, measured) -> str:
-    """How the pick fared among those measured, and how far off predictions were."""
-    ok = [
-        (place.record, standing)
-        for place, standing in zip(found.ranking, measured)
-        if standing.ratio is not None
-    ]
-    text = f"measured: the pick's time over that of the fastest of {len(ok)}: {measured[0]}"
-    if measured[0].fastest:
-        text = f"measured: the pick is the fastest of {len(ok)}"
-        tied = [each for _, each in ok if not (each.fastest or each.given_up or each.ratio.apart)]
-        as_fast = len(tied)
-        text += f", {as_fast} of them not told apart from it" if as_fast else ""
-    if ok[0][0] is not None:
-        error = median_high(abs(record.time_s / each.record.time_s - 1) for record, each in ok)
-        text += f"; median error of the predictions {100 * error:.1f} %"
-    return text
 
 
 def _measure(places, ranks: int, how: dict, quiet: bool) -> list:

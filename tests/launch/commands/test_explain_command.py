@@ -20,7 +20,7 @@ def page(say, tmp_path):
         text = path.read_text(encoding="utf-8")
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
         names = re.findall(r"<h2>(.*?)</h2>", text)
-        assert f": {path}, " in ended.stdout
+        assert ended.stdout.startswith(f"{path}: ")
         return names, json.loads(data)["cases"]
 
     return make

@@ -55,10 +55,8 @@ def test_a_library_takes_what_it_obeys(say):
 
 
 def test_one_machine_is_shown_whole(say, tmp_path):
-    said = " ".join(say("list", "machines", "a100pcie").stdout.split())
-    assert "numa 8 ranks 16 5 us node pcie" in said and "19 constants assumed" in said
-    assert "nvlink" not in said
-    assert "in place" in say("list", "machines", "lumic").stdout
+    said = say("list", "machines", "a100pcie").stdout
+    assert "a100pcie.toml" in said and "ASSUMED" in said and "[model.links.pcie]" in said
     path = tmp_path / "mine.toml"
     link = "[model.links.wire]\nbandwidth_bytes_per_s = 2e9\n"
     path.write_text(f"[model]\n[model.compute]\npeak_flops = 5e12\n{link}")

@@ -38,12 +38,12 @@ def test_a_changed_constant_changes_the_time(say):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["simulate"], "-m is missing"),
-        (["simulate", *SIZES], "-p is missing"),
+        (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
+        (["simulate", "--machine", "pvc12"], "-m is missing"),
         ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
-            ["simulate", *SIZES, "-p", "2", "--algorithm", "dtensor"],
+            ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],
             "no algorithm 'dtensor'",
         ),
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),

@@ -17,7 +17,6 @@ ANSWERS = {
     "simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row": ["time", "moved"],
     "plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all": ["rank", "get_bytes"],
     "list machines": ["machine", "ranks", "links, GB/s"],
-    "list machines dgxh100": ["link", "GB/s", "latency"],
     "list": ["universal", "partitions", "megatron"],
     "list libraries": ["library", "here", "what", "ScaLAPACK p?gemm"],
     "compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3": ["time", "A, B, C"],
