@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from algorithms.chains.choose import Choice, Solution, choose
-from algorithms.chains.costs import Costs
+from algorithms.chains.costs import Costs, chain_partition
 from algorithms.chains.description import Chain, Matmul
 from drbench.common import parse_transport
 from drbench.errors import UsageError
@@ -18,6 +18,7 @@ from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
+from partitions import LayoutError, parse_placements, to_placements
 
 from .intervals import Interval, combined, doubted, otherwise, residuals_of
 
@@ -192,6 +193,61 @@ def choice_rows(found: Answer, measured: Record | None = None) -> list:
             )
         )
     return rows
+
+
+def placements(solution: Solution) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The mesh and DTensor placements of every matrix that is given or stays, by name: the same
+    elements on the same ranks.
+
+    Raises
+    ------
+    UsageError
+        If no placements say what a layout says.
+    """
+    found = {}
+    ranks = solution.costs.nprocs
+    for name, matrix in solution.chain.matrices.items():
+        whole = chain_partition(solution.layout(name), matrix.shape, ranks)
+        try:
+            text = to_placements(whole)
+        except LayoutError as error:
+            raise UsageError(f"{name} as {whole.text}: {error}") from None
+        spec = parse_placements(text)
+        mesh = spec.mesh
+        if not mesh:
+            mesh = (ranks,)
+        found[name] = mesh, text.partition("@")[0]
+    return found
+
+
+_TORCH = {"R": "Replicate()", "P": "Partial()"}
+
+
+def placements_text(solution: Solution, device: str = "cuda") -> str:
+    """Python to paste: meshes, and the placements of every matrix."""
+    known = placements(solution)
+    meshes = {mesh: f"mesh_{'x'.join(map(str, mesh))}" for mesh, _ in known.values()}
+    lines = [
+        "from torch.distributed.device_mesh import init_device_mesh",
+        "from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor",
+        "",
+    ]
+    for mesh, name in meshes.items():
+        extents = f"({', '.join(map(str, mesh))}{',' * (len(mesh) == 1)})"
+        lines.append(f'{name} = init_device_mesh("{device}", {extents})')
+    lines.append("placements = {")
+    for name, (mesh, text) in known.items():
+        words, depth, word = [], 0, ""
+        for letter in text:
+            depth += (letter == "(") - (letter == ")")
+            if letter == "," and not depth:
+                words.append(word)
+                word = ""
+            else:
+                word += letter
+        told = [_TORCH.get(each, each.replace("S(", "Shard(")) for each in (*words, word)]
+        lines.append(f'    "{name}": ({meshes[mesh]}, [{", ".join(told)}]),')
+    return "\n".join([*lines, "}"])
 
 
 def run_order(order: ChainOrder, timeout: float | None = None) -> Record:

@@ -113,10 +113,11 @@ from ..options import (
 @of_case("iters", "budget", "transport")
 @csv_option()
 @figure_option()
+@option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
 @json_option()
 def chain_command(
     name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix,
-    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, as_json,
+    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, as_json,
     **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
@@ -140,6 +141,7 @@ def chain_command(
         choice_rows,
         fixed_of,
         operation_rows,
+        placements_text,
         records_of,
         run_order,
         summary,
@@ -218,6 +220,8 @@ def chain_command(
         say(measured_text(found.best.time_s, told.intervals["chosen"], measured))
     for line in drawn or ():
         say(line)
+    if placements:
+        say(placements_text(found.best))
     return code
 
 

@@ -100,3 +100,9 @@ def test_the_first_line_says_how_much_faster_another_chain_could_be(say, toy):
     assert f"may be {100 * found['gap']:.1f} % off" in told.splitlines()[0]
     assert told.startswith("best found: ") and "until the effort was spent" in told
     assert "fastest" not in told and found["gap"] == 1 - found["bound_s"] / found["best"]["time_s"]
+
+
+def test_placements_to_paste_are_python(say):
+    words = "chain --preset llama3-8b:mlp --machine h100x8 -p 4 -m 256 --effort 0 --placements"
+    text = say(*words.split()).stdout.partition("from torch")
+    assert compile(text[1] + text[2], "placements", "exec") and "Shard(" in text[2]
