@@ -51,7 +51,7 @@ REFUSED = [
     (["sweep", "mlp", "--limit", 3], ["--limit belongs to --dry-run"]),
     (["sweep", "mlp", "--machine", "h100x8"], ["--machine belongs to --simulate"]),
     (["sweep", "mlp", "--simulate"], ["--simulate needs a machine model"]),
-    (["sweep", "mlp", "--simulate", "--machine", "h100x8", "--peak", "3"], ["--peak", "Leave it"]),
+    (["sweep", "mlp", "--simulate", "--machine", "h100x8", "--peak", "3"], ["--peak", "Leave one"]),
     (["sweep", "mlp", "-o", "iters"], ["'iters'", "KEY=VALUE"]),
     (["sweep", "scaling", "-p", 8, "-o", "ranks=1,2"], ["-p 8", "1, 2", "Leave -p out"]),
     (["sweep", "mlp", "--csv", "/no/such/x.csv"], ["--csv /no/such"]),
