@@ -15,7 +15,6 @@ from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
 from launch.peers import PEERS, get_peer
 
-from .progress import SweepProgress
 from .starter import Ranks, RanksEnded, RanksLate
 from .store import Store
 
@@ -57,9 +56,7 @@ class Settings:
     peaks: Peaks = field(default_factory=dict)
 
 
-def run_cases(
-    todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch: SweepProgress
-) -> None:
+def run_cases(todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch) -> None:
     """Run cases in order, but for those that have a row; each row is on disk before the next case
     begins.
 
@@ -67,6 +64,8 @@ def run_cases(
     ----------
     todo : iterable of (str, Case)
         Ids and cases.
+    watch : SweepProgress
+        Is told how it goes.
 
     Raises
     ------
@@ -144,7 +143,7 @@ def _launched(case: Case, settings: Settings) -> Record:
 class _Starter:
     """The ranks of now, started when they are needed."""
 
-    def __init__(self, store: Store, settings: Settings, watch: SweepProgress, log):
+    def __init__(self, store: Store, settings: Settings, watch, log):
         self._store, self._settings, self._watch, self._log = store, settings, watch, log
         self._command = settings.launcher.command(settings.ranks)
         self._see = f"See {store.folder.name}/log.txt, and try: drbench doctor"

@@ -2,6 +2,7 @@
 by ratios of times of the same round."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 
 from drbench.measure.noise import doubts
@@ -46,7 +47,7 @@ def contest_tables(
         at += ": {}".format(", ".join(map(" ".join, zip("ABC", where)))) if where else ""
         failed = [each.record for each in ranked if each.record.status != "ok"]
         without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
-        timed = [each for each in sorted(ranked, key=_order) if each.record.status == "ok"]
+        timed = sorted((each for each in ranked if each.record.status == "ok"), key=_order)
         if timed:
             rows = [_row(each, tiles) for each in timed]
             lines = _verdict(timed, tiles) if compared else []
@@ -59,13 +60,17 @@ def contest_tables(
 
 
 def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
-    """How each fared among those that compete; where all are noisy nobody is the fastest."""
+    """How each fared among those that compete. Where all are noisy nobody is the fastest, unless
+    the pairs of the rounds tell all others from it."""
     still = [not tiles and _moves_nothing(next(iter(run.values()))) for run in group]
     competing = iter(standings([run for run, out in zip(group, still) if not out]))
     alone = iter(standings([run for run, out in zip(group, still) if out]))
     found = [Standing(next(alone).record) if out else next(competing) for out in still]
-    sure = any(each.ratio and not each.record.noisy for each in found)
-    return found if sure else [Standing(each.record) for each in found]
+    timed = [each for each in found if each.ratio]
+    apart = [each.ratio.apart for each in timed if not each.fastest]
+    if all(each.record.noisy for each in timed) and not (apart and all(apart)):
+        return [replace(each, fastest=False) for each in found]
+    return found
 
 
 def _moves_nothing(record: Record) -> bool:
@@ -130,8 +135,9 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
     the best of the others compares."""
     timed = sorted((each for each in ranked if each.ratio), key=_order)
     if not timed:
-        noisy = all(each.record.noisy for each in ranked)
-        return ["noisy cases only: no fastest one"] * noisy
+        return []
+    if not any(each.fastest for each in timed):
+        return ["noisy cases only: no fastest one"]
     first, *others = timed
     alike = [
         each

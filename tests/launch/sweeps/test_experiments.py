@@ -276,6 +276,14 @@ def test_who_is_faster_is_told_by_pairs_of_a_round_on_a_machine_that_drifts():
     ]
 
 
+def test_of_noisy_cases_that_are_not_told_apart_none_is_the_fastest():
+    times = {"heat": [1.0, 2.0] * 3, "cosma": [2.0, 1.0] * 3}
+    noisy = [run(each, algorithm=name) for name, each in times.items()]
+    (table,) = contest_tables(noisy, tiles=False)
+    assert table.lines == ["noisy cases only: no fastest one"]
+    assert not any(row["fastest"] for row in table.rows)
+
+
 def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
     rows = dict.fromkeys("abc", "row")
     columns = dict.fromkeys("abc", "column")
