@@ -2,8 +2,8 @@
 as for ``drbench sweep``. It runs 1/16 of the paper's size; ``--scale 1`` is the paper's, hours.
 
 Records go to standard output as CSV, progress to standard error. They are also kept in
-results/measured/here/mlp2-1of16 (or --out), so that a run that was killed goes on: the same
-command again writes all of them.
+results/measured/here/mlp2-scale1of16-pN on N ranks (or --out), so that a run that was killed goes
+on: the same command again writes all of them.
 """
 
 import sys
@@ -12,6 +12,5 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the checkout, not launch/ itself
     from launch.commands.cli import main
-    from launch.sweeps.plan import arguments_of
 
-    sys.exit(main(arguments_of("mlp2", sys.argv[1:])))
+    sys.exit(main(["sweep", "mlp2", "--stream", "--scale", "1/16", *sys.argv[1:]]))

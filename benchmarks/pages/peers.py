@@ -129,7 +129,8 @@ def peers_best(folder: str) -> str:
             (
                 shape,
                 _peer_cell(ours, True, False),
-                *(_times_as_long(ours, of) for of in ("", "best_")),
+                _times_as_long(ours.ratio, str(ours.reference).partition(" ")[0]),
+                _times_as_long(ours.best_ratio, ours.best_reference),
                 _peer_cell(comes, False, False) if comes else "–",
                 _peer_cell(cosma, True, False) if cosma else "–",
                 " / ".join(
@@ -141,23 +142,17 @@ def peers_best(folder: str) -> str:
     return table([*header, "COSMA as it comes", "its best setting", "of the roof"], found)
 
 
-def _times_as_long(line, of: str) -> str:
+def _times_as_long(ratio: Ratio, reference: str | None) -> str:
     """
     Examples
     --------
-    >>> from types import SimpleNamespace as Line
-    >>> ends = {"best_low": 0.5, "best_high": 1.0, "best_reference": "cosma pk2"}
-    >>> _times_as_long(Line(best_ratio=0.8, **ends), "best_")
+    >>> _times_as_long(Ratio(0.8, 0.5, 1.0), "cosma pk2")
     '1.25 (1.00–2.00), cosma pk2'
     """
-    low, high = ("best_low", "best_high") if of else ("ratio_low", "ratio_high")
-    ratio = getattr(line, f"{of}ratio")
-    reference = line.best_reference if of else str(line.reference).partition(" ")[0]
-    if ratio is None:
+    if ratio.middle is None:
         return "–"
-    ends = getattr(line, high), getattr(line, low)
-    between = "" if None in ends else " ({:.2f}–{:.2f})".format(*(1 / end for end in ends))
-    return f"{1 / ratio:.2f}{between}, {reference}"
+    between = "" if ratio.low is None else f" ({1 / ratio.high:.2f}–{1 / ratio.low:.2f})"
+    return f"{1 / ratio.middle:.2f}{between}, {reference}"
 
 
 _TRIPLES = f"{HERE}/dtensor-triples-p4"

@@ -202,28 +202,6 @@ def values_of(value, where: str, options: Iterable[Option]) -> list:
     return found
 
 
-def ranks_list(text: str) -> tuple[int, ...]:
-    """Numbers of ranks, as ``1,2,4``, rising.
-
-    Raises
-    ------
-    UsageError
-        If one is no whole number above 0, or there are fewer than two.
-
-    Examples
-    --------
-    >>> ranks_list("4,1,2")
-    (1, 2, 4)
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(r"[1-9]\d{0,6}", word, re.ASCII) for word in words):
-        raise UsageError(f"must be numbers of ranks as 1,2,4, got {text!r}.")
-    found = tuple(sorted({int(word) for word in words}))
-    if len(found) < 2:
-        raise UsageError(f"must be two numbers of ranks or more, as 1,2,4, got {text!r}.")
-    return found
-
-
 def overrides_of(
     pairs: Iterable[tuple[str, str]], takers: Callable[[str], list[Option]]
 ) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peak_files import check_peak
-from launch.cases.sweep_values import ranks_list, scale_of
+from launch.cases.sweep_values import scale_of
 from launch.host.files import check_output
 from launch.host.mpi import launched
 from launch.peers import known_options
@@ -181,14 +181,6 @@ brief_option = _shared(
     flag_value="brief",
     group="Output",
     help="Print one line to grep: seconds, GFLOP/s, bytes.",
-)
-ranks_list_option = _shared(
-    "--ranks-list",
-    "counts",
-    type=Value(Option(check=ranks_list)),
-    metavar="P,P,...",
-    group="Ranks and data movement",
-    help="These numbers of ranks.",
 )
 figure_option = _shared(
     "--figure",

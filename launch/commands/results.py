@@ -1,19 +1,15 @@
 """``drbench compare``, ``plot`` and ``report``: what records tell."""
 
-import csv
-import io
 import json
 import re
-from math import inf
 from pathlib import Path
 
 import click
 
-from drbench.errors import EXIT_CODES, MissingError, UsageError
-from drbench.measure.noise import DOUBTS
-from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
-from launch.host.files import check_output, write_output
-from launch.host.units import format_bytes, plural, seconds
+from drbench.errors import EXIT_CODES, UsageError
+from drbench.measure.record import OPTION_COLUMNS
+from launch.host.files import check_output, write_output, write_table
+from launch.host.units import plural
 
 from .options import command, csv_option, json_option, option, reading, save_option
 
@@ -67,7 +63,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     found = summary(pairs)
     rows = [_row(pair, KEYS) for pair in pairs]
     if csv_path:
-        _write(csv_path, rows)
+        write_table(csv_path, rows)
     for text in [str(warning.message) for warning in caught] + notes:
         click.echo(text, err=True)
     if as_json:
@@ -82,9 +78,9 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
 
 
 def _list(path: str, limit: int) -> None:
-    """Print the cases of each problem, the fastest first, noisy ones and those that are not ok
-    last."""
-    from launch.host.show import console, table
+    """Print the cases of each problem, the fastest first, noisy ones last, then what is not ok."""
+    from launch.host.show import console
+    from launch.views.contest import contest_tables
     from plots.report.verdict import fastest_lines
     from plots.select.records import read_records, rows
 
@@ -92,43 +88,16 @@ def _list(path: str, limit: int) -> None:
         found = read_records([path])
     if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
-    out, problems = console(), {}
+    out = console()
+    say = lambda text: out.print(text, markup=False, soft_wrap=True)
     for line in fastest_lines(found):
-        out.print(line, markup=False, soft_wrap=True)
-    for record in rows(found):
-        problem = f"{record.m}x{record.n}x{record.k} {record.dtype}, {record.ranks} ranks"
-        problems.setdefault(problem, []).append(record)
-    time = lambda record: record.median_s or record.best_s or inf
-    for problem, found in problems.items():
-        found.sort(key=lambda record: (record.status != "ok", bool(record.noisy), time(record)))
-        more = {*_varying(found)} & {"transport"}
-        cells = [_listed(record, time(record), more) for record in found]
-        columns = ">time|>% of bound|~A, B, C|~algorithm|~in doubt|>GFLOP/s|>moved"
-        out.print(table(columns, cells[:limit], problem))
-        if len(cells) > limit:
-            out.print(f"... and {len(cells) - limit} more; --limit shows them", markup=False)
-
-
-def _listed(record, time_s: float, more: set[str]) -> tuple[str, ...]:
-    """Cells of one case of a list; ``more`` are fields that tell it from others too."""
-    from launch.cases.command_line import describe
-
-    texts = [str(getattr(record, name)) for name in "abc"]
-    alike = f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
-    how = " ".join([describe(record), *(getattr(record, name) for name in more)])
-    if record.status != "ok":
-        return record.status, "", alike, how, record.reason or ""
-    roof = record.percent_of_roof
-    doubted = [name for name, value, _ in DOUBTS if getattr(record, name) is value]
-    return (
-        seconds(time_s),
-        "" if roof is None else f"{roof:.1f}",
-        alike,
-        how,
-        ", ".join(name if getattr(record, name) else f"not {name}" for name in doubted),
-        f"{record.gflops:.4g}",
-        "" if record.moved_bytes is None else format_bytes(record.moved_bytes),
-    )
+        say(line)
+    for each in contest_tables([{0: record} for record in rows(found)], False, compared=False):
+        out.print(each._replace(rows=each.rows[:limit]).printed())
+        if len(each.rows) > limit:
+            say(f"... and {len(each.rows) - limit} more; --limit shows them")
+        for line in each.lines:
+            say(line)
 
 
 def _row(pair, keys) -> dict:
@@ -142,21 +111,6 @@ def _row(pair, keys) -> dict:
         }
         | {name: getattr(told, name) for name in keys}
     )
-
-
-def _write(path: str, rows: list[dict]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    write_output("--csv", path, text.getvalue())
-
-
-def _cell(value):
-    """A value as a record's cell holds it: no text that a spreadsheet would run."""
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return "'" + value
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
@@ -314,12 +268,6 @@ def report(folders, save):
       drbench report results/measured/here -o report.html
     """
     check_output("--save", save)
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise MissingError(
-            "a report needs jinja2, which is not installed. Run: pip install jinja2."
-        ) from None
     from plots.report.page import build
 
     one = Path(folders[0])

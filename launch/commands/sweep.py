@@ -14,7 +14,7 @@ from launch.cases.launchers import load_launcher
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
-from launch.host.files import check_output, write_output
+from launch.host.files import check_output, write_table
 from launch.host.kernels import without_weaker_pins
 from launch.sweeps.estimate import long_time
 from launch.sweeps.plan import SweepRequest, plan_cases
@@ -262,7 +262,7 @@ _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 
 def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
-    from launch.views import csv_text, tables_of
+    from launch.views import rows_of, tables_of
     from plots.report.verdict import fastest_lines
     from plots.select.records import read_records
 
@@ -270,11 +270,11 @@ def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found:
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
     for each in () if as_json else tables:
-        console.print(each.printed(console))
+        console.print(each.printed())
         for line in each.lines:
             console.print(line, markup=False)
     if csv_path:
-        write_output("--csv", csv_path, csv_text(tables))
+        write_table(csv_path, rows_of(tables))
         console.print(f"table: {csv_path}", markup=False)
     records = read_records([out / "records.csv"])
     for line in () if sweep.view else fastest_lines(records):

@@ -1,7 +1,9 @@
 """Files and folders that someone named: small files that are the old or the new one, whatever is
 killed when; result files that can be appended to."""
 
+import csv
 import errno
+import io
 import json
 import os
 import sys
@@ -11,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.measure.record import Record, RecordError
+from drbench.measure.record import FORMULA_STARTS, Record, RecordError
 from drbench.measure.record_file import append_csv, read_csv
 
 #: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
@@ -114,6 +116,34 @@ def write_output(option: str, path: str | os.PathLike, text: str) -> None:
         raise UsageError(
             f"{option} {os.fspath(path)}: {error.strerror}. Use a file that can be written."
         ) from None
+
+
+def write_table(path: str | os.PathLike, rows: list[dict]) -> None:
+    """Write rows, which need not have the same keys, as CSV to the file that ``--csv`` names.
+
+    Raises
+    ------
+    UsageError
+    """
+    text = io.StringIO()
+    keys = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(text, list(keys), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    write_output("--csv", path, text.getvalue())
+
+
+def _cell(value):
+    """A value as a record's cell holds it: no text that a spreadsheet would run.
+
+    Examples
+    --------
+    >>> _cell("=1+1"), _cell(True), _cell(-1.5)
+    ("'=1+1", 'true', -1.5)
+    """
+    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+        return "'" + value
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def check_csv(path: str | None) -> None:

@@ -112,15 +112,14 @@ def _peers(measured: _Measured):
         if each.who == "drbench" and each.rounds >= 9
     ]
     held = [
-        line.ratio_high is not None
-        and line.ratio_high < AHEAD
-        and line.best_high is not None
-        and line.best_low <= AS_FAST
+        None not in (line.ratio.high, line.best_ratio.low)
+        and line.ratio.high < AHEAD
+        and line.best_ratio.low <= AS_FAST
         for line in found
     ]
     text = [
-        f"{line.shape}: {line.ratio:.2f} of {line.reference}, at most {line.ratio_high:.2f}; "
-        f"{line.best_ratio:.2f} of {line.best_reference}"
+        f"{line.shape}: {line.ratio.middle:.2f} of {line.reference}, at most "
+        f"{line.ratio.high:.2f}; {line.best_ratio.middle:.2f} of {line.best_reference}"
         for line in found
     ]
     return bool(held) and all(held), "; ".join(text) or "no shape in nine rounds"

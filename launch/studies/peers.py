@@ -3,11 +3,10 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
 from statistics import median
 from typing import NamedTuple
 
-from drbench.measure.noise import Ratio, median_interval, ratio_of
+from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
 from launch.peers import ON_DRBENCH
 from launch.sweeps.rounds import over, pooled, seconds_of, turn_of
@@ -27,13 +26,13 @@ class Line(NamedTuple):
     shape, who, label : str
     median_s : float or None
         Over all repeats.
-    ratio, ratio_low, ratio_high : float or None
+    ratio : Ratio
         Its time over that of the best peer's default in the same round: the median over the rounds,
         and its 95 % interval (of six rounds or more). The best peer's default is the one with the
         smallest median time on this shape.
     reference : str or None
         Which one that is.
-    best_ratio, best_low, best_high, best_reference
+    best_ratio, best_reference
         The same to the fastest setting of any peer that was run in every round.
     rounds : int
         In how many rounds it was ok.
@@ -52,13 +51,9 @@ class Line(NamedTuple):
     who: str
     label: str
     median_s: float | None
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
+    ratio: Ratio
     reference: str | None
-    best_ratio: float | None
-    best_low: float | None
-    best_high: float | None
+    best_ratio: Ratio
     best_reference: str | None
     rounds: int
     noisy: bool
@@ -70,7 +65,7 @@ class Line(NamedTuple):
 
 
 #: The records of a contender by round.
-Runs = Mapping[str, Record]
+Runs = Mapping[int, Record]
 
 
 def lines(records) -> list[Line]:
@@ -79,11 +74,11 @@ def lines(records) -> list[Line]:
     none."""
     from plots.select.records import frame, rows
 
-    shapes: dict[str, dict[tuple[str, str], dict[str, Record]]] = {}
+    shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
     for record in rows(frame(records)):
         if found := _NAME.match(record.case or ""):
             turn, shape, *who = found.groups()
-            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[turn] = record
+            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[int(turn)] = record
     return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
 
 
@@ -97,26 +92,26 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
     defaults = {who[0]: who for who in reversed(peers)}.values()
     moving = [who for who in peers if len(ok[who]) == most and _moved(ok[who]) != 0]
     references = [_fastest(ok, chosen) for chosen in (defaults, moving)]
-    roofs: dict[str, list[float]] = {}
-    for who in ok:
-        for turn, each in ok[who].items() if who[0] == "drbench" else ():
-            roofs.setdefault(turn, []).extend(filter(_known, [each.roof_gflops]))
+    roofs: dict[int, list[float]] = {}
+    for who, run in ok.items():
+        for turn, each in run.items():
+            if who[0] == "drbench" and each.roof_gflops is not None:
+                roofs.setdefault(turn, []).append(each.roof_gflops)
     for who, run in runs.items():
         mine, failed = ok[who], [each for each in run.values() if each.status != "ok"]
         why = [f"{each.status}: {each.reason}" for each in failed]
         if mine and failed:
             why = [f"{len(failed)} of {len(run)} rounds: {why[0]}"]
-        ratios = [
-            part for reference in references for part in _compared(mine, ok.get(reference, {}))
-        ]
-        names = [" ".join(reference) if reference else None for reference in references]
+        compared = []
+        for reference in references:
+            ratios = over(_times(mine), _times(ok.get(reference, {})))
+            compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
         rounds = mine.values()
         yield Line(
             shape,
             *who,
             _median(time for each in rounds for time in each.samples_s or [each.time_s]),
-            *(ratios[:3] + [names[0] if ratios[0] else None]),
-            *(ratios[3:] + [names[1] if ratios[3] else None]),
+            *compared,
             len(mine),
             _noisy(mine),
             any(each.oversubscribed for each in rounds),
@@ -124,19 +119,19 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
             _median(
                 100 * each.gflops / median(roofs[turn])
                 for turn, each in mine.items()
-                if roofs.get(turn)
+                if turn in roofs
             ),
             _moved(mine),
             why[-1] if why else "",
         )
 
 
-def _known(value: float | None) -> bool:
-    return value is not None and not isnan(value)
+def _times(run: Runs) -> dict[int, float]:
+    return {turn: each.time_s for turn, each in run.items()}
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    found = list(filter(_known, values))
+    found = [value for value in values if value is not None]
     return median(found) if found else None
 
 
@@ -146,20 +141,14 @@ def _noisy(run: Runs) -> bool:
 
 
 def _moved(run: Runs) -> int | None:
-    return next((each.moved_bytes for each in run.values() if _known(each.moved_bytes)), None)
+    return next((each.moved_bytes for each in run.values() if each.moved_bytes is not None), None)
 
 
 def _fastest(ok: Mapping[tuple, Runs], chosen: Iterable[tuple]) -> tuple:
     """Who of the chosen has the smallest median time, a noisy one only if all are; nobody of
     none."""
-    times = {who: _median(each.time_s for each in ok[who].values()) for who in chosen if ok[who]}
-    return min(times, key=lambda who: (_noisy(ok[who]), times[who]), default=())
-
-
-def _compared(run: Runs, base: Runs) -> list[float | None]:
-    """The median ratio of times of the same round and the ends of its interval."""
-    ratios = [each.time_s / base[turn].time_s for turn, each in run.items() if turn in base]
-    return [_median(ratios), *(median_interval(ratios) or (None, None))]
+    order = lambda who: (_noisy(ok[who]), median(_times(ok[who]).values()))
+    return min(filter(ok.get, chosen), key=order, default=())
 
 
 def best_settings(found: Sequence[Line]) -> list[Line]:

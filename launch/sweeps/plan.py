@@ -108,34 +108,3 @@ def part_of(pairs: list, part: tuple[int, int]) -> list:
     ['b', 'd']
     """
     return pairs[part[0] - 1 :: part[1]]
-
-
-def arguments_of(name: str, arguments: list[str]) -> list[str]:
-    """The command line of the artifact's script for a sweep: at 1/16 of the paper's size, unless
-    ``--scale`` says otherwise.
-
-    Examples
-    --------
-    >>> arguments_of("mlp1", ["--scale", "1/8", "--out", "runs"])
-    ['sweep', 'mlp1', '--stream', '--scale', '1/8', '--out', 'runs']
-    >>> arguments_of("mlp1", [])[3:]
-    ['--scale', '1/16', '--out', 'results/measured/here/mlp1-1of16']
-    >>> arguments_of("mlp1", ["--scale=1"])[-2:]
-    ['--out', 'results/measured/here/mlp1-1']
-    """
-    scale, out = _given(arguments, "--scale"), _given(arguments, "--out")
-    if scale is None:
-        arguments = [*arguments, "--scale", (scale := "1/16")]
-    if out is None:
-        place = f"{name}-{scale.replace('/', 'of')}"
-        arguments = [*arguments, "--out", os.path.join("results", "measured", "here", place)]
-    return ["sweep", name, "--stream", *arguments]
-
-
-def _given(arguments: list[str], option: str) -> str | None:
-    """The value of an option, if it is there."""
-    for word, after in zip(arguments, [*arguments[1:], ""]):
-        name, sign, value = word.partition("=")
-        if name == option:
-            return value if sign else after
-    return None

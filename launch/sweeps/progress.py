@@ -1,4 +1,4 @@
-"""How a sweep is going: a bar on a terminal, a line now and then elsewhere."""
+"""How a sweep is going: a line that changes on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import time
 from collections import Counter
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.live import Live
 from rich.text import Text
 
 from drbench.measure.noise import doubts
@@ -109,38 +102,20 @@ class SweepProgress:
         for record in done:
             self._count(record)
         self._new = 0
-        self._bar = Progress(
-            MofNCompleteColumn(),
-            BarColumn(16),
-            TextColumn("{task.fields[counts]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-            auto_refresh=False,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=total - self.done, counts="")
+        self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> SweepProgress:
-        self._bar.start()
+        if self.console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *exc) -> None:
-        self._bar.stop()
+        self._live.stop()
 
     @property
     def done(self) -> int:
         """Cases that have a row."""
         return sum(self.counts.values())
-
-    def expect(self, total: int) -> None:
-        """There are more cases than was known in the beginning."""
-        self.total = total
-        # rows of earlier runs are not in the bar
-        self._bar.update(self._task, total=total - (self.done - self._new))
 
     # -- what run_cases tells
     # -----------------------------------------------------------------------------------
@@ -150,7 +125,8 @@ class SweepProgress:
         if now - self._told >= (_REFRESH_S if terminal else _LINE_S):
             self._told = now
             if terminal:
-                self._draw()
+                told = Text(f"{self.line()}  {self._current}", no_wrap=True, overflow="ellipsis")
+                self._live.update(told, refresh=True)
             else:
                 self._say(self.line())
 
@@ -162,7 +138,6 @@ class SweepProgress:
         self._new += 1
         if self._on_record is not None:
             self._on_record(record)
-        self._bar.update(self._task, advance=1)
         if record.status not in GOOD:
             self._lines += 1
             if self._lines <= _MOST_LINES:
@@ -178,20 +153,16 @@ class SweepProgress:
     # -------------------------------------------------------------------------------------------
 
     def line(self) -> str:
-        """Where it stands, on one line."""
+        """Where it stands, on one line: how many ended how, and how many times are in doubt."""
         spent = time.monotonic() - self._start
         left = (
             f", {(self.total - self.done) * spent / self._new:.0f} s left"
             if self._new and self.done < self.total
             else ""
         )
-        done = f"{self.done}/{plural(self.total, self.what)}"
-        return f"{done}, {self.tally()}, {spent:.0f} s{left}"
-
-    def tally(self) -> str:
-        """How many ended how, and how many times are in doubt."""
         counts = [f"{count} {word}" for word, count in (self.counts + self.doubts).items()]
-        return ", ".join(counts) or "none yet"
+        done = f"{self.done}/{plural(max(self.done, self.total), self.what)}"
+        return f"{done}, {', '.join(counts) or 'none yet'}, {spent:.0f} s{left}"
 
     def _count(self, record: Record) -> None:
         self.counts[record.status] += 1
@@ -199,10 +170,6 @@ class SweepProgress:
             return
         self.doubts.update(doubts(record))
         self.records.append(record)
-
-    def _draw(self) -> None:
-        self._bar.update(self._task, description=self._current, counts=self.tally())
-        self._bar.refresh()
 
     def _say(self, text: str, style: str = "") -> None:
         self.console.print(Text(" ".join(text.split()), style))

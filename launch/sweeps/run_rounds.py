@@ -178,9 +178,7 @@ def run_experiment(
         todo = islice((job for job in mine.todo(store.done) if job.name not in store.done), most)
         try:
             with watch:
-                for (count, _), batch in groupby(
-                    _counted(todo, watch), lambda job: (job.ranks, job.library)
-                ):
+                for (count, _), batch in groupby(todo, lambda job: (job.ranks, job.library)):
                     pairs = ((job.name, job.case) for job in batch)
                     run(pairs, store, replace(settings, ranks=count), watch)
         finally:
@@ -230,14 +228,6 @@ def run_rounds(
             out = stack.enter_context(TemporaryDirectory(prefix=f"drbench-{name}-"))
         found = run_experiment(experiment, out, settings, console, fresh=fresh)
         return [[found[job.name] for job in group] for group in jobs]
-
-
-def _counted(todo: Iterable[Job], watch: SweepProgress) -> Iterator[Job]:
-    """The jobs, the bar being told of those beyond the least."""
-    for job in todo:
-        if watch.done >= watch.total:
-            watch.expect(watch.done + 1)
-        yield job
 
 
 def _said(found: Iterable[Mapping[int, Record]]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from drbench.errors import MissingError, UsageError
+from drbench.errors import UsageError
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
@@ -62,15 +62,9 @@ def sbatch_script(
     ------
     UsageError
         If a value cannot be quoted.
-    MissingError
-        If jinja2 is not installed.
     """
-    try:
-        import jinja2
-    except ImportError:
-        raise MissingError(
-            "--jobs slurm needs jinja2. Install it with: pip install jinja2"
-        ) from None
+    import jinja2
+
     if not re.fullmatch(r"[A-Za-z0-9_-]+", job, re.ASCII):
         raise UsageError(f"job name {job!r}: only letters, digits, - and _.")
     place = jinja2.Environment(

@@ -2,11 +2,9 @@
 not the rest."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-
-from rich.console import Console
 
 from drbench.errors import CaseFailed, DrbenchError, MissingError
 from drbench.measure.record import Record
@@ -17,6 +15,7 @@ from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
 from launch.peers import PEERS, get_peer
 
+from .progress import SweepProgress
 from .starter import Ranks, RanksEnded, RanksLate
 from .store import Store
 
@@ -58,30 +57,8 @@ class Settings:
     peaks: Peaks = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Is told how it goes: says what is worth a line, and hands each record on."""
-
-    say: Console
-    on_record: Callable[[Record], None]
-
-    def tick(self) -> None:
-        """Called about ten times a second."""
-
-    def started(self, case: Case) -> None:
-        """A case was given to the ranks."""
-
-    def ended(self, case: Case, record: Record) -> None:
-        """Its row is on disk."""
-        self.on_record(record)
-
-    def note(self, text: str) -> None:
-        """Something else worth a line."""
-        self.say.print(text, style="yellow", markup=False)
-
-
 def run_cases(
-    todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch: Watch
+    todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch: SweepProgress
 ) -> None:
     """Run cases in order, but for those that have a row; each row is on disk before the next case
     begins.
@@ -167,7 +144,7 @@ def _launched(case: Case, settings: Settings) -> Record:
 class _Starter:
     """The ranks of now, started when they are needed."""
 
-    def __init__(self, store: Store, settings: Settings, watch: Watch, log):
+    def __init__(self, store: Store, settings: Settings, watch: SweepProgress, log):
         self._store, self._settings, self._watch, self._log = store, settings, watch, log
         self._command = settings.launcher.command(settings.ranks)
         self._see = f"See {store.folder.name}/log.txt, and try: drbench doctor"

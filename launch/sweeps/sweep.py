@@ -94,14 +94,12 @@ def left_to_run(request: SweepRequest) -> list[tuple[int, Case]]:
 def run_sweep(
     request: SweepRequest,
     console: Console,
-    again: str | None = None,
     run: Callable | None = None,
     show: Callable[[Sweep, dict], None] | None = None,
 ) -> int:
     """Run what has no row yet; the exit code. With ``stream`` each record goes to standard output,
-    those of earlier runs first. ``again`` is the command line that goes on, by default that of the
-    sweep. ``run`` is what runs cases (:func:`run_experiment`), and ``show`` gets the sweep and the
-    records of each case by round in the end.
+    those of earlier runs first. ``run`` is what runs cases (:func:`run_experiment`), and ``show``
+    gets the sweep and the records of each case by round in the end.
 
     Returns
     -------
@@ -154,7 +152,7 @@ def run_sweep(
     except KeyboardInterrupt:
         console.print(
             "interrupted; nothing that was finished is lost. Resume: "
-            f"{again or shlex.join(request.arguments())}",
+            f"{shlex.join(request.arguments())}",
             soft_wrap=True,
             markup=False,
         )

@@ -2,9 +2,9 @@
 
 from .contest import contest_tables
 from .scaling import scaling_tables
-from .tables import Table, csv_text
+from .tables import Table, rows_of
 
-__all__ = ["Table", "csv_text", "tables_of"]
+__all__ = ["Table", "rows_of", "tables_of"]
 
 
 def tables_of(view: str, runs: dict) -> list[Table]:

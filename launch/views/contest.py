@@ -17,12 +17,14 @@ _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 _SHOWN = 6
 
 
-def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Table]:
+def contest_tables(
+    runs: Sequence[Mapping[int, Record]], tiles: bool, compared: bool = True
+) -> list[Table]:
     """A table for each problem, or with ``tiles`` for each problem and layout: the smallest ratio
     to the fastest first, noisy ones last.
 
     What moves nothing is another problem, unless the tiles are the same, and is compared with
-    nobody.
+    nobody. Not ``compared`` are records that are listed only, one a run.
     """
     from plots.select.cases import form
 
@@ -35,7 +37,11 @@ def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Ta
         groups.setdefault(problem + (layout(first) if tiles else ()), []).append(run)
     found = []
     for (product, dtype, ranks, *where), group in groups.items():
-        ranked = _ranked(group, tiles)
+        ranked = (
+            _ranked(group, tiles)
+            if compared
+            else [Standing(record) for run in group for record in run.values()]
+        )
         at = f"{product} {dtype}, {plural(ranks, 'rank')}"
         at += ": {}".format(", ".join(map(" ".join, zip("ABC", where)))) if where else ""
         failed = [each.record for each in ranked if each.record.status != "ok"]
@@ -43,7 +49,8 @@ def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Ta
         timed = [each for each in sorted(ranked, key=_order) if each.record.status == "ok"]
         if timed:
             rows = [_row(each, tiles) for each in timed]
-            found.append(Table(at, _COLUMNS, rows, _verdict(timed, tiles)))
+            lines = _verdict(timed, tiles) if compared else []
+            found.append(Table(at, _COLUMNS if compared else _LISTED, rows, lines))
     if without and found:
         more = len(without) - _SHOWN
         lines = without[:_SHOWN] + [f"{more} more that did not run: see the records"] * (more > 0)
@@ -52,11 +59,13 @@ def contest_tables(runs: Sequence[Mapping[int, Record]], tiles: bool) -> list[Ta
 
 
 def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
-    """How each fared among those that compete."""
+    """How each fared among those that compete; where all are noisy nobody is the fastest."""
     still = [not tiles and _moves_nothing(next(iter(run.values()))) for run in group]
     competing = iter(standings([run for run, out in zip(group, still) if not out]))
     alone = iter(standings([run for run, out in zip(group, still) if out]))
-    return [Standing(next(alone).record) if out else next(competing) for out in still]
+    found = [Standing(next(alone).record) if out else next(competing) for out in still]
+    sure = any(each.ratio and not each.record.noisy for each in found)
+    return found if sure else [Standing(each.record) for each in found]
 
 
 def _moves_nothing(record: Record) -> bool:
@@ -65,13 +74,14 @@ def _moves_nothing(record: Record) -> bool:
 
 def _order(standing: Standing) -> tuple:
     record, ratio = standing.record, standing.ratio
-    return ratio is None, not standing.fastest, bool(record.noisy), ratio and ratio.middle
+    size = ratio.middle if ratio else record.time_s
+    return ratio is None, not standing.fastest, bool(record.noisy), size
 
 
 def _row(standing: Standing, tiles: bool) -> dict:
     record, ratio = standing.record, standing.ratio
     roof = record.percent_of_roof if not record.oversubscribed else None
-    marks = doubts(record)
+    marks, where = doubts(record), layout(record)
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
     told = str(standing)
@@ -84,6 +94,10 @@ def _row(standing: Standing, tiles: bool) -> dict:
         "to_the_fastest": told or None,
         "percent_of_roof": roof,
         "roof": None if roof is None else f"{roof:.1f}{by_balance(record)}",
+        "layout": ", ".join(dict.fromkeys(where) if len({*where}) == 1 else where),
+        "how": name_of(record, True),
+        "gflops": record.gflops,
+        "transport": record.transport,
         "moved_bytes": record.moved_bytes,
         "in_doubt": ", ".join(marks) or None,
         **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in _PHASES},
@@ -99,6 +113,16 @@ _COLUMNS = (
     Column("in_doubt", "in doubt", itemgetter("in_doubt")),
     Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}"),
 )
+_LISTED = (
+    _COLUMNS[1]._replace(heading=">time"),
+    Column("roof", ">% of bound", itemgetter("roof")),
+    Column("layout", "~A, B, C", itemgetter("layout")),
+    Column("how", "~algorithm", itemgetter("how")),
+    Column("in_doubt", "~in doubt", itemgetter("in_doubt")),
+    Column("gflops", ">GFLOP/s", lambda row: f"{row['gflops']:.4g}"),
+    _COLUMNS[-1],
+    Column("transport", "transport", itemgetter("transport")),
+)
 
 
 def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
@@ -106,7 +130,8 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
     the best of the others compares."""
     timed = sorted((each for each in ranked if each.ratio), key=_order)
     if not timed:
-        return []
+        noisy = all(each.record.noisy for each in ranked)
+        return ["noisy cases only: no fastest one"] * noisy
     first, *others = timed
     alike = [
         each

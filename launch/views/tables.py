@@ -1,11 +1,8 @@
 """Tables of values: printed, or as JSON or CSV; and what contenders are called in them."""
 
-import csv
-import io
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table as Printed
 
 from drbench.measure.record import Record
@@ -32,44 +29,31 @@ class Table(NamedTuple):
     rows: list[dict[str, Any]]
     lines: list[str] = []
 
-    def printed(self, console: Console) -> Printed:
-        """The table for a terminal: without columns in which no row has a value, nor the last ones
-        where it is too narrow for them."""
+    def printed(self) -> Printed:
+        """The table for a terminal, without columns in which no row has a value."""
         kept = [
             each for each in self.columns if any(row.get(each.key) is not None for row in self.rows)
         ]
-        wide = console.options.update(width=1000)
-        while True:
-            cells = [
-                [each.text(row) if row.get(each.key) is not None else "" for each in kept]
-                for row in self.rows
-            ]
-            made = table("|".join(each.heading for each in kept), cells, self.title)
-            if len(kept) < 3 or console.measure(made, options=wide).maximum <= console.width:
-                return made
-            kept.pop()
+        cells = [
+            [each.text(row) if row.get(each.key) is not None else "" for each in kept]
+            for row in self.rows
+        ]
+        return table("|".join(each.heading for each in kept), cells, self.title)
 
     def to_json_dict(self) -> dict:
         """Title, rows and sentences."""
         return {"title": self.title, "rows": self.rows, "lines": self.lines}
 
 
-def csv_text(tables: list[Table]) -> str:
-    """All rows as CSV, with the title of their table.
+def rows_of(tables: list[Table]) -> list[dict]:
+    """All rows, with the title of their table.
 
     Examples
     --------
-    >>> print(csv_text([Table("one", (), [{"a": 1}]), Table("two", (), [{"b": None}])]), end="")
-    table,a,b
-    one,1,
-    two,,
+    >>> rows_of([Table("one", (), [{"a": 1}]), Table("two", (), [{"b": None}])])
+    [{'table': 'one', 'a': 1}, {'table': 'two', 'b': None}]
     """
-    keys = dict.fromkeys(key for each in tables for row in each.rows for key in row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["table", *keys], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({"table": each.title} | row for each in tables for row in each.rows)
-    return text.getvalue()
+    return [{"table": each.title} | row for each in tables for row in each.rows]
 
 
 def layout(record: Record) -> tuple:

@@ -98,7 +98,7 @@ def test_a_spent_effort_leaves_what_people_use_and_a_wider_bound():
     began = time.process_time()
     none = choose(LLAMA, Costs(machine("dgxh100"), 16), effort_s=0)
     spent_s = time.process_time() - began
-    assert spent_s < 3 and not none.finished and none.best in none.contenders
+    assert spent_s < 5 and not none.finished and none.best in none.contenders
     assert {each.name for each in none.contenders} == set(known_contenders(LLAMA))
     began = time.process_time()
     some = choose(LLAMA, Costs(machine("dgxh100"), 16), effort_s=1)

@@ -32,18 +32,7 @@ def program(problem, rank, *, slab=None, colour="red", bright=False):
     """C stays; k in slabs."""
     return universal(problem, rank, stationary="C", chunk=slab)
 '''
-SIZES = ["-m", 16, "-n", 16, "-k", 16]
-SWEEP = """name = "toys"
-[[cases]]
-m = 16
-n = 16
-k = 16
-iters = 1
-budget = 0
-algorithm = "toy"
-slab = [4, "1Ki"]
-colour = "blue"
-"""
+SIZES = "-m 16 -n 16 -k 16".split()
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +69,13 @@ def test_it_is_listed_with_its_options_and_a_wrong_value_is_refused(drbench):
 @pytest.mark.mpi
 def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
     path = tmp_path / "runs.csv"
-    given = ["-o", "slab=4", "-o", "colour=blue", "-o", "bright=true"]
+    given = "-o slab=4 -o colour=blue -o bright=true".split()
     told = drbench(
         "run",
         "-p",
         2,
         *SIZES,
-        "--iters",
-        1,
-        "--budget",
-        0,
-        "--algorithm",
-        "toy",
+        *"--iters 1 --budget 0 --algorithm toy".split(),
         *given,
         "--csv",
         path,
@@ -113,23 +97,7 @@ def test_it_is_planned_simulated_and_tuned(drbench):
     assert steps[0] < steps[1]
     told = drbench("simulate", *toy, "-o", "slab=4", "--machine", "pvc12", "--json").json()
     assert (told["status"], told["options"]) == ("ok", "slab=4")
-    tuned = ["tune", *SIZES, "-p", 2, "--machine", "pvc12", "--only", "toy"]
+    tuned = ["tune", *SIZES, *"-p 2 --machine pvc12 --only toy".split()]
     places = drbench(*tuned, "--json").json()["ranking"]
     assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}
     assert "toy slab 8" in drbench(*tuned).stdout
-
-
-@pytest.mark.mpi
-def test_it_is_swept(drbench, mpich, tmp_path):
-    (tmp_path / "toys.toml").write_text(SWEEP)
-    words = ("sweep", tmp_path / "toys.toml", "-p", 2, "--out", tmp_path / "out")
-    ended = drbench(*words)
-    assert ended.returncode == 0, ended
-    found = [(row.status, options_of(row)) for row in read_csv(tmp_path / "out" / "records.csv")]
-    assert found == [
-        ("ok", {"slab": "4", "colour": "blue"}),
-        ("ok", {"slab": "1024", "colour": "blue"}),
-    ]
-    (tmp_path / "toys.toml").write_text(SWEEP.replace('"blue"', '"green"'))
-    line = drbench("sweep", tmp_path / "toys.toml", "-p", 2, "--dry-run").refusal()
-    assert "toys.toml: cases 1: colour" in line and "red, blue" in line

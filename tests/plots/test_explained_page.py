@@ -5,9 +5,11 @@ import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import combinations, product
 
 import pytest
 from browser import Browser
+from colours import BLIND, seen_by
 
 from drbench.measure.timeline import chrome_trace
 from drbench.plan.explain import traffic
@@ -303,6 +305,16 @@ def test_it_works_with_the_keyboard(told, opened):
     assert state()[0] == 0
 
 
+def test_on_a_phone_nothing_is_wider_than_the_screen_or_too_small_to_touch(told, opened):
+    browser = opened(told("replicas S-A"), told("column S-B"), width=390)
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    small = (
+        "return [...document.querySelectorAll('button, select')].filter((each) => "
+        "each.getBoundingClientRect().height < 28).length"
+    )
+    assert browser.run(small) == 0
+
+
 def test_two_cases_share_one_time(told, opened):
     first, second = told("column S-C"), told("column S-B")
     browser = opened(first, second)
@@ -333,6 +345,17 @@ def test_64_ranks_move_fluently(opened):
         frames,
     )
     assert (browser.cpu_s() - before) / frames < 0.03
+
+
+def test_what_ranks_do_is_told_apart_by_the_colour_blind(told):
+    """Of one lane: products beside communication share none."""
+    style = explained_page([told("cannon")], "test")
+    for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
+        known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
+        for lane in ("fetch send add collective wait", "multiply add copy"):
+            for kind, (one, other) in product(BLIND, combinations(lane.split(), 2)):
+                pair = zip(seen_by(kind, known[one]), seen_by(kind, known[other]))
+                assert max(abs(x - y) for x, y in pair) > 0.04, (kind, one, other)
 
 
 class Elements(HTMLParser):

@@ -4,7 +4,9 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import matplotlib
 import pytest
+from colours import seen_by
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
@@ -160,6 +162,18 @@ def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
     printed = " ".join(rows_of(picture))
     assert "UA - Block (S-C) has no case at batch 4096." in printed
     assert "Not drawn: DT - Row, DT - Column, COSMA-NCCL (no record)." in printed
+
+
+def test_small_text_is_dark_enough_for_white_paper():
+    for name, style in STYLES.items():
+        light = sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), seen_by("all", style.text)))
+        assert 1.05 / (light + 0.05) >= 4.0, name  # WCAG contrast
+
+
+def test_drawing_touches_no_global_state_of_matplotlib(synthetic):
+    before = dict(matplotlib.rcParams)
+    figure({"mlp1": select([synthetic.case()], "mlp1")})
+    assert dict(matplotlib.rcParams) == before
 
 
 def test_lines_from_elsewhere_are_named_as_such(picture):

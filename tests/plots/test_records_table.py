@@ -1,5 +1,6 @@
 """The table of records holds what the records hold, typed, and is read fast."""
 
+import time
 from dataclasses import replace
 
 import pandas
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import made_up as case
+from starting import within
 
 from drbench.measure.record import COUNTERS, HEADER, RecordError
 from drbench.measure.record_file import TornRowWarning, append_csv, parse_columns, parse_csv
@@ -37,6 +39,20 @@ def test_a_row_is_its_record(path):
         plain(record) for record in (CASES[0], nan_is_empty, CASES[2])
     ]
     pandas.testing.assert_frame_equal(read_records([path]), frame(CASES))
+
+
+def test_ten_thousand_rows_are_read_in_under_a_second(tmp_path):
+    append_csv(path := tmp_path / "sweep.csv", replace(CASES[0], samples_s=[0.5, 0.75] * 5))
+    header, row = path.read_text().splitlines()
+    many = [row.replace(",64,", f",{m},", 1) for m in range(1, 10_001)]
+    path.write_text("\n".join([header, *many, ""]))
+
+    def seconds():
+        start = time.process_time()
+        assert read_records([path]).m.max() == 10_000
+        return time.process_time() - start
+
+    assert any(within(seconds(), 1.0) for _ in range(3))
 
 
 def test_columns_have_types_and_statuses_an_order(path):

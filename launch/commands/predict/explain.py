@@ -93,8 +93,7 @@ def explain(context, save, beside, **values):
         cases.append(_told(_beside(context, values, given), asked))
     page = explained_page(cases, __version__, shlex.join(["drbench", *sys.argv[1:]]))
     write_output("--save", save, page)
-    names = " beside ".join(case["name"] for case in cases)
-    click.echo(f"{names}: {save}, {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
+    click.echo(f"{save}: {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
 
 
 def _beside(context: click.Context, values: dict, given: dict) -> dict:

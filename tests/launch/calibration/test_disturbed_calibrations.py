@@ -70,7 +70,7 @@ def test_next_to_busy_processes_calibrate_refuses_in_one_line_and_keeps_the_file
 ):
     path = tmp_path / "mine.toml"
     path.write_text("[launch]\nranks = 2\n")
-    words = ["calibrate", "-p", 2, "--rounds", 1, "--save", path]
+    words = [*"calibrate -p 2 --rounds 1 --save".split(), path]
     with busy_cores():
         line = drbench(*words, env=fault("fewer products"), timeout=150).refusal(5)
     # products that made no sense at all are refused before

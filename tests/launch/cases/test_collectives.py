@@ -31,17 +31,7 @@ def test_auto_on_devices_is_the_case_without_it():
 @pytest.mark.parametrize("kind", ["direct", "auto", "staged"])
 def test_cores_have_the_collectives_of_mpi_alone_and_say_so(drbench, kind):
     words = [
-        "-p",
-        2,
-        "-m",
-        8,
-        "-n",
-        8,
-        "-k",
-        8,
-        "--algorithm",
-        "summa",
-        "-o",
+        *"-p 2 -m 8 -n 8 -k 8 --algorithm summa -o".split(),
         f"collectives={kind}",
     ]
     refused = drbench("run", *words).refusal(2)

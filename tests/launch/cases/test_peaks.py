@@ -68,7 +68,7 @@ def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, told):
     assert told in str(caught.value) and "mine.toml" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["0", "-3", "nan", "inf", "mine", "h100", "1,5"])
+@pytest.mark.parametrize("text", "0 -3 nan inf mine h100 1,5".split())
 def test_what_is_no_peak_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match="--peak") as caught:
         read_peaks(text, CASES[:1])

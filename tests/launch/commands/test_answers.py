@@ -12,16 +12,14 @@ from made_up import made_up
 
 from drbench.errors import UsageError
 from drbench.measure.record_file import append_csv
-from launch.cases.sweep_file import load_sweep
-from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on
 from launch.host.files import hand_over
 from launch.host.kernels import Kernels
-from launch.sweeps.plan import SweepRequest, arguments_of, plan_cases
+from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.store import Store
 from launch.sweeps.sweep import left_to_run
 
-SIZES = ["-m", 64, "-n", 64, "-k", 64]
+SIZES = "-m 64 -n 64 -k 64".split()
 
 
 @pytest.fixture(autouse=True)
@@ -40,31 +38,16 @@ def nothing_starts(monkeypatch):
 #: Command lines that are refused with exit code 2, and what the line must mention.
 REFUSED = [
     (
-        arguments_of("mlp1", ["--scale", "1"]),
+        ["sweep", "mlp1", "--stream", "--scale", "1/16", "--scale", "1"],
         ["the sweep mlp1 is estimated at", "--yes", "--scale"],
     ),
-    (["sweep", "mlp2", "--out", "x"], ["is estimated at", "--yes", "--scale", "--max-cases"]),
     (["sweep", "mlp", "--scale", "1"], ["the sweep mlp is estimated at", "--yes", "--scale"]),
-    (["sweep", "libraries", "--scale", "4/1"], ["is estimated at", "--yes", "--scale"]),
-    (["sweep", "same-tiles", "-p", 2, "--scale", "12/1"], ["is estimated at", "--yes"]),
-    (["sweep", "scaling", "-p", 2, "--scale", "8/1"], ["is estimated at", "--yes"]),
-    (["sweep", "mlp", "--limit", 3], ["--limit belongs to --dry-run"]),
-    (["sweep", "mlp", "--machine", "h100x8"], ["--machine belongs to --simulate"]),
-    (["sweep", "mlp", "--simulate"], ["--simulate needs a machine model"]),
-    (["sweep", "mlp", "--simulate", "--machine", "h100x8", "--peak", "3"], ["--peak", "Leave it"]),
+    ("sweep mlp --simulate --machine h100x8 --peak 3".split(), ["--peak", "Leave one"]),
     (["sweep", "mlp", "-o", "iters"], ["'iters'", "KEY=VALUE"]),
-    (["sweep", "scaling", "-p", 8, "-o", "ranks=1,2"], ["-p 8", "1, 2", "Leave -p out"]),
+    ("sweep scaling -p 8 -o ranks=1,2".split(), ["-p 8", "1, 2", "Leave -p out"]),
     (["sweep", "mlp", "--csv", "/no/such/x.csv"], ["--csv /no/such"]),
-    (["mlp"], ["there is no drbench mlp", "use drbench sweep mlp"]),
-    (["peers", "-p", 2, "--triples"], ["drbench sweep libraries"]),
-    (["scaling", "-m", 8], ["drbench sweep scaling"]),
-    (["compare-algorithms"], ["drbench sweep same-tiles"]),
-    (["simulate", "mlp1", "--machine", "h100x8"], ["drbench sweep mlp1 --simulate"]),
     (["run", "-p", 1000, *SIZES], ["-p 1000", "2 cores", "--yes", "drbench simulate"]),
     (["run", "-p", 2, *SIZES, "--threads", 99], ["--threads 99", "2 cores"]),
-    (["sweep", "mlp1-small", "-p", 1000, "--out", "x"], ["-p 1000", "--yes"]),
-    (["sweep", "mlp", "-p", 1000], ["-p 1000", "--yes"]),
-    (["doctor", "-p", 1000], ["-p 1000"]),
     (["calibrate", "-p", 1000, "--save", "x.toml"], ["-p 1000"]),
 ]
 
@@ -105,7 +88,7 @@ def test_the_command_that_resumes_keeps_everything_but_what_is_asked_once():
     more = {"stream": True, "yes": True, "fresh": True, "override": (("m", "1,2"),)}
     request = SweepRequest("mlp1", 4, "out", scale="1/16", **more)
     assert request.arguments() == [
-        *("drbench", "sweep", "mlp1", "-p", "4", "--out=out", "--scale=1/16", "-o", "m=1,2"),
+        *"drbench sweep mlp1 -p 4 --out=out --scale=1/16 -o m=1,2".split(),
         *("--stream", "--yes"),
     ]
 
@@ -129,14 +112,9 @@ SLIPS = {
     'algorithm = "sumna"': ["cases 2: algorithm: ", "'sumna'", "Did you mean summa?"],
     'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, A, B, C"],
     'algorithm = "summa"\nstationary = "A"': ["cases 2: stationary: summa takes none", "panel"],
-    'dtype = "fp32"': ["cases 2: dtype: ", "'fp32'", "float32"],
-    'transport = "tcp"': ["cases 2: transport: ", "'tcp'", "throttled"],
     'b = "rwo"': ["cases 2: b: ", "'rwo'", "did you mean row"],
-    'b = "block-cyclic"': ["cases 2: b: ", "'block-cyclic'", "tiles:"],
     'partitions = [["row", "rwo", "row"]]': ["cases 2: b: ", "'rwo'"],
-    'algorithm = "heat"\nprefetch = 2': ["cases 2: ", "heat", "-o prefetch"],
     "colour = 3": ["cases 2: colour: there is no such key"],
-    "iters = 0": ["cases 2: iters: ", "at least 1"],
 }
 
 
@@ -153,93 +131,59 @@ def test_a_slip_in_a_sweep_file_is_found_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", shipped("sweeps"))
-@pytest.mark.parametrize("ranks", [1, 4, 6])
-def test_no_sweep_that_comes_with_drbench_has_a_slip(name, ranks):
-    assert load_sweep(name, ranks).cases
+CANNON = "-m 64 -n 64 -k 64 --algorithm cannon".split()
+SIMULATE = "simulate -m 64 -n 64 -k 64 --machine pvc12".split()
 
-
-CANNON = ["-m", 64, "-n", 64, "-k", 64, "--algorithm", "cannon"]
-SIMULATE = ["simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "pvc12"]
-
-#: More command lines, their exit code, and what the one line must and must not mention.
+#: More command lines, and what the one line must and must not mention.
 ANSWERS = [
     (
         [*SIMULATE[:-1], "pvc12,fence_s=abc"],
-        2,
         ["fence_s must be a number from 0 to 1e+09, got 'abc'"],
         [],
     ),
-    ([*SIMULATE[:-1], "pvc12,fence_s"], 2, ["fence_s: write CONSTANT=VALUE"], []),
     (
         [*SIMULATE[:-1], "pvc12,links.xe.bandwidth_bytes_per_s=abc"],
-        2,
         ["links.xe.bandwidth_bytes_per_s must be a number from 0.001 to 1e+30, or inf, got 'abc'"],
         ["'str'"],
     ),
-    ([*SIMULATE[:-1], "pvc12,compute.pack_s=abc"], 2, ["pack_s must be a list of 3"], []),
-    ([*SIMULATE[:-1], "pvc12,compute.pack_s=1"], 2, ["pack_s must be a list of 3", "got 1.0"], []),
-    ([*SIMULATE[:-1], "pvc12,compute.turn_s=1"], 2, ["turn_s must be a list of 2", "got 1.0"], []),
-    (["plot", "best", "binary.csv"], 2, ["binary.csv has another header"], []),
-    (["plot", "best", "short.csv"], 2, ["short.csv has another header"], []),
-    (["report", "binary.csv"], 2, ["binary.csv has another header"], []),
-    (["compare", "binary.csv", "binary.csv"], 2, ["binary.csv has another header"], []),
-    (["plot", "mlp1", "infinite.csv"], 2, ["line 2: ", "percent_of_roof", "inf"], ["Axis"]),
-    (["compare", "infinite.csv", "infinite.csv"], 2, ["line 2: ", "percent_of_roof"], []),
+    ([*SIMULATE[:-1], "pvc12,compute.pack_s=1"], ["pack_s must be a list of 3", "got 1.0"], []),
+    (["plot", "best", "binary.csv"], ["binary.csv has another header"], []),
+    (["plot", "mlp1", "infinite.csv"], ["line 2: ", "percent_of_roof", "inf"], ["Axis"]),
     (
         ["plot", "best", "wide.csv"],
-        2,
         ["wide.csv has another header", "where schema"],
         ["column_number_7"],
     ),
-    (["run", "-p", 4, *CANNON, "--mesh", "3x3"], 2, ["Use 2x2, or 9 ranks"], ["1x4"]),
-    (["run", "-p", 6, *CANNON, "--mesh", "3x3"], 2, ["Use 9 ranks."], []),
-    (["run", "-p", 2, *SIZES, "--a", "block-cyclic"], 2, ["tiles:RxC@PxQ"], []),
-    (["run", "-p", 2, "-m", "9" * 23, "-n", 8, "-k", 8], 2, ["-m", "9" * 23], []),
-    (["run", "-p", 2, *SIZES, "--csv", "/nonexistent/q.csv"], 2, ["no folder /nonexistent"], []),
-    (["run", "-p", 2, *SIZES, "--timeline", "/nonexistent/x.json"], 2, ["no folder"], []),
-    (["run", "-p", 2, *SIZES, "--csv", "/proc/q.csv"], 2, ["--csv /proc/q.csv: "], ["Errno"]),
-    ([*SIMULATE, "--csv", "/proc/q.csv"], 2, ["--csv /proc/q.csv: "], ["Error:"]),
-    (["calibrate", "--save", "notes.toml"], 2, ["notes.toml is not TOML"], []),
-    (["calibrate", "--save", "/nonexistent/x.toml"], 2, ["no folder /nonexistent"], []),
-    (["plot", "mlp1", "infinite.csv", "-o", "/nonexistent/x"], 2, ["--save", "no folder"], []),
-    (["report", "infinite.csv", "-o", "/nonexistent/x"], 2, ["--save", "no folder"], []),
-    (["compare", "infinite.csv", "infinite.csv", "--csv", "no/x"], 2, ["--csv no/x"], []),
+    (["run", "-p", 4, *CANNON, "--mesh", "3x3"], ["Use 2x2, or 9 ranks"], ["1x4"]),
+    (["run", "-p", 2, *SIZES, "--a", "block-cyclic"], ["tiles:RxC@PxQ"], []),
+    (["run", "-p", 2, *SIZES, "--csv", "/proc/q.csv"], ["--csv /proc/q.csv: "], ["Errno"]),
+    (["calibrate", "--save", "notes.toml"], ["notes.toml is not TOML"], []),
+    (["plot", "mlp1", "infinite.csv", "-o", "/nonexistent/x"], ["--save", "no folder"], []),
+    (["compare", "infinite.csv", "infinite.csv", "--csv", "no/x"], ["--csv no/x"], []),
 ]
 
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     """A folder with what people give to commands by mistake."""
-    record = made_up(percent_of_roof=50.0)
-    append_csv(tmp_path / "infinite.csv", record)
+    append_csv(tmp_path / "infinite.csv", made_up(percent_of_roof=50.0))
     header, row = (tmp_path / "infinite.csv").read_text().splitlines()
     cells = row.split(",")
     cells[header.split(",").index("percent_of_roof")] = "inf"
     (tmp_path / "infinite.csv").write_text(f"{header}\n{','.join(cells)}\n")
-    (tmp_path / "measured").mkdir()
-    append_csv(tmp_path / "measured" / "records.csv", record)
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)) * 8)
-    (tmp_path / "short.csv").write_bytes(bytes(range(128, 256)))
     (tmp_path / "wide.csv").write_text(",".join(f"column_number_{n}" for n in range(300)) + "\n")
     (tmp_path / "notes.toml").write_text("these are notes\n")
-    empty = tmp_path / "empty"
-    empty.mkdir()
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize(
-    "words, code, mentioned, not_mentioned",
+    "words, mentioned, not_mentioned",
     ANSWERS,
     ids=[" ".join(map(str, words)) for words, *_ in ANSWERS],
 )
-def test_the_answer_is_one_right_line(
-    say, desk, monkeypatch, words, code, mentioned, not_mentioned
-):
-    if words[-1] == ".":
-        monkeypatch.chdir(desk / "empty")
-    line = say(*words).refusal(code)
+def test_the_answer_is_one_right_line(say, desk, words, mentioned, not_mentioned):
+    line = say(*words).refusal()
     assert all(text in line for text in mentioned), line
     assert not any(text in line for text in not_mentioned), line
 
@@ -266,12 +210,6 @@ def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys,
         hand_over(made_up(m=4321), str(path), True)
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out
-
-
-def test_a_plan_says_how_much_of_the_tiles_it_draws(say):
-    words = ["plan", "-p", 4, "-m", 64, "-n", 64, "-k", 64, "--a", "tiles:1x64@4x1"]
-    assert "drawn: 12 of 64 rows of tiles" in say(*words).stdout
-    assert "drawn: " not in say(*words[:-2]).stdout
 
 
 def test_what_has_its_row_is_not_estimated_nor_what_runs_elsewhere(tmp_path, made):

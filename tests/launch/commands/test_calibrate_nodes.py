@@ -10,7 +10,7 @@ from launch.cases.machine_models import find_machine
 
 CLIQUES = {"MPIR_CVAR_NUM_CLIQUES": "2"}
 TCP = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
-CASE = ["-m", "256", "-n", "256", "-k", "256", "--preset", "row", "--stationary", "C"]
+CASE = "-m 256 -n 256 -k 256 --preset row --stationary C".split()
 
 
 def calibrated(drbench, path, ranks, environ):
@@ -60,16 +60,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_pat
     ran = drbench(
         "run",
         *CASE,
-        "-p",
-        "4",
-        "--iters",
-        "1",
-        "--budget",
-        "0",
-        "-o",
-        "roof=false",
-        "--yes",
-        "--json",
+        *"-p 4 --iters 1 --budget 0 -o roof=false --yes --json".split(),
         env=CLIQUES,
     )
     ran = ran.json()

@@ -36,14 +36,14 @@ def test_packages_of_two_checkouts_are_refused_with_their_places(drbench, two, t
 
 @pytest.mark.mpi
 def test_run_p_refuses_them_before_it_starts_ranks(drbench, two):
-    ended = drbench("run", "-p", 2, "-m", 8, "-n", 8, "-k", 8, env=two)
+    ended = drbench(*"run -p 2 -m 8 -n 8 -k 8".split(), env=two)
     assert ended.returncode == 3 and ended.stderr.count("\n") == 1
 
 
 @pytest.mark.mpi
 def test_under_mpiexec_they_are_refused_once(under_mpiexec, mpich, two):
     """By one rank for all, not by each."""
-    ended = under_mpiexec(3, "run", "-m", 8, "-n", 8, "-k", 8, env=two)
+    ended = under_mpiexec(3, *"run -m 8 -n 8 -k 8".split(), env=two)
     assert ended.codes == (3, 3, 3)
     assert ended.stderr.count("come from different places") == 1
 

@@ -53,10 +53,8 @@ def test_bfloat16_is_run_with_sums_in_float32_on_gpus():
 @pytest.mark.mpi
 def test_the_first_choice_is_run_by_its_command(drbench):
     """As it is printed, but for the program, which is this checkout's."""
-    sizes = ["-m", 96, "-n", 128, "-k", 64, "-p", 2]
-    tuned = drbench(
-        "tune", *sizes, "--c", "R", "--fix", "c", "--replication", "equal", "--json"
-    ).json()
+    sizes = "-m 96 -n 128 -k 64 -p 2".split()
+    tuned = drbench("tune", *sizes, *"--c R --fix c --replication equal --json".split()).json()
     first = tuned["ranking"][0]
     ran = drbench(
         *shlex.split(first["command"])[1:], "--iters", 1, "-o", "roof=false", "--json"

@@ -1,6 +1,6 @@
 """What commands say of products of experts: how many, of how many tokens, and who gets how much."""
 
-SIZES = ["-m", "64", "-n", "32", "-k", "16", "-o", "experts=4", "-o", "topk=2"]
+SIZES = "-m 64 -n 32 -k 16 -o experts=4 -o topk=2".split()
 TOLD = "C = A · B, 64 tokens to 2 of 4 experts each (skewed:1), experts 16x32"
 
 

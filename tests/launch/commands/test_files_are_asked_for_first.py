@@ -6,7 +6,7 @@ from made_up import made_up
 import launch.models.tune  # noqa: F401  (before anything in it is replaced)
 from drbench.measure.record_file import append_csv
 
-SIZES = ["-m", 64, "-n", 64, "-k", 64, "-p", 2]
+SIZES = "-m 64 -n 64 -k 64 -p 2".split()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from starting import ROOT
 
 from drbench.measure.record_file import append_csv
 
-SIZES = ["-m", 32, "-n", 32, "-k", 32, "-p", 2]
+SIZES = "-m 32 -n 32 -k 32 -p 2".split()
 FULL = "No space left on device"
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
@@ -24,7 +24,7 @@ def records(tmp_path):
 
 @pytest.mark.mpi
 def test_a_measurement_is_shown_though_its_timeline_cannot_be_written(drbench):
-    run = ["run", *SIZES, "--iters", 1, "-o", "roof=false", "--threads", 1]
+    run = ["run", *SIZES, *"--iters 1 -o roof=false --threads 1".split()]
     ended = drbench(*run, "--timeline", "/dev/full", timeout=60)
     assert ended.returncode == 2 and "ok, exact" in ended.stdout
     assert ended.stderr.startswith(f"drbench: --timeline /dev/full: {FULL}")

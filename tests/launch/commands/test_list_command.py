@@ -5,7 +5,6 @@ import json
 import pytest
 
 from algorithms import algorithms
-from launch.cases.machine_models import find_machine, machine_names
 from launch.commands.listing import KINDS
 from launch.peers import PEERS
 from partitions import PRESETS
@@ -53,19 +52,6 @@ def test_a_name_that_is_not_there_is_answered_with_the_one_that_is_meant(say, wo
 def test_a_library_takes_what_it_obeys(say):
     printed = say("list", "libraries", "dtensor").stdout
     assert "-o device=cpu|cuda" in printed and "prefetch" not in printed
-
-
-def test_every_model_is_listed_with_its_peaks_and_tiers(say):
-    said = say("list", "machines").stdout
-    assert all(f" {name} " in said for name in machine_names())
-    assert "nvlink 375, rail 45" in said and "float8 1979" in said
-    told = [json.loads(line) for line in say("list", "machines", "--json").stdout.splitlines()]
-    assert [each["machine"] for each in told] == machine_names()
-    for each in told:
-        name = each["machine"]
-        machine = find_machine(f"{name}-4x4" if "tpu" in name else name)
-        assert each["peaks"] == machine.peaks and each["assumed"] == list(machine.assumed)
-        assert each["tiers"] and each["file"].endswith(f"{name}.toml")
 
 
 def test_one_machine_is_shown_whole(say, tmp_path):

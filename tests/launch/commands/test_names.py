@@ -1,36 +1,9 @@
 """One name, one meaning, in every command."""
 
-import click
 import pytest
-from command_line import COMMANDS
 
 from drbench.errors import UsageError
 from launch.cases.sweep_values import scale_of
-
-#: What an option is wherever it is: its metavar.
-MEANS = {
-    "--out": "DIR",
-    "--save": "FILE",
-    "--label": "TEXT",
-    "--launcher": "NAME|FILE",
-    "--scale": "FACTOR",
-    "--timeline": "FILE",
-    "--ranks": "N",
-    "--timeout": "SECONDS",
-}
-
-
-def options(command):
-    return [each for each in COMMANDS[command].params if isinstance(each, click.Option)]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_option_is_the_same_in_every_command(command):
-    for option in options(command):
-        for name in set(option.opts) & MEANS.keys():
-            assert option.metavar == MEANS[name], f"{command} {name}"
-        if "--ranks" in option.opts:
-            assert "-p" in option.opts
 
 
 @pytest.mark.parametrize("text", ["16", "2", "1e3", "16.0", 16])

@@ -127,12 +127,6 @@ def test_bytes_are_read_in_binary_units(count, text):
     assert format_bytes(count) == text
 
 
-@pytest.mark.parametrize("count", [MI - 1, GI - 1, 10**15, 123456 * TI])
-def test_large_amounts_are_written_out(count):
-    """No one reads 1.235e+05 TiB."""
-    assert "e" not in format_bytes(count).removesuffix("B")
-
-
 @pytest.mark.parametrize(
     "value, text",
     [
@@ -148,9 +142,3 @@ def test_large_amounts_are_written_out(count):
 )
 def test_seconds_have_a_unit_that_fits(value, text):
     assert seconds(value) == text
-
-
-@pytest.mark.parametrize("value", [1234.5, 86400])
-def test_long_times_are_written_out(value):
-    """Nor 1.23e+03 s."""
-    assert "e" not in seconds(value)

@@ -10,22 +10,8 @@ from launch.cases.machine_models import find_machine
 from launch.models.sure import how_sure
 
 ROOT = Path(__file__).parents[3]
-ONE = [
-    "simulate",
-    "-m",
-    "1024",
-    "-n",
-    "4096",
-    "-k",
-    "1024",
-    "--machine",
-    "pvc12",
-    "--preset",
-    "column",
-    "--stationary",
-    "C",
-]
-SIZES = ["-m", "8", "-n", "8", "-k", "8"]
+ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --stationary C".split()
+SIZES = "-m 8 -n 8 -k 8".split()
 
 
 def test_one_problem_is_one_record(say):
@@ -90,31 +76,16 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     assert [*made.residuals] == ["direct", "rma", "throttled"]
     assert {len(ratios) for ratios in made.residuals.values()} in ({15}, {30})
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
-    case = [
-        "-m",
-        "256",
-        "-n",
-        "320",
-        "-k",
-        "1024",
-        "-p",
-        "2",
-        "--preset",
-        "row",
-        "--stationary",
-        "auto",
-        "-o",
-        "schedule=cost",
-        "--transport",
-        "rma",
-        "--machine",
-    ] + [str(path), "--json"]
+    case = (
+        "-m 256 -n 320 -k 1024 -p 2 --preset row --stationary auto -o schedule=cost "
+        "--transport rma --machine"
+    ).split() + [str(path), "--json"]
     record = say("simulate", *case).json()
     assert record["best_s"] > 0 and record["percent_of_peak"] is None
     low, high = spread(made.residuals["rma"])
     ends = [record["best_s"] * low, record["best_s"] * high]
     assert [record["median_low_s"], record["median_high_s"]] == pytest.approx(ends)
-    ran = drbench("run", *case, "--iters", "1", "--budget", 0, "-o", "roof=false").json()
+    ran = drbench("run", *case, *"--iters 1 --budget 0 -o roof=false".split()).json()
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
         "ok",
         0,
@@ -132,14 +103,7 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, fault, tmp_pa
     path = tmp_path / "devices.toml"
     assert (
         drbench(
-            "calibrate",
-            "-p",
-            "2",
-            "--rounds",
-            "2",
-            "--backend",
-            "numpy-async",
-            "--save",
+            *"calibrate -p 2 --rounds 2 --backend numpy-async --save".split(),
             str(path),
             env=fault("small products"),
             timeout=100,
@@ -153,16 +117,9 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, fault, tmp_pa
         and 0 < machine.accumulate_efficiency <= 1
         and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
     )
-    for words in ("--preset row --stationary B", "--algorithm meshslice --mesh 1x2"):
-        record = say(
-            "simulate",
-            *["-m", "256", "-n", "320", "-k", "192", "-p", "2"],
-            *words.split(),
-            "--machine",
-            str(path),
-            "--json",
-        ).json()
-        assert record["status"] == "ok" and record["best_s"] > 0
+    case = "simulate -m 256 -n 320 -k 192 -p 2 --algorithm meshslice --mesh 1x2 --json --machine"
+    record = say(*case.split(), path).json()
+    assert record["status"] == "ok" and record["best_s"] > 0
 
 
 @pytest.mark.mpi
@@ -170,27 +127,11 @@ def test_the_first_places_of_the_ranking_are_run(drbench):
     ended = drbench(
         "tune",
         *[
-            "-m",
-            "96",
-            "-n",
-            "128",
-            "-k",
-            "64",
-            "-p",
-            "2",
-            "--machine",
+            *"-m 96 -n 128 -k 64 -p 2 --machine".split(),
             str(ROOT / "results/measured/spr-2core/model/rma/here.toml"),
-            "--only",
-            "universal,summa",
-            "--replication",
-            "none",
-            "--measure",
-            "2",
-            "--iters",
-            "2",
-            "--budget",
-            0,
-            "--json",
+            *(
+                "--only universal,summa --replication none --measure 2 --iters 2 --budget 0 --json"
+            ).split(),
         ],
         timeout=60,
     )

@@ -3,7 +3,7 @@ every rank."""
 
 import pytest
 
-SIZES = ["-m", 8, "-n", 8, "-k", 8]
+SIZES = "-m 8 -n 8 -k 8".split()
 RUN = ["run", "-p", 2, *SIZES]
 PLAN = ["plan", "-p", 2, *SIZES]
 
@@ -12,21 +12,12 @@ WRONG = [
     (["nosuch"], ["nosuch", "--help"]),
     (["rnu"], ["run"]),
     (["run"], ["-m"]),
-    (["run", "-p", 2, "-m", 8, "-n", 8], ["-k"]),
-    (["run", "-p", 2, "-m", 0, "-n", 8, "-k", 8], ["-m", "0", "at least 1"]),
-    (["run", "-p", 2, "-m", -5, "-n", 8, "-k", 8], ["-m", "-5"]),
-    (["run", "-p", 2, "-m", 8, "-n", "8x", "-k", 8], ["-n", "8x"]),
+    ("run -p 2 -m 8 -n 8".split(), ["-k"]),
+    ("run -p 2 -m 0 -n 8 -k 8".split(), ["-m", "0", "at least 1"]),
     (["run", "-p", 2, "-m", "9" * 23, "-n", 8, "-k", 8], ["-m", "below 2**63", "9" * 23]),
-    ([*RUN, "--a", "zzz"], ["--a", "unknown partition 'zzz'. Forms: row"]),
-    (["run", "-p", 2, "-m", 8, "-n", 8, "-k", 1.3], ["-k", "1.3"]),
-    (["run", "-p", 2, "-m", 8, "-n", 8, "-k", ""], ["-k"]),
     ([*RUN, "--transport", "pigeon"], ["pigeon", "auto", "direct", "rma", "throttled"]),
     ([*RUN, "--transport", "throttled:1"], ["throttled:1", "throttled:20,5"]),
-    ([*RUN, "--transport", "throttled:-1,3"], ["throttled:-1,3"]),
     ([*RUN, "--preset", "innr"], ["innr", "did you mean inner"]),
-    ([*RUN, "--preset", "zzz"], ["zzz", "inner", "2.5d"]),
-    ([*RUN, "--preset", "inner/c3"], ["inner/c3", "2"]),
-    ([*RUN, "--preset", "megatron/c2"], ["megatron"]),
     ([*RUN, "--a", "blok"], ["--a", "blok", "did you mean block"]),
     ([*RUN, "--b", "row/c3"], ["--b", "row/c3", "2 ranks", "1, 2"]),
     ([*RUN, "--c", "tiles:0x4"], ["--c", "0x4", "at least 1"]),
@@ -38,30 +29,15 @@ WRONG = [
     ([*RUN, "--stationary", "D"], ["--stationary", "D", "auto"]),
     ([*RUN, "--dtype", "float16"], ["float16", "float32"]),
     ([*RUN, "-o", "fill=ones"], ["ones", "integer"]),
-    ([*RUN, "-o", "get=steal"], ["steal", "copy"]),
-    ([*RUN, "-o", "progress=magic"], ["magic", "poll"]),
     ([*RUN, "--itrs", 3], ["--itrs", "--iters"]),
-    ([*RUN, "--iters", 0], ["--iters", "0"]),
     ([*RUN, "-o", "warmup=-1"], ["-o warmup", "-1"]),
-    ([*RUN, "-o", "prefetch=-1"], ["-o prefetch", "-1"]),
-    ([*RUN, "-o", "seed=-1"], ["-o seed", "-1"]),
-    ([*RUN, "--threads", 0], ["--threads", "0"]),
     ([*RUN, "-o", "pool=lots"], ["-o pool", "lots", "64MiB"]),
-    ([*RUN, "-o", "pool=-1"], ["-o pool", "-1"]),
     ([*RUN, "-o", "chunk=0"], ["-o chunk", "0"]),
     ([*RUN, "--timeout", 0], ["--timeout", "0"]),
-    (["run", "-p", 0, *SIZES], ["-p", "0"]),
     (["run", "-p", "two", *SIZES], ["-p", "two"]),
     ([*RUN, "extra"], ["extra"]),
     ([*RUN, "--csv", "."], ["--csv", "directory"]),
-    (["plan", *SIZES], ["-p"]),
     ([*PLAN, "--rank", 2], ["--rank", "2"]),
-    ([*PLAN, "--rank", -1], ["--rank", "-1"]),
-    ([*PLAN, "--rank", "first"], ["--rank", "first", "all"]),
-    ([*PLAN, "--algorithm", "univrsal"], ["univrsal", "universal"]),
-    ([*PLAN, "--a", "blok"], ["--a", "blok", "block"]),
-    ([*PLAN, "--preset", "colum"], ["colum", "column"]),
-    (["doctor", "-p", 0], ["-p", "0"]),
     (["list", "everything"], ["everything"]),
     (["sweep", "mlp3"], ["mlp3", "mlp1"]),
     (["sweep", "mlp", "--scale", 0], ["--scale", "0"]),
@@ -83,7 +59,7 @@ def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(say, monkeyp
     monkeypatch.setattr(
         "launch.sweeps.run_rounds.run_cases", lambda *_: pytest.fail("ranks were started")
     )
-    words = ["sweep", "mlp", "-p", 2, "--scale", "1/192", "--out", "/dev/null/results"]
+    words = "sweep mlp -p 2 --scale 1/192 --out /dev/null/results".split()
     assert "--out" in say(*words).stderr
 
 
@@ -105,21 +81,14 @@ def test_the_process_says_the_same_as_the_function(say, drbench):
 #: The same under mpiexec: number of ranks, arguments, what the answer must mention. The last ones
 #: only ranks can find.
 UNDER_MPIEXEC = [
-    (3, ["nosuch"], ["nosuch"]),
     (2, ["run", "-n", 8, "-k", 8], ["-m"]),
-    (2, ["run", "-m", 8, "-n", 0, "-k", 8], ["-n", "0"]),
-    (2, ["run", *SIZES, "--stationary", "D"], ["--stationary", "D"]),
-    (2, ["run", *SIZES, "--transport", "pigeon"], ["pigeon"]),
-    (2, ["run", *SIZES, "--preset", "innr"], ["did you mean inner"]),
     (
         3,
         ["run", *SIZES, "--a", "block:2x2"],
         ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3", "block:3x1"],
     ),
-    (2, ["run", *SIZES, "--algorithm", "univrsal"], ["univrsal", "universal"]),
-    (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["-o fill=integer", "2**24", "uniform"]),
+    (2, [*"run -m 1 -n 1 -k".split(), 2**24], ["-o fill=integer", "2**24", "uniform"]),
     (2, ["run", *SIZES, "--csv", "nowhere/out.csv"], ["--csv", "nowhere"]),
-    (2, ["plan", "-p", 2, *SIZES, "--rank", 2], ["--rank", "2"]),
 ]
 
 
@@ -140,5 +109,5 @@ def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(
 
 @pytest.mark.mpi
 def test_what_only_the_ranks_find_is_said_once_by_run_p(drbench, mpich):
-    line = drbench("run", "-p", 2, "-m", 1, "-n", 1, "-k", 2**24).refusal()
+    line = drbench(*"run -p 2 -m 1 -n 1 -k".split(), 2**24).refusal()
     assert "-o fill" in line and "uniform" in line

@@ -26,7 +26,7 @@ def test_only_variables_of_the_list_are_kept_and_of_the_launcher_its_name():
         "MY_UCX_TLS": "hidden",
         "NCCL_API_KEY": "hidden",
     }
-    launcher = ["/opt/hidden/mpirun", "-x", "HF_TOKEN=hidden", "--password", "hidden", "-n", "4"]
+    launcher = "/opt/hidden/mpirun -x HF_TOKEN=hidden --password hidden -n 4".split()
     found = describe([FACTS | {"mpi": {}, "blas": {}}], launcher, environ)
     assert found["variables"] == kept | {"NCCL_DEBUG_FILE": "…/log"}
     assert found["launcher"] == ["mpirun"] and "hidden" not in json.dumps(found)

@@ -33,17 +33,12 @@ WAIT = (
     "print(flush=True); time.sleep(60)"
 )
 #: One name of each kind; # is a hexadecimal digit.
-NAMES = [
-    "mpich_shm_########_0",
-    "mpich_shm_####_12",
-    "mpich_shar_tmp######",
-    "ucx_shm_posix_########",
-    "sm_segment.node-1.0.########.0",
-    "vader_segment.node.1000.########.7",
-    "osc_rdma.vm.########.5.19892",
-    "osc_sm.vm.########.0.4",
-    "drbench-locks-########",
-]
+NAMES = (
+    "mpich_shm_########_0 mpich_shm_####_12 mpich_shar_tmp###### "
+    "ucx_shm_posix_######## sm_segment.node-1.0.########.0 "
+    "vader_segment.node.1000.########.7 osc_rdma.vm.########.5.19892 "
+    "osc_sm.vm.########.0.4 drbench-locks-########"
+).split()
 
 
 @pytest.fixture(autouse=True)
@@ -124,16 +119,10 @@ def test_what_was_written_while_crashed_ranks_ran_and_nobody_holds_is_removed(fi
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "someone_else_s",
-        "mpich_shm_",
-        "mpich_shm_xyz_0",
-        "mpich_shm_1234_0.bak",
-        "my_mpich_shm_1_0",
-        "mpich_shar_tmp12345",
-        "drbench",
-        "sem.mpich_shm_1_0",
-    ],
+    (
+        "someone_else_s mpich_shm_ mpich_shm_xyz_0 mpich_shm_1234_0.bak "
+        "my_mpich_shm_1_0 mpich_shar_tmp12345 drbench sem.mpich_shm_1_0"
+    ).split(),
 )
 def test_a_file_of_another_name_stays_though_ranks_held_it(file, name):
     path = file(name)

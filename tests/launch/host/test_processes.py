@@ -107,7 +107,7 @@ def test_a_launcher_that_is_stopped_ends_with_its_command(started):
 
 @pytest.mark.parametrize(
     "offset_ms",
-    [0, 1, 5, 20, 200, *(pytest.param(ms, marks=pytest.mark.thorough) for ms in (0.5, 3, 7, 10))],
+    [0, 5, 200, *(pytest.param(ms, marks=pytest.mark.thorough) for ms in (0.5, 3, 7, 10))],
 )
 def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
     """It came between SIGSTOP and SIGKILL of the ranks, which then stayed for ever."""

@@ -4,10 +4,6 @@ are there; those that are not are named."""
 import re
 
 import pytest
-from rich.console import Console
-
-from launch.studies.bandwidth import bandwidth_table
-from plots.figures.bandwidth import COPY, row_of
 
 ANSWERS = {
     "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 5": ["busiest moves", "algorithm"],
@@ -41,25 +37,6 @@ def test_answer_columns_are_there_at_80_columns(say, monkeypatch, words):
     for line in lines:  # a table begins with its rule, and ends with an empty line
         inside = bool(re.match(" ?─", line)) or (inside and bool(line.strip()))
         assert not inside or len(line) <= 80, line
-
-
-def test_bandwidths_and_why_there_is_none_are_read_at_80_columns(capsys):
-    about = dict(zip("label transport backend dtype mpi".split(), ["here"] * 5))
-    rows = [
-        row_of(
-            {"operation": name, "nbytes": 4096, "times": 2, "noisy": False, "core_share": 1.0}
-            | {"samples_s": [1e-6], "interval": (1e-6, 2e-6)},
-            **about,
-            ranks=2,
-            nodes=1,
-        )
-        for name in ("reducescatter", COPY)
-    ]
-    failed = rows[0]._replace(operation="put", median_s=None, reason="RMA " * 20)
-    Console(width=80).print(bandwidth_table([*rows, failed]))
-    told = capsys.readouterr().out
-    assert all(name in told for name in ("bus GB/s", "time", "note", "RMA RMA"))
-    assert max(map(len, told.splitlines())) <= 80
 
 
 def test_what_is_left_out_is_named_and_what_fits_is_all_there(say, monkeypatch):

@@ -32,17 +32,6 @@ def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
     assert near.accumulate_bytes > 0 == near.put_bytes
 
 
-def test_a_problem_knows_the_nodes_of_its_ranks():
-    assert programs_of(READS, LUMIC, 16).problem.nodes == (*[0] * 8, *[8] * 8)
-    assert programs_of(READS, LUMIC, 8).problem.nodes == ()
-
-
-@pytest.mark.parametrize("asked", [{"chunk": "auto"}, {"sums": "auto"}, {"pack": "auto"}])
-def test_what_is_left_open_is_not_asked_for(asked):
-    for case in (READS, SUMS):
-        assert resolved(replace(case, options=case.options | asked), 16) == resolved(case, 16)
-
-
 @pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"sums": "accumulate"}])
 def test_who_asks_for_an_option_gets_it_and_the_others_as_they_would_be(asked):
     for case in (READS, SUMS):

@@ -74,19 +74,13 @@ def test_tables_and_json_say_it(say, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
-    words = ["-m", "512", "-n", "512", "-k", "512", "-p", "2", "--machine", path]
+    words = [*"-m 512 -n 512 -k 512 -p 2 --machine".split(), path]
     said = " ".join(say("simulate", *words, "--preset", "row").stdout.split())
     assert "beyond the calibration: " in said and "m of" in said and "(8 to 16)" in said
-    told = say("simulate", *words, "--preset", "row", "--threads", "2", "--json").json()
-    assert "(8 to 16)" in told["beyond"] and "2 threads a rank (1)" in told["beyond"]
-    assert told["threads"] == 2
-    few = ["--only", "universal", "--replication", "none", "--top", "2"]
-    assert "Beyond the calibration, place 1: products with m of" in say("tune", *words, *few).stdout
-    assert (
-        "(8 to 16)" in say("tune", *words, *few, "--json").json()["ranking"][0]["record"]["beyond"]
-    )
-    advised = say("tune", *words, *few, "--preset", "row", "--json").json()
-    assert advised["sure"]["level"] == "elsewhere" and "(8 to 16)" in advised["sure"]["text"]
+    few = "--only universal --replication none --top 2".split()
+    found = say("tune", *words, *few, "--preset", "row", "--json").json()
+    assert "(8 to 16)" in found["ranking"][0]["record"]["beyond"]
+    assert found["sure"]["level"] == "elsewhere" and "(8 to 16)" in found["sure"]["text"]
 
 
 def test_a_measured_gpu_says_which_products_it_was_measured_on():
@@ -100,7 +94,7 @@ def test_a_measured_gpu_says_which_products_it_was_measured_on():
 
 @pytest.mark.parametrize("kind", ["simulate", "tune"])
 def test_threads_without_a_model_are_refused(say, kind):
-    words = [kind, "-m", "64", "-n", "64", "-k", "64", "-p", "2", "--threads", "2"]
+    words = [kind, *"-m 64 -n 64 -k 64 -p 2 --threads 2".split()]
     assert "--threads" in say(*words).refusal()
 
 

@@ -13,9 +13,6 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
 from launch.models.predict import predict, programs_of, with_interval
 from launch.models.simulate_sweeps import legend_cases, simulate_cases
-from launch.papers.artifact import Place, simulations
-from plots.select.cases import line_of
-from plots.select.records import read_records
 
 
 @pytest.mark.parametrize("ranks", [8, 12])
@@ -48,12 +45,6 @@ def test_options_say_otherwise_and_users_get_slices():
     assert (case.options["fetch"], case.options["reduce"]) == ("slice", "push")
     problem = Problem(64, 64, 64, 8, a="row", b="row", c="row")
     assert not {"fetch", "reduce"} & get_algorithm("universal").resolve(problem, True).keys()
-
-
-def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():
-    case = next(c for c in legend_cases("mlp1", 8) if c.preset == "block")
-    record = predict(case, find_machine("h100x8"))
-    assert (line_of(record), record.a, record.prefetch) == ("UA - Block", "block:4x2", 1)
 
 
 def simulated(cases, machine, ranks):
@@ -98,18 +89,3 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
         for column in ("median_low_s", "median_high_s", "percent_of_roof_low", "best_s"):
             assert getattr(record, column) == pytest.approx(getattr(single, column), rel=1e-12)
         assert record.plan_s > 0
-
-
-def test_committed_records_of_dtensor_and_tiles_are_simulated_again(tmp_path):
-    from drbench.measure.record_file import read_csv
-    from launch.host.files import ROOT
-    from launch.sweeps.store import write_csv
-
-    path = ROOT / "results/simulated/mlp1-h100x8.csv"
-    rows = [r for r in read_csv(path) if r.algorithm == "dtensor_mm" or r.preset == "block"][-14:]
-    assert {r.algorithm for r in rows} == {"dtensor_mm", "universal"}
-    (tmp_path / "simulated").mkdir()
-    write_csv(tmp_path / "simulated" / path.name, rows)
-    assert len(read_records([tmp_path / "simulated" / path.name])) == 14
-    (check,) = simulations(Place(out=tmp_path, quick=True, results=tmp_path))
-    assert check.verdict == "PASS" and check.found.startswith("14 rows the same")

@@ -12,17 +12,15 @@ from hypothesis import given
 from hypothesis import settings as at_most
 from hypothesis import strategies as st
 
-from drbench.errors import UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine, Rate
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Get
 from launch.cases.case import Case, bound
-from launch.cases.machine_models import find_machine
-from launch.models.candidates import TuneRequest, changed, on_triple, settings, texts, with_copies
+from launch.models.candidates import TuneRequest, changed, on_triple, settings, with_copies
 from launch.models.predict import predict_with, programs_of
 from launch.models.sieve import Sieve, counts, rates_of
-from launch.models.tune import Found, _ByModel, _streams, tune
+from launch.models.tune import tune
 from partitions import layouts
 
 WIRE = Link("wire", 3e6, latency_s=1e-6)
@@ -155,17 +153,6 @@ def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
         assert least <= tiles * tiling.tile_s / tiling.units * (1 + 1e-9)
 
 
-def test_equal_layouts_are_one_candidate_and_all_are_counted():
-    """The one element of A lies on rank 0 by rows, by columns and in blocks."""
-    request = TuneRequest(Case(64, 64, 64), 4, ("universal",))
-    _streams(request, _ByModel(request, MACHINES["one class"]), found := Found())
-    count = len(texts(request)["A"]) ** 3 * 9
-    assert found.tried == count and found.merged == 0 and found.too_large == 0
-    small = replace(request, case=Case(1, 64, 1))
-    _streams(small, _ByModel(small, MACHINES["one class"]), found := Found())
-    assert found.tried == count and found.merged > 0
-
-
 def test_an_effort_ends_the_search_and_says_what_it_did_not_exclude():
     """The gap holds: no candidate of the whole search is faster than it allows."""
     machine = MACHINES["nodes"]
@@ -193,11 +180,6 @@ def test_replication_factors_vary_as_they_are_asked_to(factors, fits):
         assert of_a == of_b and (factors == "paired" or of_b == of_c)
 
 
-def test_a_layout_that_is_none_is_refused_before_anything_is_tried():
-    with pytest.raises(UsageError, match="colum"):
-        tune(TuneRequest(Case(64, 64, 64, a="colum"), 4, ("universal",)), None)
-
-
 def test_the_first_places_are_refined_to_the_fastest_of_their_settings():
     """None of the settings of a place is faster than what it has become, and some place gains."""
     gains = []
@@ -218,18 +200,3 @@ def test_the_first_places_are_refined_to_the_fastest_of_their_settings():
                 assert record.status == "unsupported" or record.best_s >= after.record.best_s
         gains += [found.refined and before.record.best_s / after.record.best_s]
     assert max(gains) > 1.01, gains
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(600)
-def test_on_eight_nodes_the_audits_layouts_are_beaten():
-    """One process grid and equal factors gave 4.344 ms; the audit found 3.769."""
-    model = find_machine("h100x8")
-    near = model.sources["links"]["nvlink"] | {"within": 8}
-    card = {"shared": "device", "bandwidth_bytes_per_s": 50e9, "latency_s": 5e-6}
-    links = {"devices": 64, "links": {"nvlink": near, "ib": card}}
-    machine = Machine.from_dict(model.sources | links, "nodes")
-    case = Case(8192, 49152, 12288)
-    found = tune(TuneRequest(case, 64, effort=10.0), machine)  # as benchmarks/model/search.py
-    assert found.ranking[0].record.best_s <= 3.77e-3
-    assert found.tried > 3 * 43**3 and found.left and found.gap < 0.3

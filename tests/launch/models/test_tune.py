@@ -15,18 +15,15 @@ from starting import within
 
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.model.gemm import Compute
-from drbench.model.machine import Collective, Link, Machine
+from drbench.model.machine import Link, Machine
 from launch.cases.case import Case, bound
-from launch.cases.command_line import run_command
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
-from launch.models import tune as tuning
 from launch.models.candidates import TuneRequest, candidates, with_copies
 from launch.models.counts import counted
 from launch.models.predict import predict_with
-from launch.models.tune import EVEN, every_program, tune
+from launch.models.tune import EVEN, tune
 from launch.sweeps.rounds import turn_of
-from launch.sweeps.run_rounds import run_rounds
 from partitions import flows, partition
 
 CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
@@ -61,15 +58,6 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
         assert first.case.a in (grid, "row", "column", "traditional:1x5")  # equally fast
     by_bytes = tune(replace(request, case=Case(512, 512, 512), ranks=8))
     assert by_bytes.ranking[0].case.a == "grid:2x2x2"
-
-
-def test_grids_are_candidates_where_all_matrices_are_open_alone():
-    texts = lambda **case: {
-        each.a
-        for each in candidates(TuneRequest(Case(64, 64, 64, **case), 7, algorithms=("universal",)))
-    }
-    assert "grid:3x2x1" in texts() and "grid:7x1x1" in texts()
-    assert not [text for text in texts(b="row") | texts(transpose="a") if "grid" in text]
 
 
 def everything(request, machine):
@@ -123,37 +111,6 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
 
 
-def test_the_best_estimate_of_every_family_is_simulated_before_any_family_gets_a_second(
-    monkeypatch,
-):
-    """But of those whose bound is above the best time: these cannot be first."""
-    judged = []
-    judge = tuning._ByModel.judge
-
-    def spied(self, case, *more):
-        key = judge(self, case, *more)
-        kind = str(case.a).partition(":")[0] if case.algorithm == "universal" else ""
-        kept = {"grid": "optimal", "traditional": f"{case.options.get('stationary')} aligned"}
-        name = kept.get(kind, case.options.get("stationary") or case.algorithm)
-        name += " pushed sums" if case.options.get("sums") == "push" else ""
-        name += f" {case.options.get('variant')} {case.options.get('per_node')}"
-        program = repr(replace(case, prefetch=None))
-        if program not in {each for _, each in judged}:
-            judged.append((name, program))
-        return key
-
-    monkeypatch.setattr(tuning._ByModel, "judge", spied)
-    request = TuneRequest(Case(8192, 18432, 7168, dtype="bfloat16"), 24, replication="none", top=1)
-    found = tune(replace(request, effort=6.0), find_machine("dgxh100"))
-    names = [name for name, _ in judged]
-    first = {name: names.index(name) for name in names}
-    again = min(at for at, name in enumerate(names) if at > first[name])
-    assert len(set(names)) > 5 and all(at < again for at in first.values())
-    names = [name.split()[0] for name in names]
-    assert {"B", "C", "collective"} <= set(names)
-    assert found.judged >= len(set(names))
-
-
 def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(say):
     """Four nodes of eight in half a second of CPU: the answer is not called the fastest."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.5".split()
@@ -165,27 +122,6 @@ def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(sa
     assert found.left and found.gap > 0 and within(process_time() - start, 3.0)
     whole = "tune -m 64 -n 64 -k 64 -p 2 --machine h100x8 --effort 0 --only collective,wang"
     assert say(*whole.split()).stdout.startswith("Best by the model: ")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "sizes, ranks, most_s",
-    [((8192, 18432, 7168), 24, 0.43e-3), ((8192, 7168, 18432), 24, 0.43e-3)],
-)
-def test_layouts_of_real_layers_on_three_nodes_are_found(sizes, ranks, most_s):
-    """The dense grids of ``benchmarks/model/search.py`` know of none that is faster."""
-    case = Case(*sizes, dtype="bfloat16")
-    request = TuneRequest(case, ranks, replication="none", effort=10.0, refine=3)
-    assert tune(request, find_machine("dgxh100")).ranking[0].record.best_s <= most_s
-
-
-def test_every_candidate_comes_to_one_of_every_program():
-    """By its prediction: simulated one by one, candidates give no time that no program gives."""
-    request = TuneRequest(BASE, 2, ("universal", "collective"), replication="none")
-    tried, programs = [*candidates(request, ("auto", "none"))], every_program(request, DEVICE)
-    predicted = lambda case: predict_with(case, DEVICE, 2)[0].best_s
-    assert {*map(predicted, tried)} <= {*map(predicted, programs)}
-    assert len({run_command(case, 2) for case in programs}) == len(programs) < len(tried)
 
 
 #: Of fused overlap: gathers need A by rows, reductions A by columns.
@@ -243,20 +179,6 @@ def test_pushed_sums_are_chosen_where_they_dominate_with_the_tile_that_serves_be
     added.pop("chunk", None)
     without, _ = predict_with(replace(best.case, options=added, prefetch=None), SUMS, 4)
     assert without.accumulate_bytes > 0 and best.record.best_s < 0.5 * without.best_s
-    each = [replace(best.case, options=best.case.options | tile) for tile in TILES]
-    times = [predict_with(case, SUMS, 4)[0].best_s for case in each]
-    assert best.record.best_s <= min(times)
-    assert len(set(times)) > 1 or best.case.options["stationary"] == "A"  # whose n is 64
-    chosen = [case.options for case, time in zip(each, times) if time == min(times)]
-    assert "chunk" not in best.case.options or best.case.options in chosen
-
-
-def test_the_answer_for_layouts_whose_sums_dominate_is_to_push_them():
-    today = "column", "row", "row"
-    request = TuneRequest(Case(2048, 64, 512), 4, ("universal",), replication="none", today=today)
-    mine = tune(request, SUMS).mine
-    assert mine.case.options["sums"] == "push"
-    assert "-o sums=push" in run_command(mine.case, 4)
 
 
 @pytest.mark.parametrize("best", ["all", 1])
@@ -308,16 +230,7 @@ def test_what_is_fixed_stays_and_what_nothing_fits_is_refused():
 
 
 TUNE = [
-    "tune",
-    "-m",
-    "256",
-    "-n",
-    "512",
-    "-k",
-    "128",
-    "-p",
-    "2",
-    "--machine",
+    *"tune -m 256 -n 512 -k 128 -p 2 --machine".split(),
     str(CALIBRATED),
     "--transport",
     "rma",
@@ -359,61 +272,10 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
         known = RATIO[:1] if slower > 1 else RATIO  # of five rounds there is no interval
         assert [to_fastest[name] for name in known] == pytest.approx([ratio] * len(known))
         assert to_fastest["fastest"] is (place is places[0])
-    asked = []
-
-    def in_rounds(groups, *more, **how):
-        asked.extend(case.budget for cases in groups for case in cases)
-        return run_rounds(groups, *more, **how)
-
-    monkeypatch.setattr("launch.sweeps.run_rounds.run_rounds", in_rounds)
     assert main([*TUNE, "--measure", "2", "--budget", "7"]) == 0
-    assert asked == [7.0, 7.0]
     said = capsys.readouterr().out
     assert "Run the first: drbench run -p 2" in said and "--budget" not in said
     assert "1 (the" in said and "fastest)" in said
-
-
-@pytest.mark.parametrize(
-    "words, says",
-    [
-        (["--a", "colum"], "colum"),
-        (["--only", "canon"], "no algorithm 'canon'"),
-        (["--threads", "1"], "--threads belongs to --measure"),
-        (["--memory", "1KiB"], "larger --memory"),
-        (["--dtype", "bfloat16", "--measure", "1"], "machine models only"),
-    ],
-)
-def test_what_makes_no_sense_is_one_line(capsys, words, says):
-    assert main([*TUNE, *words]) in (2, 6)
-    said = capsys.readouterr()
-    assert says in said.err and said.err.count("\n") == 1 and not said.out
-
-
-def test_collectives_count_in_the_choice():
-    """A launch of a second makes the algorithm with fewer of them best."""
-    slow = replace(
-        DEVICE,
-        collectives={
-            name: Collective(1.0)
-            for name in ("allgather", "reducescatter", "shift", "broadcast", "reduce")
-        },
-    )
-    best = (
-        tune(
-            TuneRequest(
-                Case(64, 64, 64), 4, algorithms=("cannon", "meshslice", "collective"), top=1
-            ),
-            slow,
-        )
-        .ranking[0]
-        .record
-    )
-    assert (
-        best.algorithm in ("collective", "meshslice")
-        and best.slices in (None, 1)
-        and best.best_s < 2.1
-    )
-    assert isinstance(slow.compute, Compute) and isinstance(slow.links[0], Link)
 
 
 def by_hand(case, ranks):
@@ -470,7 +332,7 @@ def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
 
 @pytest.mark.parametrize("machine", [None, DEVICE])
 def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
-    """Elements that a rank lacks, one by one; the more products share them, the less they count."""
+    """Elements that a rank lacks, one by one."""
     today, ranks = ("row", "tiles:5x7@2x2", "block"), 4
     request = replace(SMALL, today=today, algorithms=("universal", "summa"), top=3)
     if machine is not None:  # which tries them one by one
@@ -485,18 +347,6 @@ def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
             expected += sum(count for _, _, count in flows(*ends))
         assert place.moving.moved_bytes == 4 * expected
         assert (place.moving.seconds is None) is (machine is None)
-    dear, shared = (
-        tune(replace(request, products=products), machine).ranking[0].moving.moved_bytes
-        for products in (1, 1_000_000)
-    )
-    free = tune(replace(request, today=(None,) * 3), machine).ranking[0]
-    assert dear <= shared and free.moving.moved_bytes == 0
-    if machine is not None:
-        best = ranking[0]
-        stays = tune(
-            replace(request, case=replace(BASE, a="row", b="tiles:5x7@2x2", c="block")), machine
-        ).ranking[0]
-        assert best.record.best_s + best.moving.seconds <= stays.record.best_s
 
 
 def test_a_layout_of_today_that_is_none_is_refused():
@@ -516,44 +366,6 @@ def test_a_type_is_not_predicted_with_another_types_peak(say):
             assert f"[model.dtypes.{name}]" in told and "for bfloat16" in told
 
 
-def test_the_command_of_a_choice_runs_the_nearest_type_there_is(say):
-    words = [*TUNE[:9], "--machine", "dgxh100", "--only", "universal", "--replication", "none"]
-    for given, runs in (
-        (["-o", "compute=tf32"], "--backend cupy -o compute=tf32"),
-        (["--dtype", "float8"], "--dtype bfloat16:float32 --backend cupy"),
-    ):
-        first = say(*words, *given, "--json").json()["ranking"][0]["command"]
-        assert all(word in first for word in runs.split())
-
-
-def test_tune_without_a_machine_says_what_it_ranks_by_and_prints_a_command(say):
-    words = [*TUNE[:9], "--top", "3"]
-    said = say(*words).stdout
-    assert "No machine model" in said and "drbench calibrate -p 2 --save mine.toml" in said
-    told = say(*words, "--json").json()
-    assert told["ranked_by"] == "bytes" and told["machine"] is None
-    first = told["ranking"][0]
-    assert f"Run the first: {first['command']}\n" in said and "record" not in first
-    assert "--csv takes times" in say(*words, "--csv", "x.csv").refusal()
-    assert "-p is missing" in say(*words[:7]).refusal()
-
-
-def test_what_does_not_fit_a_device_names_the_way_out(say):
-    """Without replicas a smaller replication factor is none."""
-    sizes = ["-m", "1024Ki", "-n", "1024Ki", "-k", "1024Ki", "--machine", "h100x8"]
-    for preset, replicas in (("row", False), ("row/c2", True)):
-        ended = say("simulate", *sizes, "--preset", preset)
-        told = " ".join(ended.stdout.split())
-        assert ended.returncode == 6 and "GiB" in told and "Use more ranks" in told
-        assert ("replication factor" in told) is replicas and "e+1" not in told
-
-
-def test_no_calibration_of_another_machine_is_shipped():
-    from launch.cases.machine_models import machine_names
-
-    assert "here" not in machine_names()
-
-
 def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(say):
     """An MLP's first product gathers its tokens, its second scatters its sums: the bytes of both
     follow from the shapes."""
@@ -565,5 +377,5 @@ def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(say):
     assert by["column"]["moved_bytes"] == 3 * 1024 * 512 * 4
     told = say(*asked).stdout
     assert "(Megatron column-parallel)" in told and "(Megatron row-parallel)" in told
-    given = say(*asked, "--c", "row", "--b", "row", "--fix", "bc").stdout
+    given = say(*asked, *"--c row --b row --fix bc".split()).stdout
     assert "row-parallel)" in given and "column-parallel)" not in given

@@ -68,12 +68,6 @@ def test_the_best_layout_is_left_alone():
     assert found.mine.cost == 0
 
 
-def test_without_layouts_there_is_only_the_best():
-    found = tune(replace(REQUEST, today=(None,) * 3))
-    assert found.mine is None and found.ranking[0].moving.moved_bytes == 0
-    assert not found.better and not found.why_not
-
-
 def test_layouts_that_do_not_fit_the_memory_are_said_to():
     tight = replace(REQUEST, today=("R", "R", "R"), memory=60_000)
     found = tune(tight)
@@ -107,10 +101,10 @@ def test_how_sure_it_is():
             (replace(here, calibrated=known | {"processor": "an abacus"}), 2),
         )
     ]
-    assert levels == ["counted", "published", "beyond", "calibrated", "beyond", "elsewhere"]
+    assert levels == "counted published beyond calibrated beyond elsewhere".split()
 
 
-WORDS = ["tune", "-p", "4", "-m", "96", "-n", "128", "-k", "64", "--effort", "3"]
+WORDS = "tune -p 4 -m 96 -n 128 -k 64 --effort 3".split()
 WORDS += ["--replication", "equal", "--top", "4"]
 
 
@@ -129,21 +123,6 @@ def test_the_first_three_lines_answer(say):
     assert "% of the roof" in timed.splitlines()[0] and "published constants" in timed
     kept = say(*given, "--fix", "a,b,c").stdout.splitlines()
     assert kept[1].startswith("Best, nothing else is better within 100 products: A row, B column")
-    alone = say(*WORDS).stdout.splitlines()
-    assert alone[0].startswith("Best: ") and "--preset" in alone[1]
-
-
-def test_fixed_matrices_stay_where_they_are(say):
-    given = [*WORDS, "--preset", "row", "--b", "column", "--fix", "BC"]
-    places = say(*given, "--json").json()["ranking"]
-    assert {tuple(place["layouts"][1:]) for place in places} == {("column", "row")}
-    assert len({place["layouts"][0] for place in places}) > 1
-
-
-def test_without_a_machine_the_distance_to_the_bound_stands_beside_what_is_moved(say):
-    said = say("tune", "-m", 512, "-n", 512, "-k", 512, "-p", 8, "--top", 2).stdout
-    assert "over bound" in said and " 1.000 " in said and "grid:2x2x2" in said
-    assert "bound: some rank stores or moves at least 768 KiB" in said
 
 
 def test_the_json_of_an_empty_bound_is_json(say):
@@ -157,14 +136,11 @@ def test_the_json_of_an_empty_bound_is_json(say):
     "more, says",
     [
         (["--a", "colum"], "did you mean"),
-        (["--a", "block:3x3"], "block:3x3 needs 9 ranks"),
         (["--fix", "a"], "--fix A, and --a says no partition"),
         (["--preset", "row", "--fix", "d"], "some of A,B,C"),
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),
-        (["--memory", "lots"], "--memory"),
         (["--products", "0"], "--products"),
-        (["-p", "0"], "-p"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(say, more, says):
@@ -173,7 +149,7 @@ def test_what_makes_no_sense_is_one_line(say, more, says):
 
 @pytest.mark.mpi
 def test_the_commands_of_the_answer_run(drbench):
-    given = [*WORDS[1:], "-p", 2, "--a", "row", "--b", "row", "--c", "R"]
+    given = [*WORDS[1:], *"-p 2 --a row --b row --c R".split()]
     told = drbench("tune", *given, "--json").json()
     for place in (told["mine"], told["ranking"][0]):
         words = shlex.split(place["command"])[1:]

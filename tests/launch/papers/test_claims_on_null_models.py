@@ -107,7 +107,7 @@ def _slicing_null(table, name, seed):
 # -- MeshSlice
 
 #: What one row of a study says of time, all of which a shuffle moves together.
-_TIMES = ["seconds", "utilization_percent", "compute_s", "launch_s", "sync_s", "transfer_s"]
+_TIMES = "seconds utilization_percent compute_s launch_s sync_s transfer_s".split()
 
 
 @pytest.fixture(scope="module")

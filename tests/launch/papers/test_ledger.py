@@ -7,10 +7,7 @@ from statistics import fmean, median
 import pytest
 
 from launch.papers.ledger import GROUPS, dealt, summed, worse
-from launch.papers.ledger.figures import chart_of
 from launch.papers.ledger.rows import ROWS, LedgerRow
-from plots.registry import draw, find
-from plots.select.cases import Options, SelectionError
 
 ROOT = Path(__file__).parents[3]
 LEDGER = ROOT / "results/ledger.csv"
@@ -78,10 +75,8 @@ def test_each_way_to_become_worse_is_told_and_none_else():
     assert "half an interval is 11.0 %, it was 10.0 %" in line
     (line,) = worse(before, change(20, low=None, high=None))
     assert "no intervals any more" in line
-    assert worse(before, before[10:]) == []
     (line,) = worse(before, before[11:])
     assert line == "11 of 20 points are gone"
-    assert len(worse(before, [])) == 1
 
 
 def test_fitted_points_do_not_count_as_held():
@@ -99,17 +94,3 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     rows = [point("a, b", 1.5, 1.25, 2.0), point("c", 0.5)]
     ROWS.write(tmp_path / "ledger.csv", rows)
     assert ROWS.read([tmp_path / "ledger.csv"]) == rows
-
-
-def test_the_figure_has_a_row_a_group_and_a_mark_a_point():
-    rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 3.0, group="h")]
-    chart = chart_of(rows)
-    assert list(chart.y.ticks.values()) == [
-        "h: 1, median +200.0 %",
-        "g: 2, median +0.0 %, 100 % held",
-    ]
-    (points,) = (marks for marks in chart.marks if marks.name == "points")
-    assert sorted(points.x) == pytest.approx([-10.0, 10.0, 60])  # what is further off, at the edge
-    assert len({*points.y}) == 3 and find("ledger").make(rows, Options()).picture.axes
-    with pytest.raises(SelectionError, match="results/ledger.csv"):
-        draw("ledger", [], "nowhere.png")

@@ -12,16 +12,11 @@ from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
 from launch.papers.meshslice import traffic
-from launch.papers.meshslice.autotuner import Layer, Transformer
-from launch.papers.meshslice.rows import ROWS
+from launch.papers.meshslice.autotuner import Layer
 from launch.papers.meshslice.study import (
     ONE_DIMENSIONAL,
     Study,
-    changes,
-    dataflows,
     ring_cases,
-    slice4x4,
-    slices,
 )
 
 LAYERS = [
@@ -93,52 +88,6 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
     assert parts("meshslice", slices=2, block=1) == (products, 2 * 2, 2 * 3 * 0.5, 3 * 16 / ways)
     # A's three shifts: two one way round, one the other; the gather of B both ways, or one
     assert parts("wang") == (products, *max((2 * 2, 2 * 0.5, 2 * 16), (2, 0.5, 32 / ways), key=sum))
-
-
-def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
-    rows = list(dataflows(Transformer("small", 1024, 8, 2), find_machine("tpuv4-4x4")))
-    assert {row.variant for row in rows} == {"Y stays", "the largest stays"} and all(
-        row.mode == "simulated" for row in rows
-    )
-    ROWS.write(tmp_path / "rows.csv", rows)
-    back = ROWS.read([tmp_path])
-    assert [
-        (row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in back
-    ] == [(row.study, row.model, row.chips, row.mesh, row.slices, row.variant) for row in rows]
-    assert [row.seconds for row in back] == pytest.approx([row.seconds for row in rows], rel=1e-5)
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="other.csv holds no rows of an LLM study"):
-        ROWS.read([tmp_path])
-    (tmp_path / "rows.csv").write_text((tmp_path / "rows.csv").read_text().replace("2048", "many"))
-    with pytest.raises(ValueError, match="rows.csv, line 2"):
-        ROWS.read([tmp_path / "rows.csv"])
-
-
-def test_a_study_holds_what_its_figure_needs():
-    model, machine = Transformer("small", 2048, 16, 2), find_machine("tpuv4-4x4")
-    found = list(slices(model, machine))
-    assert [row.slices for row in found] == ["1-1-1-1", "2-2-2-2", "4-4-4-4", "8-8-8-8"] and all(
-        row.estimated_s > 0 for row in found
-    )
-    real = slice4x4(model, machine)
-    assert [
-        (row.algorithm, row.variant)
-        for row in real
-        if "overlap" in row.variant or row.algorithm == "collective"
-    ] == [
-        ("collective", ""),
-        ("wang", "nothing overlaps"),
-        ("wang", "overlapped"),
-        ("meshslice", "nothing overlaps"),
-        ("meshslice", "overlapped"),
-    ]
-
-
-def test_each_change_of_the_sensitivity_study_changes_one_thing():
-    base = find_machine("tpuv4sim-4x4")
-    names, changed = zip(*changes())
-    assert len(set(names)) == len(names)
-    assert all(each["tpuv4sim"].machine != base for each in changed)
 
 
 def test_traffic_is_what_the_ways_of_the_matrices_add_up_to():

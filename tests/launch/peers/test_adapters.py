@@ -57,20 +57,6 @@ def test_a_missing_peer_is_one_line_with_the_way_to_get_it(name, nothing_install
 
 
 @pytest.mark.parametrize(
-    "name, options, words",
-    [
-        ("dtensor", {"block": 64}, "dtensor takes no block"),
-        ("scalapack", {"variant": "x"}, "scalapack takes no variant"),
-        ("pylops", {"stationary": "C"}, "pylops takes no stationary"),
-        ("cosma", {"panel": 3}, "It takes variant"),
-    ],
-)
-def test_an_option_that_a_peer_does_not_take_is_refused(name, options, words):
-    with pytest.raises(UsageError, match=words):
-        get_peer(name).pick(options)
-
-
-@pytest.mark.parametrize(
     "name, given",
     [
         ("scalapack", ("row",)),
@@ -100,7 +86,7 @@ def test_pylops_ranges_cover_an_extent_once(extent, parts):
     ) == Counter(range(extent))
 
 
-@pytest.mark.parametrize("text", ["3x2", "2", "x", "0x4", "2x2x1", "-2x-2", ""])
+@pytest.mark.parametrize("text", [*"3x2 2 x 0x4 2x2x1 -2x-2".split(), ""])
 def test_a_grid_that_does_not_hold_the_ranks_is_refused(text):
     with pytest.raises(UsageError, match="such as 2x3, got|Use 1x4, 2x2"):
         parse_mesh(text, 4)

@@ -6,11 +6,11 @@ import json
 import pytest
 from rich.console import Console
 
-from drbench.measure.record_file import read_csv
 from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened
-from launch.sweeps.supervisor import Settings, Watch, run_cases
+from launch.sweeps.progress import SweepProgress
+from launch.sweeps.supervisor import Settings, run_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -35,7 +35,7 @@ def ran(environ, tmp_path):
         ids = [name for name, _ in todo]
         with opened(tmp_path / "runs", "installed", ranks, ids, console) as store:
             settings = Settings(ranks, timeout_s=90, environ=environ())
-            run_cases(todo, store, settings, Watch(console, seen.append))
+            run_cases(todo, store, settings, SweepProgress(len(todo), [], console, seen.append))
         return seen
 
     return run
@@ -100,25 +100,6 @@ def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
     assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
 
 
-def test_stock_and_drbench_are_compared_in_rounds_and_shown_again(drbench, tmp_path):
-    found = get_peer("dtensor+drbench").available()
-    if not found.ok:
-        pytest.skip(f"{found.what}. {found.get}")
-    words = ("peers", "-p", 2, "--placements", "--out", "out")
-    run = ("--shapes", "square", "--scale", "1/128", "--rounds", 2, "--budget", 0)
-    ended = drbench(*words, *run, timeout=90)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    again = drbench(*words, *run, timeout=90)
-    assert again.returncode == 0 and "16/16 turns, 16 ok" in again.stdout + again.stderr
-    shown = drbench(*words, "--show", "--markdown")
-    assert shown.returncode == 0 and shown.stdout.count("| 32x32x32 | S(") == 4
-    turns = read_csv(tmp_path / "out" / "placements-p2" / "rounds" / "records.csv")
-    assert len(turns) == 16 and {(each.status, each.error) for each in turns} == {("ok", 0.0)}
-    assert {each.algorithm for each in turns} == {"dtensor", "dtensor+drbench"}
-    pooled = read_csv(tmp_path / "out" / "placements-p2" / "records.csv")
-    assert len(pooled) == 8 and all(each.percent_of_roof and each.cpu_s for each in pooled)
-
-
 def test_what_dtensor_cannot_say_is_refused(ran):
     (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
     assert record.status == "unsupported" and "tiles" in record.reason
@@ -133,12 +114,6 @@ def test_scalapack_multiplies_transposed_operands(ran):
         cases.append(cases[-2] | {"dtype": "float64"})
     for case, record in zip(cases, ran(4, *cases), strict=True):
         assert (record.status, record.error) == ("ok", 0.0), (case, record.reason)
-
-
-def test_a_transposed_case_of_scalapack_has_the_roof_of_its_form(ran):
-    case = {"algorithm": "scalapack", "m": 96, "n": 80, "k": 64, "roof": True, "transpose": "ab"}
-    (record,) = ran(2, case)
-    assert record.status == "ok" and record.percent_of_roof > 0, record.reason
 
 
 def test_scalapack_is_exact_with_any_block_grid_and_panel(ran):
@@ -167,22 +142,7 @@ def test_a_run_of_dtensor_ends_in_order(drbench):
     if not found.ok:
         pytest.skip(f"{found.what}. {found.get}")
     ended = drbench(
-        "run",
-        "-p",
-        2,
-        "-m",
-        24,
-        "-n",
-        32,
-        "-k",
-        40,
-        "--algorithm",
-        "dtensor",
-        "--iters",
-        1,
-        "--budget",
-        0,
-        "--json",
+        *"run -p 2 -m 24 -n 32 -k 40 --algorithm dtensor --iters 1 --budget 0 --json".split(),
         timeout=90,
     )
     assert (ended.returncode, ended.left) == (0, ()) and json.loads(ended.stdout)[

@@ -20,7 +20,7 @@ echo "parallel (n / 2)"
 case "$*" in *--test*) echo "Result is$NOT CORRECT!"; exit 0;; esac
 echo "${PRINT-COSMA TIMES [ms] = 4 5 9 }"
 """
-PROBLEM = ("-m", 64, "-n", 64, "-k", 64)
+PROBLEM = "-m 64 -n 64 -k 64".split()
 
 
 @pytest.fixture
@@ -52,22 +52,7 @@ def without(tmp_path):
     }
 
 
-def test_the_list_says_what_is_missing_and_how_to_get_it(drbench, without):
-    ended = drbench("list", "libraries", env=without)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    for words in (
-        "dtensor",
-        "drbench[torch]",
-        "scalapack",
-        "DRBENCH_SCALAPACK",
-        "pip install pylops-mpi",
-        "--no-deps heat",
-        "cosma_miniapp",
-    ):
-        assert words in " ".join(ended.stdout.split())
-
-
-@pytest.mark.parametrize("name", ["dtensor", "scalapack", "cosma", "pylops", "heat"])
+@pytest.mark.parametrize("name", ["dtensor", "cosma"])
 def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, name):
     real = importlib.util.find_spec
     monkeypatch.setattr(
@@ -86,9 +71,7 @@ def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, nam
     "options, words",
     [
         (("-o", "prefetch=3"), "takes no -o prefetch"),
-        (("-o", "get=copy"), "takes no -o get"),
         (("--transport", "rma"), "takes no --transport"),
-        (("-o", "block=8"), "cosma takes no block"),
         (("--a", "row"), "cosma chooses its own partitions"),
         (
             (
@@ -98,7 +81,6 @@ def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, nam
             "leave -o roof out",
         ),
         (("-o", "variant=k2"), "is no list of splits"),
-        (("--m", "row"), "--m"),
     ],
 )
 def test_what_a_peer_does_not_take_is_refused(say, monkeypatch, cosma, options, words):
@@ -116,35 +98,12 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         "-p",
         2,
         *PROBLEM,
-        "--algorithm",
-        "cosma",
-        "--iters",
-        2,
-        "--budget",
-        0,
-        "-o",
-        "variant=sm2,pk2",
-        "--csv",
-        "out.csv",
-        "--json",
+        *"--algorithm cosma --iters 2 --budget 0 -o variant=sm2,pk2 --csv out.csv --json".split(),
         env=cosma,
     ).json()
     timed, verified = (tmp_path / "asked").read_text().splitlines()
     assert verified.split() == [*timed.split()[:-2], "--test"]
-    assert timed.split() == [
-        "-m",
-        "64",
-        "-n",
-        "64",
-        "-k",
-        "64",
-        "-t",
-        "float",
-        "-s",
-        "sm2,pk2",
-        "-r",
-        "3",
-    ]
+    assert timed.split() == "-m 64 -n 64 -k 64 -t float -s sm2,pk2 -r 3".split()
     assert (record["status"], record["samples_s"], record["best_s"], record["error"]) == (
         "ok",
         [0.004, 0.005],
@@ -178,13 +137,7 @@ def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, s
         "-p",
         2,
         *PROBLEM,
-        "--algorithm",
-        "cosma",
-        "--iters",
-        2,
-        "--budget",
-        0,
-        "--json",
+        *"--algorithm cosma --iters 2 --budget 0 --json".split(),
         env=cosma | {"PRINT": printed},
     )
     record = json.loads(ended.stdout)
@@ -200,13 +153,7 @@ def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
         "-p",
         2,
         *PROBLEM,
-        "--algorithm",
-        "cosma",
-        "--iters",
-        2,
-        "--budget",
-        0,
-        "--json",
+        *"--algorithm cosma --iters 2 --budget 0 --json".split(),
     )
     ended = drbench(*words, "-o", "overlap=on", env=cosma | {"NOT": said})
     record = json.loads(ended.stdout)
@@ -217,8 +164,8 @@ def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
 
 
 @pytest.mark.mpi
-def test_own_shapes_run_next_to_libraries_in_rounds_and_go_on(drbench, cosma, without, tmp_path):
-    words = [*("sweep", "libraries", "-p", 2, "--peak", "none", "--out", "out")]
+def test_own_shapes_run_next_to_libraries_in_rounds(drbench, cosma, without, tmp_path):
+    words = "sweep libraries -p 2 --peak none --out out".split()
     for each in ("m=40", "n=24", "k=32", "preset=row", "rounds=2", "iters=1", "budget=0"):
         words += ["-o", each]
     environ = without | cosma
@@ -227,7 +174,6 @@ def test_own_shapes_run_next_to_libraries_in_rounds_and_go_on(drbench, cosma, wi
     assert "without dtensor: torch is not installed" in first.stdout
     assert "without heat" in first.stdout and "40x24x32 float32, 2 ranks" in first.stdout
     assert "fastest: " in first.stdout and "cosma" in first.stdout
-    assert {path.name for path in (tmp_path / "out").glob("peers.*")} == {"peers.pdf", "peers.png"}
     turns = read_csv(tmp_path / "out" / "rounds" / "records.csv")
     rows = read_csv(tmp_path / "out" / "records.csv")
     assert len(turns) == 2 * len(rows) and {row.case.partition(" ")[0] for row in turns} == {
@@ -238,10 +184,3 @@ def test_own_shapes_run_next_to_libraries_in_rounds_and_go_on(drbench, cosma, wi
     assert {(row.m, row.n, row.k) for row in rows} == {(40, 24, 32)}
     assert {"universal", "fsdp", "cosma"} <= {row.algorithm for row in ok}
     assert all(row.error == 0.0 and row.roof_gflops for row in ok if row.algorithm != "cosma")
-
-    # as if it had been ended here
-    path = tmp_path / "out" / "rounds" / "records.csv"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
-    second = drbench(*words, env=environ, timeout=60)
-    assert second.returncode == 0 and f"{len(turns) - 3} done before" in second.stdout
-    assert sorted(row.case for row in read_csv(path)) == sorted(row.case for row in turns)

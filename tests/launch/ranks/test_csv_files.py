@@ -13,7 +13,7 @@ from drbench.measure.record_file import append_csv, read_csv
 
 pytestmark = pytest.mark.mpi
 
-RUN = ["run", "-p", 2, "-m", 12, "-n", 14, "-k", 16, "--iters", 1, "--budget", 0, "--threads", 1]
+RUN = "run -p 2 -m 12 -n 14 -k 16 --iters 1 --budget 0 --threads 1".split()
 
 
 def rows(path):
@@ -25,7 +25,7 @@ def test_every_ending_is_a_row_under_one_header(drbench, mpich, tmp_path):
     path = tmp_path / "with a space.csv"
     endings = [
         (0, "ok", [], {}),
-        (6, "out_of_memory", ["-o", "get=copy", "--preset", "column", "-o", "pool=0"], {}),
+        (6, "out_of_memory", "-o get=copy --preset column -o pool=0".split(), {}),
         (3, "unsupported", ["--transport", "direct"], {"MPIR_CVAR_NUM_CLIQUES": "2"}),
     ]
     printed = []
@@ -64,7 +64,7 @@ def test_a_file_with_another_header_is_left_alone(under_mpiexec, mpich, tmp_path
     """In one line: Python's own way to warn of a torn last line does not come before it."""
     path = tmp_path / "mine.csv"
     path.write_text(content)
-    ended = under_mpiexec(2, "run", "-m", 12, "-n", 14, "-k", 16, "--csv", path)
+    ended = under_mpiexec(2, *"run -m 12 -n 14 -k 16 --csv".split(), path)
     line = ended.refusal()
     assert "--csv" in line and "mine.csv" in line and "header" in line
     assert ended.codes == (2, 2)

@@ -69,7 +69,7 @@ stationary = "C"
 def test_a_sweep_and_its_report_next_to_busy_processes_decide_nothing(drbench, tmp_path):
     (tmp_path / "two.toml").write_text(SWEEP)
     with busy_cores():
-        ended = drbench("sweep", "two.toml", "-p", 2, "--out", "two", timeout=200)
+        ended = drbench(*"sweep two.toml -p 2 --out two".split(), timeout=200)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert "1 problem with noisy cases only: no fastest one" in lines

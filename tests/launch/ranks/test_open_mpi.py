@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
 ]
-SIZE = ("-m", 48, "-n", 60, "-k", 36, "--threads", 1, "--iters", 1, "-o", "warmup=0")
+SIZE = "-m 48 -n 60 -k 36 --threads 1 --iters 1 -o warmup=0".split()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def drbench(process):
     [("auto", "A"), ("direct", "B"), ("rma", "C"), ("rma", "A"), ("throttled:1,5", "B")],
 )
 def test_each_transport_and_stationary_matrix_is_exact(drbench, transport, stationary):
-    layout = ("--a", "row", "--b", "column", "--c", "block", "--stationary", stationary)
+    layout = (*"--a row --b column --c block --stationary".split(), stationary)
     ended = drbench("run", "-p", 2, *SIZE, *layout, "--transport", transport, "--json")
     record = ended.json()
     assert (record["status"], record["error"]) == ("ok", 0.0) and "Open MPI" in record["mpi"]
@@ -76,7 +76,7 @@ stationary = ["A", "B", "C"]
 def test_a_sweep_of_every_algorithm_is_ok_and_leaves_nothing(drbench, tmp_path):
     (tmp_path / "all.toml").write_text(ALL)
     before = set(os.listdir("/tmp"))
-    ended = drbench("sweep", "all.toml", "-p", 2, "--out", "out", timeout=200)
+    ended = drbench(*"sweep all.toml -p 2 --out out".split(), timeout=200)
     assert ended.returncode == 0 and ended.left == (), ended.stderr
     records = read_csv(tmp_path / "out" / "records.csv")
     assert {record.status for record in records} <= {"ok", "unsupported"}
@@ -95,10 +95,10 @@ def test_a_killed_sweep_goes_on_and_nothing_of_it_is_left(drbench, tmp_path):
             assert process.poll() is None
         process.kill()
 
-    ended = drbench("sweep", "all.toml", "-p", 2, "--out", "out", during=kill, timeout=100)
+    ended = drbench(*"sweep all.toml -p 2 --out out".split(), during=kill, timeout=100)
     assert ended.returncode == -9
     done = [record.case for record in read_csv(path)]
-    again = drbench("sweep", "all.toml", "-p", 2, "--out", "out", timeout=200)
+    again = drbench(*"sweep all.toml -p 2 --out out".split(), timeout=200)
     assert again.returncode == 0 and again.left == ()
     cases = [record.case for record in read_csv(path)]
     assert cases[: len(done)] == done and len(set(cases)) == len(cases)

@@ -4,9 +4,8 @@ import pytest
 
 from drbench.measure.record_file import read_csv
 
-SMALL = ["-m", 64, "-n", 96, "-k", 48]
-ONCE = ["--iters", 1, "--budget", 0]
-ONCE_EACH = ["-o", "iters=1", "-o", "budget=0", "-o", "threads=1"]
+SMALL = "-m 64 -n 96 -k 48".split()
+ONCE_EACH = "-o iters=1 -o budget=0 -o threads=1".split()
 SWEEP = """
 name = "two"
 [[cases]]
@@ -32,7 +31,7 @@ def records(lines_on_ranks, tmp_path_factory):
     """The record of a run on two ranks for each peak that is given."""
     path = tmp_path_factory.mktemp("peak") / "mine.toml"
     path.write_text('[peak.float32]\nrank_gflops = 15\nsource = "of my own"\n')
-    line = ["run", *SMALL, "--threads", 1, "--iters", 1, "--budget", 0, "--json"]
+    line = ["run", *SMALL, *"--threads 1 --iters 1 --budget 0 --json".split()]
     words = {peak: ["--peak", path if peak == "FILE" else peak] if peak else [] for peak in PEAKS}
     ended = lines_on_ranks(2, {peak: [*line, *words[peak]] for peak in PEAKS})
     return {peak: each.json() for peak, each in ended.items()}
@@ -61,7 +60,7 @@ def test_a_bad_peak_is_refused_before_ranks_start(drbench):
 @pytest.mark.parametrize("words, percent", [([], None), (["--peak", "0.5"], True)])
 def test_a_sweep_has_percent_of_the_peak_it_is_given(drbench, tmp_path, words, percent):
     (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
-    sweep = ["sweep", "two.toml", "-p", 2, "--out", "two", *ONCE_EACH]
+    sweep = [*"sweep two.toml -p 2 --out two".split(), *ONCE_EACH]
     assert drbench(*sweep, *words, timeout=60).returncode == 0
     for record in read_csv(tmp_path / "two" / "records.csv"):
         assert (record.percent_of_peak is None) == (percent is None)
@@ -71,5 +70,5 @@ def test_a_sweep_has_percent_of_the_peak_it_is_given(drbench, tmp_path, words, p
 @pytest.mark.mpi
 def test_a_sweep_of_two_element_types_refuses_one_number(drbench, tmp_path):
     (tmp_path / "two.toml").write_text(SWEEP)
-    ended = drbench("sweep", "two.toml", "-p", 2, "--out", "two", "--peak", "80")
+    ended = drbench(*"sweep two.toml -p 2 --out two --peak 80".split())
     assert "peaks of their own" in ended.refusal() and not (tmp_path / "two").exists()

@@ -2,13 +2,10 @@
 not fit."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 from starting import wait_until
 
@@ -16,22 +13,19 @@ import launch.host.files
 import launch.host.processes
 from drbench.errors import CaseTimeout, MissingError
 from launch.host.mpi import (
-    Launched,
     find_mpiexec,
     launched,
-    mismatch_message,
     mpiexec_command,
     run_ranks,
 )
 
 ROOT = launch.host.files.ROOT
-RUN = ["run", "-m", 8, "-n", 8, "-k", 8, "--iters", 1, "--budget", 0]
+RUN = "run -m 8 -n 8 -k 8 --iters 1 --budget 0".split()
 
 #: Environments of launchers, and what they mean.
 STARTED = [
     ({"PMI_SIZE": "4", "PMI_RANK": "2"}, (4, 2)),
     ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, (3, 0)),
-    ({"MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_RANK": "7"}, (8, 7)),
     ({"PALS_SIZE": "2", "PALS_RANKID": "1"}, (2, 1)),
     (
         {
@@ -42,7 +36,6 @@ STARTED = [
         },
         (6, 5),
     ),
-    ({"SLURM_STEPID": "3", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (2, 1)),
     (
         {
             "PMI_SIZE": "4",
@@ -58,14 +51,12 @@ STARTED = [
 NOT_STARTED = [
     {},
     {"PMI_SIZE": "4"},
-    {"PMI_SIZE": "", "PMI_RANK": ""},
     {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},  # a batch script
     {
         "SLURM_STEP_ID": "4294967291",
         "SLURM_PROCID": "0",
         "SLURM_NTASKS": "8",
     },  # also a batch script
-    {"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},  # salloc's shell
 ]
 
 #: A launcher that starts one process after the other and tells them nothing, or (with $TELL) what
@@ -144,11 +135,6 @@ def test_open_mpi_is_told_to_oversubscribe_and_to_be_quiet(
     assert (command[-3:] == ["--mca", "osc", "^ucx"]) == (not infiniband)
 
 
-def test_others_are_told_nothing_more(on_path):
-    mpiexec = on_path("#!/bin/sh\necho 'HYDRA build details: Version: 4.2.0'\n")
-    assert mpiexec_command(2) == [mpiexec, "-n", "2"]
-
-
 def test_mpirun_will_do_where_there_is_no_mpiexec(on_path, monkeypatch):
     mpirun = on_path("#!/bin/sh\n", name="mpirun")
     monkeypatch.setenv("PATH", os.path.dirname(mpirun))
@@ -172,11 +158,6 @@ def test_no_launcher_is_said_with_the_way_out(say, monkeypatch, tmp_path):
         find_mpiexec()
     line = say(*RUN, "-p", 2).refusal(3)
     assert "no mpiexec" in line and "drbench[mpich]" in line
-
-
-def test_a_mismatch_is_explained_with_both_sides():
-    text = mismatch_message(Launched(4, 0, "PMI_SIZE"), "Some MPI 3.2")
-    assert all(part in text for part in ("4 ranks", "PMI_SIZE=4", "Some MPI 3.2", "MPI4PY_LIBMPI"))
 
 
 #: What a launcher of another MPI leaves in the environment of a process that sees only itself.
@@ -209,13 +190,6 @@ def test_only_the_first_of_such_ranks_says_so(drbench, mpich):
 def test_the_mpiexec_of_another_mpi_is_found_out(drbench, mpich, strange):
     line = drbench(*RUN, "-p", 2, env=strange | {"TELL": "1"}).refusal(3)
     assert "started 2 ranks" in line and "different MPIs" in line
-
-
-@pytest.mark.mpi
-def test_a_mismatch_does_not_recommend_the_launcher_that_was_used(drbench, mpich, strange):
-    """With MPI4PY_LIBMPI set the mpiexec on PATH is the one that does not fit."""
-    line = drbench(*RUN, "-p", 2, env=strange | {"TELL": "1"}).refusal(3)
-    assert f"Start with {strange['PATH'].split(os.pathsep)[0]}" not in line
 
 
 @pytest.mark.mpi
@@ -253,14 +227,6 @@ def started(tmp_path, monkeypatch):
     return path
 
 
-def test_run_ranks_kills_what_does_not_end(on_path, started):
-    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
-    with pytest.raises(CaseTimeout, match="0.3 s"):
-        run_ranks(2, ["run"], timeout=0.3)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(started.read_text()), 0)
-
-
 def test_what_ignores_the_request_to_end_is_killed(on_path, started, monkeypatch):
     monkeypatch.setattr(launch.host.processes, "GRACE_S", 0.3)
     on_path(
@@ -273,41 +239,6 @@ def test_what_ignores_the_request_to_end_is_killed(on_path, started, monkeypatch
         os.kill(int(started.read_text()), 0)
 
 
-def test_a_signal_while_ranks_are_being_started_ends_them(on_path, started, monkeypatch):
-    """The handlers are there before there is anything to end."""
-    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
-    popen, before = subprocess.Popen, signal.getsignal(signal.SIGTERM)
-
-    def caught(*arguments, **keywords):
-        process = popen(*arguments, **keywords)
-        if "drbench" in process.args:
-            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        return process
-
-    monkeypatch.setattr(subprocess, "Popen", caught)
-    with pytest.raises(CaseTimeout):
-        run_ranks(2, ["run"], timeout=0.3)
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_ranks_end_when_whoever_waits_for_them_is_killed(on_path, tmp_path, monkeypatch):
-    """SIGKILL leaves no time to end anything: the launcher is told by the kernel."""
-    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
-    monkeypatch.chdir(tmp_path)
-    code = "from launch.host.mpi import run_ranks; run_ranks(2, ['run'])"
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", code], env=environ) as waiting:
-        try:
-            while not (tmp_path / "started").exists() or not (tmp_path / "started").read_text():
-                time.sleep(0.01)
-                assert waiting.poll() is None
-        finally:
-            waiting.kill()
-    launcher = int((tmp_path / "started").read_text())
-    alive = lambda: psutil.pid_exists(launcher) and psutil.Process(launcher).status() != "zombie"
-    wait_until(lambda: not alive(), 10)
-
-
 @pytest.mark.mpi
 def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_mpiexec, mpich):
     """They would be forgotten, and the record would be of other ranks than the command asks for."""
@@ -317,17 +248,9 @@ def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_
     assert under_mpiexec(2, *RUN, "-p", 2).codes == (0, 0)
 
 
-@pytest.mark.mpi
-def test_a_trace_that_cannot_be_written_is_said_before_anything_is_measured(drbench, tmp_path):
-    arguments = (*RUN, "-p", 2, "--csv", tmp_path / "q.csv", "--timeline")
-    line = drbench(*arguments, "/nonexistent/x.json").refusal(2)
-    assert "--timeline /nonexistent/x.json: no folder /nonexistent" in line
-    assert not (tmp_path / "q.csv").exists()
-
-
 def test_a_timeline_that_cannot_be_written_is_said_before_anything_is_simulated(say, tmp_path):
     line = say(
-        *("simulate", "--machine", "pvc12", "-m", 64, "-n", 64, "-k", 64),
+        *"simulate --machine pvc12 -m 64 -n 64 -k 64".split(),
         *("--csv", tmp_path / "q.csv", "--timeline", "/nonexistent/x.json"),
     ).refusal(2)
     assert "--timeline /nonexistent/x.json: no folder" in line

@@ -83,14 +83,6 @@ def test_rows_that_prove_nothing_prove_no_regression(noisy):
     assert outcome(old, new) == "noise" and outcome(run([1.0] * 8), run([2.0] * 8)) == "slower"
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_of_repeated_runs_the_best_counts_wherever_it_stands(order):
-    """Its median is that of all samples, so the best time alone tells."""
-    runs = [run((1.0, 1.3, 1.3)), run((1.2, 1.3, 1.3))][::order]
-    (pair,), _ = compare(runs, [run((1.5,) * 6)], 0.05)
-    assert (pair.old.best_s, pair.old.median_s, pair.best) == (1.0, 1.3, 1.5)
-
-
 def test_without_samples_the_ratio_decides_and_the_noise_is_called_unknown():
     pairs, _ = compare([run((1.0,))], [run((1.2,))], 0.05)
     assert (
@@ -190,14 +182,6 @@ def test_regressions_come_first_and_the_worst_of_them_at_the_top():
         ("faster", 4),
         ("same", 3),
     ]
-
-
-def test_the_same_files_give_the_same_intervals():
-    chance = random.Random(6)
-    sides = [
-        [run([chance.uniform(1, 2) for _ in range(9)], m=m) for m in range(5)] for _ in range(2)
-    ]
-    assert compare(*sides, 0.05) == compare(*sides, 0.05)
 
 
 def test_nothing_to_compare_is_refused():

@@ -30,34 +30,6 @@ def test_it_lists_the_cases_and_their_sum(dry, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_every_case_is_listed_on_demand_and_a_part_is_a_part(dry):
-    lines = dry("mlp1-small", "-p", 4, "--limit", 0).stdout.splitlines()
-    listed = [line for line in lines if line[:6].strip().isdigit()]
-    assert len(listed) == 48 and listed[0].split()[1] == "128x6144x1536"
-    assert "cases: 24 " in dry("mlp1-small", "-p", 4, "--part", "1/2").stdout
-    assert "cases: 5 " in dry("mlp1-small", "-p", 4, "--max-cases", 5).stdout
-
-
-@pytest.mark.parametrize(
-    "a, b, c, stationary, moves",
-    [
-        ("row", "row/c2", "row", "C", False),
-        ("row/c2", "column", "column", "C", False),
-        ("row", "row", "row", "C", True),
-        ("column", "row", "row", "C", True),
-        ("row", "column", "row", "A", True),
-    ],
-)
-def test_what_needs_no_communication_is_marked(dry, sweep_file, a, b, c, stationary, moves):
-    file = sweep_file(
-        f'[[cases]]\nm = 64\nn = 64\nk = 64\npartitions = [["{a}", "{b}", "{c}"]]\nstationary = '
-        f'"{stationary}"\n'
-    )
-    text = dry(file, "-p", 2).stdout
-    assert ("no communication" in text.splitlines()[1]) == (not moves)
-    assert f"no communication: {int(not moves)} " in text
-
-
 def test_memory_is_the_tiles_of_every_rank_and_its_buffers():
     case = Case(100, 60, 80, "row/c2", "column", "block", options={"stationary": "C"}, get="copy")
     tiles = [

@@ -9,35 +9,22 @@ import sys
 import pytest
 
 from drbench.errors import UsageError
-from drbench.measure.record_file import read_csv
-from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import expand
 from launch.sweeps.slurm import sbatch_script
-from launch.sweeps.store import Store
 
 #: Harmless in a quoted word, and each of them something in an unquoted one.
 EVIL = [
     "a; touch pwned",
     "$(touch pwned)",
     "`touch pwned`",
-    "a && touch pwned",
-    "a | touch pwned",
-    "> pwned",
-    "'; touch pwned; '",
-    '"; touch pwned; "',
-    "${IFS}touch${IFS}pwned",
     "../../pwned",
     "=cmd()",
-    "+1",
     "@SUM(1)",
-    "<script>pwned</script>",
     "-n 1 --wrap=touch",
     "{{ 7*7 }}",
-    "{% raw %}",
     "a\\",
     "*",
-    "~",
     "é",
 ]
 LINES = ["a\nb", "a\r\nb", "a\x00b", "a\x1b[31m", "a\u2028b", "\n#SBATCH --wrap=x"]
@@ -125,19 +112,6 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(say, sweep_file, tmp_pat
 
 
 @pytest.mark.parametrize("text", LINES)
-def test_a_job_script_refuses_what_is_not_one_line(text):
-    for machine, command, about in (
-        (Launcher(environment={"A": text}), ["true"], ""),
-        (Launcher(modules=(text,)), ["true"], ""),
-        (Launcher(), ["true", text], ""),
-        (Launcher(), ["true"], text),
-        (Launcher(site={"A": text}), ["true"], ""),
-    ):
-        with pytest.raises(UsageError, match="refused"):
-            sbatch_script(machine, 4, command, "/tmp", "job", about, "job.sbatch")
-
-
-@pytest.mark.parametrize("text", LINES)
 def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep_file, text):
     for tables in (
         {"environment": {"A": text}},
@@ -199,50 +173,3 @@ def test_a_launcher_is_a_name_or_a_toml_file(say, sweep_file, tmp_path, text):
         "--launcher"
         in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--launcher", text).refusal()
     )
-
-
-@pytest.mark.parametrize("text", [text for text in EVIL if "/" not in text])
-def test_labels_are_no_formulas_in_the_csv_and_come_back_as_they_were(tmp_path, rows, text):
-    store = Store(tmp_path)
-    store.open("test", 2, ["0" * 16])
-    store.add(rows(Case(8, 8, 8, machine=text), case="0" * 16))
-    (record,) = read_csv(store.records_path)
-    assert record.machine == text
-    import csv
-
-    with open(store.records_path, newline="") as file:
-        cells = list(csv.reader(file))[1]
-    assert not any(cell.startswith(("=", "+", "@", "\t")) for cell in cells)
-
-
-@pytest.mark.parametrize("text", ["a; touch pwned", "$(touch pwned)", "it's", "-rf", "é", "*"])
-def test_a_folder_may_be_called_anything_and_the_job_finds_it(
-    say, sweep_file, tmp_path, monkeypatch, text
-):
-    monkeypatch.chdir(tmp_path)
-    file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
-    ended = say(
-        "sweep", os.path.basename(file), "-p", 2, f"--out={text}", "--jobs", "slurm", "--parts", 2
-    )
-    assert ended.returncode == 0 and ended.stdout.count("sbatch ") == 2
-    (tmp_path / "python").write_text(f"#!{sys.executable}\n{ECHO}\n")
-    (tmp_path / "python").chmod(0o755)
-    script = (
-        (tmp_path / text / "tiny-2of2.sbatch")
-        .read_text()
-        .replace(sys.executable, os.fspath(tmp_path / "python"))
-    )
-    subprocess.run(["bash", "-s"], input=script, text=True, cwd=tmp_path, check=True, timeout=300)
-    arguments, _ = json.loads((tmp_path / "arrived.json").read_text())
-    assert arguments == [
-        "-m",
-        "drbench",
-        "sweep",
-        "tiny.toml",
-        "-p",
-        "2",
-        f"--out={text}/part-2",
-        "--launcher=srun",
-        "--part=2/2",
-    ]
-    assert not (tmp_path / "pwned").exists()

@@ -2,9 +2,7 @@
 
 import os
 import re
-import signal
 import sys
-import time
 
 import pytest
 from slurm import Slurm, missing
@@ -44,12 +42,7 @@ def jobs(cluster, drbench, sweep_file, tmp_path, mpich):
         words = (
             "sweep",
             sweep_file(cases),
-            "-p",
-            2,
-            "--out",
-            "out",
-            "--launcher",
-            "./ci.toml",
+            *"-p 2 --out out --launcher ./ci.toml".split(),
         )
         ended = drbench(*words, "--jobs", "slurm", *options)
         assert ended.returncode == 0, ended.stderr
@@ -137,35 +130,3 @@ def test_a_srun_that_is_not_told_the_mpi_says_which_word_is_missing(
     assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
     told = drbench(*words, named, env=cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}, timeout=60)
     assert told.returncode == 0, told.stderr
-
-
-def test_a_rank_that_is_killed_in_a_job_runs_its_case_again(cluster, jobs, tmp_path):
-    (script,) = jobs(CASES + "k = 8\nseed = { start = 0, stop = 60, step = 1 }\n")
-    path, killed = tmp_path / "out" / "records.csv", False
-    number = submit(cluster, script, tmp_path)
-    deadline = time.monotonic() + 90
-    while number in cluster.jobs():
-        assert time.monotonic() < deadline, cluster.logs()
-        if not killed and path.exists() and path.read_bytes().count(b"\n") > 5:
-            ranks = [
-                int(name)
-                for name in os.listdir("/proc")
-                if name.isdigit() and is_rank(name, tmp_path)
-            ]
-            if ranks:
-                os.kill(ranks[0], signal.SIGKILL)
-                killed = True
-        time.sleep(0.02)
-    assert killed and seeds(path) == list(range(60))
-
-
-def is_rank(pid, folder):
-    try:
-        words = open(f"/proc/{pid}/cmdline").read().split("\0")
-        return (
-            "serve" in words
-            and words[0] == sys.executable
-            and (os.readlink(f"/proc/{pid}/cwd") == str(folder))
-        )
-    except OSError:
-        return False

@@ -6,15 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-import drbench
 from drbench.errors import UsageError
 from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.case import Case
-from launch.host.environment import describe
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.store import Store, case_id, write_csv
 from plots.select.records import read_records
@@ -78,12 +75,6 @@ def test_attempts_end_with_the_row(tmp_path, rows):
     store.started(IDS[0])
     store.add(rows(CASES[0], case=IDS[0]))
     assert store.attempts[IDS[0]] == 0 and opened(tmp_path).attempts[IDS[0]] == 0
-
-
-def test_a_case_cannot_be_added_twice(tmp_path, rows):
-    store = filled(tmp_path, rows, 1)
-    with pytest.raises(AssertionError):
-        store.add(rows(CASES[0], case=IDS[0]))
 
 
 def test_rows_of_changed_cases_are_kept_elsewhere_and_run_again(tmp_path, rows):
@@ -182,7 +173,7 @@ def small_disk(tmp_path):
     """A file system of 256 KiB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    mount = [*"mount -t tmpfs -o size=256k tmpfs".split(), str(place)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a small file system cannot be made here (needs root)")
     yield place
@@ -237,24 +228,6 @@ def test_a_disk_that_is_full_is_said_and_the_row_is_not_counted(tmp_path, rows, 
         store.add(rows(CASES[1], case=IDS[1]))
     monkeypatch.undo()
     assert list(opened(tmp_path).done) == IDS[:1]
-
-
-def test_the_list_of_cases_is_written_down(tmp_path):
-    opened(tmp_path)
-    assert json.loads((tmp_path / "sweep.json").read_text()) == {
-        "name": "test",
-        "ranks": 2,
-        "cases": IDS,
-    }
-
-
-def test_the_commit_is_that_of_this_source():
-    """It is looked for from the folder of the packages, wherever in it the asking module is."""
-    root = Path(drbench.__file__).parents[1]
-    if (root / ".git").exists():
-        facts = {"host": "h", "cpu": "", "cores_of_host": 1, "memory_bytes": 1, "cores": "0"}
-        described = describe([facts | {"mpi": {}, "blas": {}}], ["mpiexec"])
-        assert len(described["drbench"]["commit"]) == 40
 
 
 def test_records_that_cannot_be_written_anew_stay_as_they_were(tmp_path, rows, monkeypatch):

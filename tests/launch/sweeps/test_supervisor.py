@@ -8,9 +8,10 @@ from rich.console import Console
 from launch.cases.case import Case
 from launch.sweeps import supervisor
 from launch.sweeps.plan import SweepRequest, plan_cases
+from launch.sweeps.progress import SweepProgress
 from launch.sweeps.starter import RanksEnded
 from launch.sweeps.store import Store, case_id
-from launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, Watch, run_cases
+from launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, run_cases
 
 CASE = Case(8, 8, 8, "row", "row", "row")
 CRASH = RanksEnded("failed", "a rank was killed by SIGSEGV", 139, crashed=True)
@@ -52,7 +53,7 @@ def tried(tmp_path, monkeypatch, rows):
         monkeypatch.setattr(supervisor, "write_environment", lambda *_: "e")
         name, store, found = case_id(CASE, 2), Store(tmp_path), []
         store.open("test", 2, [name])
-        watch = Watch(Console(file=io.StringIO()), found.append)
+        watch = SweepProgress(1, [], Console(file=io.StringIO()), found.append)
         run_cases([(name, CASE)], store, Settings(2), watch)
         return found[0], len(told)
 

@@ -293,18 +293,7 @@ def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
     ended = process(
         sys.executable,
         script,
-        "--scale",
-        "1/3072",
-        "-p",
-        2,
-        "-o",
-        "iters=1",
-        "-o",
-        "budget=0",
-        "--max-cases",
-        2,
-        "-o",
-        "threads=1",
+        *"--scale 1/3072 -p 2 -o iters=1 -o budget=0 --max-cases 2 -o threads=1".split(),
     )
     assert ended.returncode == 0, ended.stderr
     (tmp_path / "mlp1.txt").write_text(ended.stdout)
