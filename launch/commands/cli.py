@@ -51,7 +51,7 @@ _REMOVED_OPTIONS = {
     "list --peers": "drbench list libraries",
     "plot --list": "drbench list figures",
     "chain --list": "drbench list chains",
-    "chain --figure": "--csv FILE, then drbench plot choice FILE",
+    "chain --placements": "the layouts that its table names",
     "run --help-all": "drbench list algorithms NAME",
     "run --no-roof": "-o roof=false",
     "simulate --set": "--machine NAME,CONSTANT=VALUE",

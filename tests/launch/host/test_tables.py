@@ -56,7 +56,6 @@ def test_what_is_left_out_is_named_and_what_fits_is_all_there(say, monkeypatch):
     "words, names",
     [
         ("simulate --machine pvc12", "time_s gflops percent_of_roof moved_bytes"),
-        ("simulate -p 4", "moved_bytes busiest_bytes memory_bytes"),
         ("plan -p 4", "steps flops get_bytes tile_bytes pool_bytes"),
         ("tune -p 4", "busiest_bytes your_busiest_bytes pays_after_products a b c algorithm"),
         ("tune --machine h100x8 --effort 1", "time_s your_time_s pays_after_products"),
