@@ -87,6 +87,26 @@ def test_times_are_compared_with_the_best_peers_default_round_by_round():
     assert few.ratio.low is None and few.ratio.middle == pytest.approx(0.8 * 1.03)
 
 
+def test_times_are_compared_with_the_fastest_setting_of_any_peer_that_was_run_in_turn():
+    """Of settings that were run in fewer rounds no best one is taken, where others are."""
+    made = []
+    for turn, factor in enumerate([1.0, 2.0] * 3, 1):
+        made += [
+            row(turn, "drbench", "row", 0.9 * factor, roof=4),
+            row(turn, "cosma", "its own choice", 2.0 * factor),
+            row(turn, "cosma", "pk2", 1.0 * factor),
+            row(turn, "dtensor", "megatron", 0.1 * factor, collective_bytes=0),
+        ]
+    made += [row(1, "cosma", "pm2", 0.5), row(1, "drbench", "column", 0.1, roof=4)]
+    by_name = {(line.who, line.label): line for line in lines(made)}
+    ours = by_name["drbench", "row"]
+    assert (ours.reference, ours.best_reference) == ("dtensor megatron", "cosma pk2")
+    assert tuple(ours.best_ratio) == pytest.approx((0.9, 0.9, 0.9))
+    assert (ours.rounds, by_name["cosma", "pm2"].rounds) == (6, 1)
+    best = {(line.who, line.label) for line in best_settings(lines(made))}
+    assert ("cosma", "pk2") in best
+
+
 def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
     made = [
         row(1, "drbench", "row", 0.6, roof=1, noisy=False),  # 333 % of a disturbed roof
