@@ -60,15 +60,16 @@ def contest_tables(
 
 
 def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
-    """How each fared among those that compete. Where all are noisy nobody is the fastest, unless
-    the pairs of the rounds tell all others from it."""
+    """How each fared among those that compete. A noisy one is not the fastest, unless the
+    pairs of the rounds tell all others from it."""
     still = [not tiles and _moves_nothing(next(iter(run.values()))) for run in group]
     competing = iter(standings([run for run, out in zip(group, still) if not out]))
     alone = iter(standings([run for run, out in zip(group, still) if out]))
     found = [Standing(next(alone).record) if out else next(competing) for out in still]
     timed = [each for each in found if each.ratio]
     apart = [each.ratio.apart for each in timed if not each.fastest]
-    if all(each.record.noisy for each in timed) and not (apart and all(apart)):
+    noisy = any(each.fastest and each.record.noisy for each in timed)
+    if noisy and not (apart and all(apart)):
         return [replace(each, fastest=False) for each in found]
     return found
 
@@ -137,7 +138,7 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
     if not timed:
         return []
     if not any(each.fastest for each in timed):
-        return ["noisy cases only: no fastest one"]
+        return ["the first is noisy, and not told apart: no fastest one"]
     first, *others = timed
     alike = [
         each

@@ -280,7 +280,7 @@ def test_of_noisy_cases_that_are_not_told_apart_none_is_the_fastest():
     times = {"heat": [1.0, 2.0] * 3, "cosma": [2.0, 1.0] * 3}
     noisy = [run(each, algorithm=name) for name, each in times.items()]
     (table,) = contest_tables(noisy, tiles=False)
-    assert table.lines == ["noisy cases only: no fastest one"]
+    assert table.lines == ["the first is noisy, and not told apart: no fastest one"]
     assert not any(row["fastest"] for row in table.rows)
 
 
