@@ -80,7 +80,7 @@ def outcome(row: dict) -> dict:
         steps = " ".join(each.hexdigest()[:6] for each in hashes.values())
         return row | {"steps": steps, "seconds": f"{found.best_s:.9g}" if found.best_s else ""}
     except DrbenchError as error:
-        return row | {"steps": f"{type(error).__name__}: {error}"[:60].rstrip(), "seconds": ""}
+        return row | {"steps": f"{type(error).__name__}: {error}"[:60], "seconds": ""}
 
 
 def names() -> list[str]:

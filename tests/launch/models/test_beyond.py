@@ -4,8 +4,6 @@ advice."""
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, write_model
 from launch.models.predict import predict
@@ -92,9 +90,8 @@ def test_a_measured_gpu_says_which_products_it_was_measured_on():
     assert "assumed" in how_sure(machine, 8).text
 
 
-@pytest.mark.parametrize("kind", ["simulate", "tune"])
-def test_threads_without_a_model_are_refused(say, kind):
-    words = [kind, *"-m 64 -n 64 -k 64 -p 2 --threads 2".split()]
+def test_threads_without_a_model_are_refused(say):
+    words = "tune -m 64 -n 64 -k 64 -p 2 --threads 2".split()
     assert "--threads" in say(*words).refusal()
 
 

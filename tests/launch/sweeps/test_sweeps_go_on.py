@@ -300,7 +300,12 @@ def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
     assert [(record.m, record.n, record.k) for record in read_csv(tmp_path / "mlp1.txt")] == [
         (1, 16, 4)
     ] * 2
-    assert (tmp_path / "results" / "measured" / "here" / "mlp1-1of3072" / "records.csv").exists()
+    (folder,) = (tmp_path / "results" / "measured" / "here").iterdir()
+    assert (
+        folder.name.startswith("mlp1-")
+        and "-scale1of3072-" in folder.name
+        and (folder / "records.csv").exists()
+    )
 
 
 FAKE_SRUN = """#!{python}
