@@ -6,6 +6,7 @@ records give the same bytes.
 """
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cache
@@ -245,10 +246,9 @@ def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[
     if wide <= wide_in:
         return text, size
     smaller = max(_LEAST_PT, size * wide_in / wide)
-    most = len(text)
-    while most > 4 and width_in(elided(text, most), smaller, bold) > wide_in:
-        most -= 1
-    return elided(text, most), smaller
+    width = lambda most: width_in(elided(text, most), smaller, bold)
+    most = 3 + bisect_right(range(4, len(text) + 1), wide_in, key=width)
+    return elided(text, max(most, 4)), smaller
 
 
 def line_handle(name: str, style: LineStyle) -> Line2D:

@@ -173,7 +173,7 @@ def test_own_shapes_run_next_to_libraries_in_rounds(drbench, cosma, without, tmp
     assert (first.returncode, first.stderr) == (0, "")
     assert "without dtensor: torch is not installed" in first.stdout
     assert "without heat" in first.stdout and "40x24x32 float32, 2 ranks" in first.stdout
-    assert "fastest: " in first.stdout and "cosma" in first.stdout
+    assert "cosma" in first.stdout
     turns = read_csv(tmp_path / "out" / "rounds" / "records.csv")
     rows = read_csv(tmp_path / "out" / "records.csv")
     assert len(turns) == 2 * len(rows) and {row.case.partition(" ")[0] for row in turns} == {
