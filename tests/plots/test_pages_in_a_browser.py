@@ -80,7 +80,7 @@ def test_the_script_of_a_report_of_many_cases_takes_less_than_a_second(browser, 
     for _ in range(3):  # others may have the cores
         browser.open(pages["many"])
         taken_ms.append(browser.run(SLOW))
-    assert min(filter(None, taken_ms)) <= 1000
+    assert min(taken_ms) <= 1000
 
 
 #: Where a mark of a figure is in the window, of what is scrolled into it.
@@ -105,10 +105,13 @@ def test_a_mark_tells_its_case_in_eight_lines(browser, pages, by, width):
     assert browser.run(TIP) == []
     if by == "keyboard":
         browser.run("document.querySelector('figure').focus()")
+        browser.rest()
         browser.press("right")
     else:
-        browser.point(by, *browser.run(MARK, 0))
-    said = browser.run(TIP)
+        place = browser.run(MARK, 0)
+        browser.rest()
+        browser.point(by, *place)
+    said = browser.wait_for(TIP)
     assert 3 <= len(said) <= 8 and any("GFLOP/s" in line for line in said)
     inside = "const box = document.getElementById('tip').getBoundingClientRect();"
     assert browser.run(inside + "return box.left >= 0 && box.right <= innerWidth")
@@ -120,7 +123,7 @@ def test_a_mark_tells_its_case_in_eight_lines(browser, pages, by, width):
         browser.press("enter")
     else:
         browser.run("document.getElementById('tip').click()")
-    assert browser.run(OPEN) and browser.run(TIP) == []
+    assert browser.wait_for(OPEN) and browser.run(TIP) == []
     fields = "return document.querySelectorAll('#case tbody tr').length"
     assert browser.run(fields) > 20
     browser.run("document.querySelector('#case button').click()")

@@ -79,12 +79,28 @@ class Browser:
         self._cdp("Emulation.setEmulatedMedia", features=[like])
 
     def open(self, path):
-        """Open a file and wait until it is loaded."""
+        """Open a file and wait until its script has drawn, 10 s at most."""
         self._post("/url", {"url": path.as_uri()})
+        self.wait_for("return document.documentElement.dataset.drawn")
 
     def run(self, script, *arguments):
         """What a script in the page returns."""
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
+
+    def wait_for(self, script):
+        """What a script in the page returns, once that is something; after 10 s whatever it is."""
+        until = time.monotonic() + 10
+        while not (found := self.run(script)) and time.monotonic() < until:
+            time.sleep(0.02)
+        return found
+
+    def rest(self):
+        """Wait until the page has scrolled and drawn what was asked of it."""
+        frames = (
+            "requestAnimationFrame(() => requestAnimationFrame(() => { window.rests = true; }))"
+        )
+        self.run(f"window.rests = false; {frames}")
+        self.wait_for("return window.rests")
 
     def press(self, *keys):
         """Press keys one after another, each by its name or as it is."""
