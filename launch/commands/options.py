@@ -343,11 +343,11 @@ def problem_options(*fields: str, required: bool = True, **dtype):
     return add
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str, form: str = "NAME=VALUE", example: str = "chunk=256") -> tuple[str, str]:
     """Name and text of ``NAME=VALUE``."""
-    name, _, value = text.partition("=")
+    name, _, value = (each.strip() for each in text.partition("="))
     if not (name and value):
-        raise UsageError(f"{text!r} is no option. Write NAME=VALUE, as chunk=256.")
+        raise UsageError(f"{text!r} has no value. Write {form}, as {example}.")
     return name.replace("-", "_"), value
 
 
@@ -379,7 +379,7 @@ def pairs_option(*fields: str, help: str = ""):
     words = {
         "multiple": True,
         "default": (),
-        "type": Value(Option(check=_pair)),
+        "type": Value(Option(check=pair)),
         "metavar": "NAME=VALUE",
         "help": help or "Repeatable; see drbench list algorithms NAME.",
         "group": "Algorithm",

@@ -34,6 +34,7 @@ from .options import (
     machine_option,
     option,
     out_option,
+    pair,
     peak_option,
     ranks_option,
     refuse_ranks,
@@ -52,16 +53,6 @@ def _part(text: str) -> tuple[int, int]:
     return part
 
 
-def _pair(text: str) -> tuple[str, str]:
-    """Key and text of ``KEY=VALUE``."""
-    key, _, value = text.partition("=")
-    if not (key and value):
-        raise UsageError(
-            f"{text!r} is no key of a sweep file with a value. Use KEY=VALUE, as m=4Ki."
-        )
-    return key.strip().replace("-", "_"), value.strip()
-
-
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
 @ranks_option()
@@ -69,7 +60,7 @@ def _pair(text: str) -> tuple[str, str]:
     "-o",
     "override",
     multiple=True,
-    type=Value(Option(check=_pair)),
+    type=Value(Option(check=partial(pair, form="KEY=VALUE", example="m=4Ki"))),
     metavar="KEY=VALUE",
     help="A key of the file instead of its own value, as m=4Ki, ranks=1,2,4 or preset=row. "
     "Repeatable.",
