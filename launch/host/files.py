@@ -6,7 +6,9 @@ import errno
 import io
 import json
 import os
+import stat
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from itertools import count
@@ -89,17 +91,30 @@ def check_output(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: no folder {folder}. Make it first.")
     if os.path.isdir(path):
         raise UsageError(f"{option} {path}: it is a folder. Use the name of a file.")
-    there = os.path.exists(path)
     try:
-        if there and not os.path.isfile(path):  # a pipe would wait for its reader
-            if not os.access(path, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        else:
-            open(path, "ab").close()
-            if not there:
-                os.unlink(path)
+        kind = _file_kind(path)
+        if kind is None:  # never made here: another run may be about to append to it
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+        elif stat.S_ISREG(kind):
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
+        elif not os.access(path, os.W_OK):  # not opened: a pipe would wait for its reader
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}. Use another name.") from None
+
+
+def _file_kind(path: str) -> int | None:
+    """The mode of a file, None if there is none of this name.
+
+    Raises
+    ------
+    OSError
+        If there can be none: the name is too long, say.
+    """
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
 
 
 def write_output(option: str, path: str | os.PathLike, text: str) -> None:

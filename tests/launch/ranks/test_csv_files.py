@@ -4,12 +4,16 @@ import csv
 import json
 import os
 import sys
+import threading
+import time
 
 import pytest
 from made_up import made_up
 
+from drbench.errors import UsageError
 from drbench.measure.record import HEADER
 from drbench.measure.record_file import append_csv, read_csv
+from launch.host.files import check_output
 
 pytestmark = pytest.mark.mpi
 
@@ -98,6 +102,36 @@ def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path)
     assert ended.returncode == 0
     assert [record.status for record in read_csv(path)] == ["failed", "ok"]
     assert ended.stderr.count("\n") <= 1, ended.stderr
+
+
+def test_a_file_that_is_asked_for_is_never_made_or_removed(tmp_path):
+    """A run that only asks must not take away the rows that another one just began to write."""
+    paths = [tmp_path / f"{run}.csv" for run in range(300)]
+    written, wrong = threading.Event(), []
+
+    def ask():
+        while not written.is_set():
+            try:
+                check_output("--csv", str(paths[0]))
+            except UsageError as error:
+                wrong.append(error)
+
+    others = [threading.Thread(target=ask) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        while len(paths) > 1:
+            path = paths[0]
+            assert not path.exists()
+            path.write_text("rows")
+            time.sleep(0.0005)
+            assert path.read_text() == "rows"
+            paths.pop(0)
+    finally:
+        written.set()
+        for other in others:
+            other.join()
+    assert not wrong
 
 
 def test_runs_at_the_same_time_share_a_file(process, tmp_path):
