@@ -167,6 +167,11 @@ class Device(ABC):
         first product would have to make."""
 
     @abstractmethod
+    def leave_room(self, stream: Stream, sums: bool) -> None:
+        """Let the products of a stream leave processors to sums that run beside them, or use all
+        of the device; a device that cannot divides itself as it will."""
+
+    @abstractmethod
     def event(self, timed: bool = False) -> Event:
         """A new event."""
 
@@ -261,13 +266,14 @@ class Device(ABC):
 
 
 class Lane:
-    """A stream, how many points were recorded on it, and up to which point of the others it has
-    waited."""
+    """A stream, whether GEMMs go there and leave room to sums, how many points were recorded on it,
+    and up to which point of the others it has waited."""
 
-    __slots__ = ("name", "stream", "count", "seen")
+    __slots__ = ("name", "stream", "multiplies", "beside_sums", "count", "seen")
 
-    def __init__(self, name: str, stream: Stream):
-        self.name, self.stream, self.count, self.seen = name, stream, 0, {}
+    def __init__(self, name: str, stream: Stream, multiplies: bool = False):
+        self.name, self.stream, self.multiplies = name, stream, multiplies
+        self.beside_sums, self.count, self.seen = False, 0, {}
 
     def record(self, event: Event) -> None:
         """One more point."""

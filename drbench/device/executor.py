@@ -110,6 +110,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._prepare_signals()
         self.read_apart = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
+        self._sums = any(isinstance(step, Accumulate) or step.side for step in trace.steps)
         self.prepare()
 
     def bound(self, matrices: dict):
@@ -219,6 +220,10 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     # ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        for lane in self._lanes.values():
+            if lane.multiplies and lane.beside_sums != self._sums:  # executors share their lanes
+                self.device.leave_room(lane.stream, self._sums)
+                lane.beside_sums = self._sums
         if self.timeline is not None:
             zero = self.device.event(timed=True)
             stream = self._lane("gemm0").stream
@@ -268,9 +273,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             name = "all"
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane(
-                name, self.device.stream(name, multiplies=self._single or name.startswith("gemm"))
-            )
+            multiplies = self._single or name.startswith("gemm")
+            lane = self._lanes[name] = Lane(name, self.device.stream(name, multiplies), multiplies)
         return lane
 
     def _in_turn(self, kind: str) -> Lane:

@@ -70,6 +70,7 @@ class DeviceInbox(Inbox):
         direct: bool,
     ):
         self._device, self._direct, self._landings = device, direct, {}
+        self._flags_of, self._slots_of = {}, {}  # the same arrays in every repeat
         super().__init__(trace, topology, types, in_reach)
         told = topology.comm.allgather((device.why_no_waits(), device.loads_late))
         reasons = [f"rank {rank}: {why}" for rank, (why, _) in enumerate(told) if why]
@@ -123,6 +124,7 @@ class DeviceInbox(Inbox):
 
     def _close_memory(self) -> None:
         self._memory, self._of_device, self._landings = [], [], {}
+        self._flags_of, self._slots_of = {}, {}
         self._slab.close()
         self.window.close()
 
@@ -130,9 +132,12 @@ class DeviceInbox(Inbox):
 
     def flag(self, t: int, sends: bool):
         """The device's flag of a signal: of its step's peer if this rank sends, else its own."""
-        way = self.ways[t]
-        flags = self._of_device[way.peer if sends else self._rank]
-        return flags[way.number : way.number + 1]
+        found = self._flags_of.get((t, sends))
+        if found is None:
+            way = self.ways[t]
+            flags = self._of_device[way.peer if sends else self._rank]
+            found = self._flags_of[t, sends] = flags[way.number : way.number + 1]
+        return found
 
     @property
     def number(self) -> int:
@@ -140,9 +145,18 @@ class DeviceInbox(Inbox):
         a cyclic comparison does not mind."""
         return self.epoch % (1 << 32)
 
-    def slot(self, step: Push, value) -> np.ndarray:
-        """The slot of a value on another rank of the node, as an array like it."""
-        return shaped(self.ways[step.index].place, step.inputs[0], value.dtype)
+    def place(self, step: Step, value) -> np.ndarray:
+        """Where a value lies on another rank of the node, as an array like it: the slot of a Push,
+        what a Take reads."""
+        found = self._slots_of.get(step.index)
+        if found is None:
+            there = self.ways[step.index].place
+            if type(step) is Push:
+                found = shaped(there, step.inputs[0], value.dtype)
+            else:
+                found = there.view(value.dtype).reshape(value.shape)
+            self._slots_of[step.index] = found
+        return found
 
     def landed(self, step: Step, value) -> np.ndarray | None:
         """What a message has brought, in host memory, as an array like the value; None if MPI has

@@ -157,7 +157,7 @@ class SignalSteps:
         if "flag" in self.without:  # for tests: the flag before what it tells of
             self._tell(t, lane)
         if type(step) is Push:
-            self.device.copy(self.inbox.slot(step, value), value, lane.stream)
+            self.device.copy(self.inbox.place(step, value), value, lane.stream)
         if "flag" not in self.without:
             self._tell(t, lane)
         if self.inbox.by_streams:
@@ -228,18 +228,17 @@ class SignalSteps:
 
     def _read_offered(self, t: int) -> None:
         """Copy what a rank of the node keeps, or leave it to who takes it."""
-        value, way = self.values[t], self.inbox.ways[t]
+        value = self.values[t]
         if self._by_taker(self.trace.steps[t]):
             self.bytes["direct_bytes"] += value.nbytes
             self._schedule.finish(t)
             return
         self.bytes["get_bytes"] += value.nbytes
-        lane = self._peer_lane("in", way.peer)
+        lane = self._peer_lane("in", self.inbox.ways[t].peer)
         self._begin(lane, t)
         if t in self._by_flag:
             self._await_flag(lane, t)
-        there = way.place.view(value.dtype).reshape(value.shape)
-        self.device.copy(value, there, lane.stream)
+        self.device.copy(value, self.inbox.place(self.trace.steps[t], value), lane.stream)
         self._launched(t, lane)
 
     def _start_side(self, t: int) -> None:

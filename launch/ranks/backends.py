@@ -168,7 +168,7 @@ class DeviceBackend:
             "collectives": next((kind for kind in why_not if not why_not[kind]), "staged"),
             "max_gemms": case.max_gemms or 1,
             "max_accumulates": case.max_accumulates or 1,
-            "accumulate_blocks": case.accumulate_blocks,
+            "accumulate_blocks": getattr(self.device, "accumulate_blocks", None),
         }
         # threads that stand for streams, and ranks of one GPU, wait for each other
         alone = case.backend == "cupy" and not self.keys["oversubscribed"]
@@ -192,10 +192,10 @@ class DeviceBackend:
             self.device = HostDevice(seed)
             return
         from drbench.device.gpu.cuda import cuda_device
+        from drbench.device.gpu.kernels import ACCUMULATE_BLOCKS
 
-        self.device = cuda_device(
-            node.rank, node.size, case.compute or "auto", case.accumulate_blocks
-        )
+        blocks = case.accumulate_blocks or ACCUMULATE_BLOCKS
+        self.device = cuda_device(node.rank, node.size, case.compute or "auto", blocks)
 
     def _why_not(self, sharing: int) -> dict[str, str | None]:
         """Why some rank cannot use what moves data beside staging, the better first; None if all

@@ -1,7 +1,7 @@
 """CuPy as far as drbench uses it, on host memory: what a GPU would do is done at once, from the
 addresses it would get.
 
-``gemmEx`` is column-major as cuBLAS is and uses the current stream as CuPy's does; kernels are
+``cublasGemmEx`` is column-major and uses the stream of its handle, as cuBLAS does; kernels are
 those of ``kernels.cu``, compiled with g++.
 """
 
@@ -10,7 +10,6 @@ import mmap
 import os
 import subprocess
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,7 +85,6 @@ class FakeRuntime:
     def __init__(self, devices=1, total=1 << 28):
         self.devices, self.total, self.used, self.device = devices, total, 0, 0
         self.calls, self.allocations, self.opened = [], {}, {}
-        self.current = 0  # the stream kernels and gemmEx go to
         self.event_status = 0
         self.recorded_ms = {}  # by event: every record takes a millisecond
         self.peers = True
@@ -240,11 +238,12 @@ class SharedRuntime(FakeRuntime):
 
 
 class FakeDriver:
-    """libcuda's stream memory operations: a write is done at once, a wait holds up the host, as if
-    the device had one queue."""
+    """libcuda's launches and stream memory operations: a write is done at once, a wait holds up the
+    host, as if the device had one queue."""
 
-    def __init__(self, runtime, patience_s=60.0):
-        self.runtime, self.calls, self._patience_s = runtime, [], patience_s
+    def __init__(self, module, patience_s=60.0):
+        self.calls, self._patience_s = [], patience_s
+        self.cuLaunchKernel = module.launch
 
     def cuDeviceGetAttribute(self, found, attribute, index):
         assert attribute == 98  # CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES
@@ -332,13 +331,26 @@ class FakeArray:
         return self._elements.__dlpack_device__()
 
 
+class CUBLASError(RuntimeError):
+    pass
+
+
 class FakeCublas:
-    def __init__(self, runtime):
-        self.runtime, self.handles, self.calls = runtime, 0, []
+    """CuPy's module and, as far as it is called by ctypes, the library behind it."""
+
+    CUBLASError = CUBLASError
+
+    def __init__(self):
+        self.handles, self.calls, self.streams, self.full = 0, [], {}, False
 
     def create(self):
+        if self.full:
+            raise CUBLASError("CUBLAS_STATUS_ALLOC_FAILED")
         self.handles += 1
         return 0xB000 + self.handles
+
+    def setStream(self, handle, stream):
+        self.streams[handle] = stream
 
     def destroy(self, handle):
         self.handles -= 1
@@ -346,29 +358,18 @@ class FakeCublas:
     def getVersion(self, handle):
         return 131003
 
-    def gemmEx(
-        self,
-        handle,
-        transa,
-        transb,
-        m,
-        n,
-        k,
-        alpha,
-        a,
-        atype,
-        lda,
-        b,
-        btype,
-        ldb,
-        beta,
-        c,
-        ctype,
-        ldc,
-        compute,
-        algorithm,
-    ):
+    def cublasGemmEx(self, *words):
         """C = alpha·op(A)·op(B) + beta·C, all column-major, in float64 and rounded once."""
+        number, at = ctypes.c_int, ctypes.c_void_p
+        extents, matrix_of = (number,) * 5, (at, number, number)
+        declared = (at, *extents, at, *matrix_of, *matrix_of, at, *matrix_of, number, number)
+        assert tuple(map(type, words)) == declared
+        if self.full:
+            return 3
+        handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, *rest = (
+            word.value for word in words
+        )
+        beta, c, ctype, ldc, compute, algorithm = rest
         for extent in (m, n, k, lda, ldb, ldc):
             assert type(extent) is int and 0 < extent < 1 << 31
         assert (
@@ -380,7 +381,7 @@ class FakeCublas:
         self.calls.append(
             SimpleNamespace(
                 handle=handle,
-                stream=self.runtime.current,
+                stream=self.streams[handle],
                 compute=compute,
                 types=(atype, btype, ctype),
             )
@@ -394,6 +395,7 @@ class FakeCublas:
             (a.T if transa else a).astype(float), (b.T if transb else b).astype(float)
         )
         c[...] = product + (beta * c.astype(float) if beta else 0)
+        return 0
 
 
 def matrix(address, rows, columns, ld, kind):
@@ -408,22 +410,29 @@ def matrix(address, rows, columns, ld, kind):
 class FakeModule:
     """cupy.RawModule, of kernels that are compiled already."""
 
-    def __init__(self, runtime, library):
-        self.runtime, self.library, self.launches = runtime, library, []
+    def __init__(self, library):
+        self.library, self.launches, self.names = library, [], {}
 
     def __call__(self, code, options):
         assert "KERNEL accumulate_f32x4" in code and options == ("-std=c++17",)
         return self
 
     def get_function(self, name):
-        def function(grid, block, arguments):
-            assert type(grid) is type(block) is type(arguments) is tuple and self.runtime.current
-            self.launches.append(
-                SimpleNamespace(name=name, grid=grid, block=block, stream=self.runtime.current)
-            )
-            self.library.launch(name, grid, block, arguments)
+        at = 0xF000 + len(self.names)
+        self.names[at] = name
+        return SimpleNamespace(kernel=SimpleNamespace(ptr=at))
 
-        return function
+    def launch(self, function, *words):
+        """cuLaunchKernel."""
+        *shape, shared, stream, arguments, extra = words
+        assert shared.value == 0 and extra is None and stream.value
+        name, shape = self.names[function.value], [word.value for word in shape]
+        grid, block = tuple(shape[:3]), tuple(shape[3:])
+        self.launches.append(
+            SimpleNamespace(name=name, grid=grid, block=block, stream=stream.value)
+        )
+        self.library.launch_at(name, grid, block, arguments)
+        return 0
 
 
 class FakeCupy:
@@ -431,8 +440,8 @@ class FakeCupy:
 
     def __init__(self, library=None, **devices):
         self.runtime = FakeRuntime(**devices)
-        self.cublas = FakeCublas(self.runtime)
-        self.module = FakeModule(self.runtime, library)
+        self.cublas = FakeCublas()
+        self.module = FakeModule(library)
         self.streams = self.events = 0
         self.log = []
         fake = self
@@ -443,21 +452,6 @@ class FakeCupy:
                 self.priority = priority
                 fake.streams += 1
                 self.ptr = 0x5000 + fake.streams
-                self.device = fake.runtime.device
-
-            @contextmanager
-            def _current(self):
-                assert self.device == fake.runtime.device
-                before, fake.runtime.current = fake.runtime.current, self.ptr
-                yield
-                fake.runtime.current = before
-
-            def __enter__(self):
-                self._entered = self._current()
-                self._entered.__enter__()
-
-            def __exit__(self, *error):
-                self._entered.__exit__(*error)
 
             def record(self, event):
                 fake.log.append(("record", self.ptr, event.ptr))
@@ -481,7 +475,7 @@ class FakeCupy:
             return np.zeros(size, np.uint8)
 
         self.ndarray = FakeArray
-        self.driver = FakeDriver(self.runtime)
+        self.driver = FakeDriver(self.module)
         self.cuda = SimpleNamespace(
             UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
             MemoryPointer=lambda memory, offset: SimpleNamespace(
@@ -508,7 +502,12 @@ class FakeCupy:
 
     def modules(self):
         """As the device takes them."""
-        return Modules(self.cuda, self.runtime, self.cublas, self.module, self, self.driver)
+        modules = self.cuda, self.runtime, self.cublas, self.module, self, self.driver
+        return Modules(*modules, lambda version: {13: self.cublas}[version])
+
+    def without_flags(self):
+        """As of a driver before CUDA 11.7."""
+        self.driver = SimpleNamespace(cuLaunchKernel=self.module.launch)
 
     def as_module(self):
         """What ``import cupy`` gives."""
@@ -521,8 +520,8 @@ def shared_cupy(path, peers=True, atomics=True, total=1 << 28, devices=2, driver
     fake = FakeCupy(Library(path), devices=devices)
     fake.runtime = SharedRuntime(devices=devices, total=total)
     if not driver:
-        fake.driver = None
-    fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
+        fake.without_flags()
+    fake.cuda.runtime = fake.runtime
     fake.runtime.peers = peers
     ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
     cuda._import_cupy = fake.modules
@@ -543,13 +542,17 @@ class Library:
         cells = [np.array([argument]) for argument in arguments]
         pointers = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         sizes = (ctypes.c_int * len(cells))(*[cell.itemsize for cell in cells])
+        self.launch_at(name, grid, block, pointers, sizes)
+
+    def launch_at(self, name, grid, block, pointers, sizes=None):
+        """With pointers to the arguments, as the driver takes them, of sizes that are checked."""
         status = self._library.launch(
             name.encode(),
             (ctypes.c_uint * 3)(*grid),
             (ctypes.c_uint * 3)(*block),
             pointers,
             sizes,
-            len(cells),
+            len(pointers),
         )
         assert status == 0, (
             f"{name}: {['', 'no such kernel', 'not the arguments it declares'][status]}"

@@ -11,6 +11,7 @@
 
 #define __CUDA_ARCH__ 900
 #define __global__
+#define __launch_bounds__(threads)
 #define __device__
 #define __shared__ static thread_local
 

@@ -24,7 +24,7 @@ extern "C" int launch(const char* name, const unsigned* grid, const unsigned* bl
     const Entry* entry = nullptr;
     for (const Entry& e : entries) if (!std::strcmp(e.name, name)) entry = &e;
     if (!entry) return 1;
-    if (int wrong = entry->call(arguments, sizes, count)) return wrong;
+    if (sizes) if (int wrong = entry->call(arguments, sizes, count)) return wrong;
     static thread_local int (*chosen)(void**, const int*, int);
     chosen = entry->call;
     body = [](void** a) { chosen(a, nullptr, 0); };

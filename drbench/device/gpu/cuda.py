@@ -12,22 +12,35 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
+from drbench.common import Clock
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device, DeviceInfo
-from drbench.errors import MissingError, OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import (
+    CaseFailed,
+    DrbenchError,
+    MissingError,
+    OutOfMemory,
+    UnsupportedError,
+    UsageError,
+)
 
 from .arrays import CupyArrays, by_rows
 from .copies import merged_axes, pitched
 from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
-from .kernels import NAMES, Kernels, Launch
+from .kernels import ACCUMULATE_BLOCKS, NAMES, Kernels, Launch, Launcher
 from .prepared import Prepared
 from .stream_values import StreamValues, load_driver
 
 _MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
 _DEVICE_MEMORY = 2  # cudaMemoryTypeDevice
 _ERROR_OUT_OF_MEMORY = 2
+#: Bytes for cuBLAS's workspaces (32 MiB a handle on an H100), NCCL's buffers and kernels that are
+#: loaded late.
+_RESERVE = 1 << 29
+#: A write and a wait for what was written take microseconds.
+_FLAGS_WITHIN_S = 5.0
 #: From so many bytes on our kernel copies rows inside a device faster than cudaMemcpy2D, the longer
 #: launch included.
 _LONG_COPY = 8 << 20
@@ -50,11 +63,12 @@ class CudaDevice(CupyArrays, Device, Peers):
         Ranks that use this device.
     tf32 : bool
         Multiply float32 in TF32.
-    accumulate_blocks : int or None
+    accumulate_blocks : int
         As for :class:`~drbench.device.gpu.kernels.Kernels`.
 
     Attributes
     ----------
+    accumulate_blocks : int
     bus_id : str
         The device's PCI address, which two ranks of a node share exactly if they share the device.
     sharers : int
@@ -71,7 +85,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         index: int,
         sharers: int = 1,
         tf32: bool = False,
-        accumulate_blocks: int | None = None,
+        accumulate_blocks: int = ACCUMULATE_BLOCKS,
     ):
         self._modules, self._runtime, self._index, self.sharers = (
             modules,
@@ -86,20 +100,29 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.bus_id = self._runtime.deviceGetPCIBusId(index)
         Peers.__init__(self, self._runtime, index, self.bus_id)
         properties = self._runtime.getDeviceProperties(index)
-        self._gemm, self._prepared = CublasGemm(modules.cublas, tf32), Prepared()
+        self._prepared = Prepared()
         module = modules.raw_module(
             code=resources.files(__package__).joinpath("kernels.cu").read_text(),
             options=("-std=c++17",),
         )
         # compiled now, not while the clock runs
-        self._functions = {name: module.get_function(name) for name in NAMES}
-        multiprocessors = properties["multiProcessorCount"]
-        self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks, multiprocessors)
-        beside = accumulate_blocks or multiprocessors
-        self._left_to_products = max(multiprocessors - beside, 0)
-        self._values = StreamValues(modules.driver, index)
+        functions = {name: module.get_function(name).kernel.ptr for name in NAMES}
+        self._launcher = Launcher(modules.driver, functions)
+        self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks)
+        self.accumulate_blocks = accumulate_blocks
+        # 0 is all to cuBLAS
+        self._beside_sums = max(properties["multiProcessorCount"] - accumulate_blocks, 0)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
+        cublas = modules.find_cublas(version // 10000)
+        if cublas is None:
+            raise MissingError(
+                f"--backend cupy needs libcublas.so.{version // 10000}, and CuPy has loaded cuBLAS "
+                "by another name. Use CuPy and cuBLAS of pip install 'drbench[cuda12]' or "
+                "'drbench[cuda13]'."
+            )
+        self._gemm = CublasGemm(cublas, tf32)
+        self._values = StreamValues(modules.driver, index)
         architecture = f"sm_{properties['major']}{properties['minor']}"
         self.info = DeviceInfo(
             properties["name"].decode(),
@@ -108,6 +131,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             index,
             self._runtime.getDeviceCount(),
         )
+        self._why_no_flags = self._values.why_not or self._try_flags()
 
     def use(self) -> None:
         """Make this the device of the calling thread (a thread starts on device 0)."""
@@ -149,7 +173,8 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def free_bytes(self) -> int:
         self.use()
-        return self._runtime.memGetInfo()[0] // self.sharers
+        free, total = self._runtime.memGetInfo()
+        return max(free // self.sharers - min(_RESERVE, total // 16), 0)
 
     @contextmanager
     def _out_of_memory(self, what: str):
@@ -171,10 +196,12 @@ class CudaDevice(CupyArrays, Device, Peers):
         # what moves is short, and somebody waits for it
         stream = CudaStream(self._modules, name, first=not multiplies)
         if multiplies:
-            # made here, before the clock
-            self._gemm.leave(stream.handle, self._left_to_products)
+            _ = stream.handle  # made here, before the clock
         self._streams.append(stream)
         return stream
+
+    def leave_room(self, stream: CudaStream, sums: bool) -> None:
+        self._gemm.leave(stream.handle, self._beside_sums if sums else 0)
 
     def event(self, timed: bool = False) -> CudaEvent:
         self.use()
@@ -203,8 +230,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         elif c.size:
             call = self._prepared(self._gemm.call, a, b, c)
             self.use()
-            with stream.cupy:  # gemmEx computes on CuPy's current stream, whatever the handle's was
-                self._gemm(stream.handle, call, beta, alpha)
+            self._gemm(stream.handle, call, beta, alpha)
 
     def copy(self, target, source, stream: CudaStream) -> None:
         self._prepared(self._copying, target, source)(stream)
@@ -217,7 +243,7 @@ class CudaDevice(CupyArrays, Device, Peers):
                 f"{source.shape} {source.dtype}."
             )
         if not target.size:
-            return lambda stream: None
+            return self._ready(None)
         to, of = target.ctypes.data, source.ctypes.data
         axes = merged_axes(target.shape, target.strides, source.strides)
         rows, on_device = (
@@ -230,8 +256,7 @@ class CudaDevice(CupyArrays, Device, Peers):
                     "our copies between host and device take rows at a pitch; pack on the device "
                     "first."
                 )
-            launch = self._kernels.copy(axes, target.itemsize, to, of)
-            return functools.partial(self._launch, launch)
+            return self._ready(self._kernels.copy(axes, target.itemsize, to, of))
         count, width, to_pitch, of_pitch = rows
         if count == 1:
             copy = functools.partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
@@ -239,7 +264,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         if on_device and target.nbytes >= _LONG_COPY and self._holds(to) and self._holds(of):
             launch = self._kernels.copy_rows(to, of, *rows)
             if launch is not None:
-                return functools.partial(self._launch, launch)
+                return self._ready(launch)
         copy = functools.partial(
             self._runtime.memcpy2DAsync, to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT
         )
@@ -251,19 +276,19 @@ class CudaDevice(CupyArrays, Device, Peers):
         return found.type == _DEVICE_MEMORY and found.device == self._index
 
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
-        self._launch(self._prepared(self._accumulating, target, value), stream)
+        self._prepared(self._accumulating, target, value)(stream)
 
-    def _accumulating(self, target, value) -> Launch | None:
-        return self._kernels.accumulate(*by_rows(target, value))
+    def _accumulating(self, target, value) -> Callable[[CudaStream], None]:
+        return self._ready(self._kernels.accumulate(*by_rows(target, value)))
 
     def add(self, target, value, stream: CudaStream, beside: bool = False) -> None:
         make = self._adding_beside if beside else self._adding
-        self._launch(self._prepared(make, target, value), stream)
+        self._prepared(make, target, value)(stream)
 
-    def _adding(self, target, value, beside: bool = False) -> Launch | None:
-        return self._kernels.add(*by_rows(target, value), beside)
+    def _adding(self, target, value, beside: bool = False) -> Callable[[CudaStream], None]:
+        return self._ready(self._kernels.add(*by_rows(target, value), beside))
 
-    def _adding_beside(self, target, value) -> Launch | None:
+    def _adding_beside(self, target, value) -> Callable[[CudaStream], None]:
         return self._adding(target, value, True)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:
@@ -292,7 +317,25 @@ class CudaDevice(CupyArrays, Device, Peers):
                 f"{self.sharers} ranks share a GPU, whose streams may hold up one another's while "
                 "they wait"
             )
-        return self._values.why_not
+        return self._why_no_flags
+
+    def _try_flags(self) -> str | None:
+        """Why a stream does not go on once a flag is written, as may be on a part of a GPU; None if
+        it does."""
+        memory, stream, done = self.allocate(1), self._checks, self.event()
+        self._runtime.memsetAsync(memory.address, 0, 4, stream.cupy.ptr)
+        try:
+            self._values.write(memory.address, 1, stream.cupy.ptr)
+            self._values.wait(memory.address, 1, stream.cupy.ptr)
+        except CaseFailed as error:
+            return str(error)
+        stream.record(done)
+        end = Clock.now() + _FLAGS_WITHIN_S
+        while not done.query():
+            if Clock.now() > end:
+                return f"a stream that waits for a flag stood still for {_FLAGS_WITHIN_S:.0f} s"
+        memory.free()
+        return None
 
     def write_flag(self, flag, number: int, stream: CudaStream) -> None:
         self.use()
@@ -302,11 +345,20 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.use()
         self._values.wait(flag.ctypes.data, number, stream.cupy.ptr)
 
-    def _launch(self, launch: Launch | None, stream: CudaStream) -> None:
-        if launch is not None:
+    def _ready(self, launch: Launch | None) -> Callable[[CudaStream], None]:
+        """What launches on a stream; nothing for None."""
+        if launch is None:
+            return lambda stream: None
+        start = self._launcher.ready(launch)
+
+        def on(stream: CudaStream) -> None:
             self.use()
-            with stream.cupy:
-                self._functions[launch.name](launch.grid, launch.block, launch.arguments)
+            start(stream.cupy.ptr)
+
+        return on
+
+    def _launch(self, launch: Launch | None, stream: CudaStream) -> None:
+        self._ready(launch)(stream)
 
     # -- outside the clock: everything the device was given is complete before, and what is done
     # here after
@@ -374,7 +426,10 @@ class CudaDevice(CupyArrays, Device, Peers):
 
 
 def cuda_device(
-    local_rank: int, ranks_on_node: int, compute: str = "auto", accumulate_blocks: int | None = None
+    local_rank: int,
+    ranks_on_node: int,
+    compute: str = "auto",
+    accumulate_blocks: int = ACCUMULATE_BLOCKS,
 ) -> CudaDevice:
     """The GPU of one rank: ranks of a node take its devices in turn.
 
@@ -384,8 +439,8 @@ def cuda_device(
         Which rank of its node this is, and how many there are.
     compute : str
         ``"auto"``: products in the dtype's own arithmetic; ``"tf32"``: float32 products in TF32.
-    accumulate_blocks : int or None
-        At most so many thread blocks add into tiles at a time; None for no limit.
+    accumulate_blocks : int
+        At most so many thread blocks add into tiles at a time.
 
     Raises
     ------
@@ -406,12 +461,10 @@ def cuda_device(
             compute == "tf32",
             accumulate_blocks,
         )
-    except (
-        ImportError,
-        OSError,
-        RuntimeError,
-        # CuPy looks for cuBLAS and NVRTC when they are first used; the device may be another's
-    ) as error:
+    except DrbenchError:
+        raise
+    except Exception as error:  # CuPy looks for cuBLAS and NVRTC when they are first used, and has
+        # errors of its own for kernels that do not compile; the device may be another's
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise MissingError(
             f"--backend cupy cannot set up GPU {index} ({reason}). Check nvidia-smi, and CuPy "

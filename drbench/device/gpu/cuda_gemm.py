@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import CaseFailed, OutOfMemory, UnsupportedError, UsageError
 from drbench.host.blas import layout
 
 _NO_TRANS, _TRANS = 0, 1
@@ -23,6 +23,8 @@ _COMPUTE_TYPES = {
 }
 _TF32 = 77
 _DEFAULT_ALGORITHM = -1
+_ALLOC_FAILED = 3  # CUBLAS_STATUS_...
+NO_WORKSPACE = "the device has no memory left for a workspace of cuBLAS"
 
 
 class GemmCall(NamedTuple):
@@ -98,42 +100,41 @@ def loaded_cublas(version: int):
 
 
 class CublasGemm:
-    """``cublasGemmEx`` with the constants it reads from host memory.
+    """``cublasGemmEx`` of cuBLAS itself, with the constants it reads from host memory: the call of
+    CuPy asks about streams each time and takes the host three times as long.
 
     Parameters
     ----------
-    cublas : module
-        ``cupy_backends.cuda.libs.cublas``.
+    library
+        Of :func:`loaded_cublas`.
     tf32 : bool
         Round float32 operands to TF32, for tensor cores.
     """
 
-    def __init__(self, cublas, tf32: bool):
-        self._cublas, self.tf32 = cublas, tf32
-        self._scalars: dict[tuple[str, float], tuple[int, np.ndarray]] = {}
+    def __init__(self, library, tf32: bool):
+        self._library, self._multiply, self.tf32 = library, library.cublasGemmEx, tf32
+        self._scalars: dict[tuple[str, float], tuple[ctypes.c_void_p, np.ndarray]] = {}
 
-    def _address(self, kind: str, value: float) -> int:
+    def _address(self, kind: str, value: float) -> ctypes.c_void_p:
         """Where cuBLAS finds a number, which must stay there."""
         found = self._scalars.get((kind, value))
         if found is None:
             number = np.array([value], kind)
-            found = self._scalars[kind, value] = number.ctypes.data, number
+            found = self._scalars[kind, value] = ctypes.c_void_p(number.ctypes.data), number
         return found[0]
 
     def leave(self, handle: int, multiprocessors: int) -> None:
         """Let the products of a handle use so many multiprocessors, where cuBLAS can (since 11.5);
         0: all. Kernels beside them then run on the others: on a device that a product fills they
         would wait for its end."""
-        if multiprocessors:
-            version = self._cublas.getVersion(handle) // 10000
-            limit = getattr(loaded_cublas(version), "cublasSetSmCountTarget", None)
-            if limit is not None:
-                limit(ctypes.c_void_p(handle), ctypes.c_int(multiprocessors))
+        limit = getattr(self._library, "cublasSetSmCountTarget", None)
+        if limit is not None:
+            limit(ctypes.c_void_p(handle), ctypes.c_int(multiprocessors))
 
     def call(self, a, b, c) -> tuple:
-        """What ``gemmEx`` is told of three matrices, none with an extent of zero: operations and
-        extents; a and b; c and the arithmetic; the dtype of alpha and beta. Transposed operands are
-        multiplied where they lie."""
+        """What ``cublasGemmEx`` is told of three matrices, none with an extent of zero: operations
+        and extents; a and b; c and the arithmetic; the dtype of alpha and beta. Transposed operands
+        are multiplied where they lie."""
         inputs, output = _name(a.dtype), _name(c.dtype)
         if (inputs, output) not in _COMPUTE_TYPES or b.dtype != a.dtype:
             raise UnsupportedError(
@@ -147,15 +148,39 @@ class CublasGemm:
             )
         compute, scalar = _COMPUTE_TYPES[inputs, output]
         x, kind = gemm_call(a, b, c), _DATA_TYPES[inputs]
+        at, number = ctypes.c_void_p, ctypes.c_int
         return (
-            x[:5],
-            (x.a, kind, x.lda, x.b, kind, x.ldb),
-            (x.c, _DATA_TYPES[output], x.ldc, _TF32 if self.tf32 else compute, _DEFAULT_ALGORITHM),
+            tuple(map(number, x[:5])),
+            (at(x.a), number(kind), number(x.lda), at(x.b), number(kind), number(x.ldb)),
+            (
+                at(x.c),
+                number(_DATA_TYPES[output]),
+                number(x.ldc),
+                number(_TF32 if self.tf32 else compute),
+                number(_DEFAULT_ALGORITHM),
+            ),
             scalar,
         )
 
     def __call__(self, handle: int, call: tuple, beta: float, alpha: float = 1.0) -> None:
-        """c = beta·c + alpha·a·b on CuPy's current stream, to which ``gemmEx`` ties the handle."""
+        """c = beta·c + alpha·a·b on the stream of a handle.
+
+        Raises
+        ------
+        OutOfMemory
+            If the device has no memory for cuBLAS's workspace.
+        CaseFailed
+            If cuBLAS refuses.
+        """
         extents, operands, result, scalar = call
         at_alpha, at_beta = self._address(scalar, alpha), self._address(scalar, beta)
-        self._cublas.gemmEx(handle, *extents, at_alpha, *operands, at_beta, *result)
+        status = self._multiply(
+            ctypes.c_void_p(handle), *extents, at_alpha, *operands, at_beta, *result
+        )
+        if status == _ALLOC_FAILED:
+            raise OutOfMemory(f"{NO_WORKSPACE}. Use smaller matrices or more devices.")
+        if status:
+            raise CaseFailed(
+                f"cublasGemmEx failed with status {status} of cuBLAS. Run the case with --backend "
+                "numpy, and report the device and its driver."
+            )

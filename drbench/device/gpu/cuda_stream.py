@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from drbench.device.base import Event, Memory, Stream
-from drbench.errors import CaseFailed, UsageError
+from drbench.errors import CaseFailed, OutOfMemory, UsageError
+
+from .cuda_gemm import NO_WORKSPACE, loaded_cublas
 
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
@@ -21,7 +24,8 @@ class Modules(NamedTuple):
     cublas: object  # cupy_backends.cuda.libs.cublas
     raw_module: type  # cupy.RawModule
     cupy: object  # the package, for users' arrays
-    driver: object = None  # its library, for what CuPy does not show
+    driver: object  # its library, for what CuPy does not show, or takes long for
+    find_cublas: Callable = loaded_cublas
 
 
 class CudaEvent(Event):
@@ -70,9 +74,21 @@ class CudaStream(Stream):
 
     @property
     def handle(self) -> int:
-        """cuBLAS's, made when it is first asked for on the stream's device."""
+        """cuBLAS's, made when it is first asked for on the stream's device, and tied to the stream.
+
+        Raises
+        ------
+        OutOfMemory
+            If there is no memory for it.
+        """
         if self._handle is None:
-            self._handle = self._cublas.create()
+            try:
+                self._handle = self._cublas.create()
+            except self._cublas.CUBLASError as error:
+                raise OutOfMemory(
+                    f"{NO_WORKSPACE} ({error}). Use smaller matrices or more devices."
+                ) from error
+            self._cublas.setStream(self._handle, self.cupy.ptr)
         return self._handle
 
     def record(self, event: CudaEvent) -> None:

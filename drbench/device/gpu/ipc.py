@@ -5,20 +5,28 @@ import ctypes
 from drbench.errors import UnsupportedError, UsageError
 
 _HANDLE_BYTES = 64
-_NATIVE_ATOMIC_SUPPORTED = 3  # CU_DEVICE_P2P_ATTRIBUTE_...
+_ATOMICS, _STATUS_OK = 3, 0  # NVML_P2P_CAPS_INDEX_ATOMICS, NVML_P2P_STATUS_OK
 
 
-def native_atomics(device: int, peer: int) -> bool:
-    """Whether additions of one device into another's memory are atomic. CuPy does not show it, so
-    the driver is asked; True if it does not answer."""
+def native_atomics(bus_id: str, peer_bus_id: str) -> bool:
+    """Whether NVML says that additions of one device into another's memory are atomic; False where
+    it does not answer. It sees devices that CUDA_VISIBLE_DEVICES hides, which CUDA does not."""
     try:
-        query = ctypes.CDLL("libcuda.so.1").cuDeviceGetP2PAttribute
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2():
+            return False
     except (OSError, AttributeError):
-        return True
-    found = ctypes.c_int(1)
-    return query(ctypes.byref(found), _NATIVE_ATOMIC_SUPPORTED, device, peer) != 0 or bool(
-        found.value
-    )
+        return False
+    devices = ctypes.c_void_p(), ctypes.c_void_p()
+    found = ctypes.c_int(-1)
+    try:
+        for device, name in zip(devices, (bus_id, peer_bus_id)):
+            if nvml.nvmlDeviceGetHandleByPciBusId_v2(name.encode(), ctypes.byref(device)):
+                return False
+        status = nvml.nvmlDeviceGetP2PStatus(*devices, _ATOMICS, ctypes.byref(found))
+        return status == 0 and found.value == _STATUS_OK
+    finally:
+        nvml.nvmlShutdown()
 
 
 class Peers:
@@ -66,7 +74,7 @@ class Peers:
         if handle in self._own:
             raise UsageError("a rank does not open its own memory; it has the address.")
         owner = handle[_HANDLE_BYTES:].decode()
-        if not self._can(self._cuda.deviceCanAccessPeer, owner):
+        if not self._reaches(owner):
             raise UnsupportedError(
                 f"device {self._bus} has no peer access to {owner}; use ranks on devices that "
                 "NVLink or one PCIe switch connects."
@@ -81,20 +89,21 @@ class Peers:
 
     def adds_into(self, handle: bytes) -> bool:
         """Whether additions into an opened allocation are atomic: always on one device and over
-        NVLink, rarely over PCIe."""
-        return self._can(self._atomics, handle[_HANDLE_BYTES:].decode())
+        NVLink, rarely over PCIe. No where nobody knows."""
+        owner = handle[_HANDLE_BYTES:].decode()
+        return owner == self._bus or self._atomics(self._bus, owner)
 
     def close_handle(self, address: int) -> None:
         """Give up an opened allocation; nothing may be using it."""
         self._cuda.ipcCloseMemHandle(address)
 
-    def _can(self, question, owner: str) -> bool:
-        """``question(this device, owner)``; True if both are one device, or if the owner is hidden
-        from this process (CUDA_VISIBLE_DEVICES): then nobody can say."""
+    def _reaches(self, owner: str) -> bool:
+        """Whether this device has access to another's memory; True if that is hidden from this
+        process (CUDA_VISIBLE_DEVICES): then whoever opens it is told."""
         if owner == self._bus:
             return True
         try:
             other = self._cuda.deviceGetByPCIBusId(owner)
         except self._cuda.CUDARuntimeError:
             return True
-        return bool(question(self._index, other))
+        return bool(self._cuda.deviceCanAccessPeer(self._index, other))

@@ -11,7 +11,8 @@ struct bf16 { unsigned short bits; };
 
 #define EACH_ROW(r, rows) for (i64 r = (i64)blockIdx.y * blockDim.y + threadIdx.y; r < (rows); r += (i64)gridDim.y * blockDim.y)
 #define EACH_COLUMN(c, columns) for (i64 c = (i64)blockIdx.x * blockDim.x + threadIdx.x; c < (columns); c += (i64)gridDim.x * blockDim.x)
-#define KERNEL extern "C" __global__ void
+// 1024 threads, the largest block that is launched: the compiler may give each at most 64 registers on every architecture.
+#define KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 union Word { u32 bits; float value; };
 

@@ -1,13 +1,15 @@
 """How the kernels of ``kernels.cu`` are launched: which one, on which grid, with which
 arguments."""
 
+import ctypes
 import functools
+from collections.abc import Callable
 from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import CaseFailed, UnsupportedError, UsageError
 
 from .copies import Axis, in_words
 
@@ -44,6 +46,9 @@ NAMES = (
 #: Threads of a block, and of one of few: on an H100 16 such blocks add 0.6 TB/s, 16 of 256 threads
 #: a fifth of it.
 _THREADS, _THREADS_OF_FEW = 256, 1024
+#: Blocks that add beside products by default: on an H100 they move more than a link of NVLink does,
+#: and a GEMM beside them loses a tenth; as many as there is work for, and nothing is hidden.
+ACCUMULATE_BLOCKS = 16
 _WORD = 16  # bytes
 #: Rows that a thread of a kernel over words moves at once; ROWS_AT_ONCE in kernels.cu.
 ROWS_AT_ONCE = 4
@@ -61,6 +66,38 @@ class Launch(NamedTuple):
     arguments: tuple
 
 
+class Launcher:
+    """Launches kernels through the driver: CuPy takes the host three times as long.
+
+    Parameters
+    ----------
+    driver
+        CUDA's library.
+    functions : dict of str to int
+        The kernels by name, as the driver knows them.
+    """
+
+    def __init__(self, driver, functions: dict[str, int]):
+        self._start, self._functions = driver.cuLaunchKernel, functions
+
+    def ready(self, launch: Launch) -> Callable[[int], None]:
+        """What starts a launch on a stream, all else worked out."""
+        cells = [np.array([argument]) for argument in launch.arguments]
+        arguments = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
+        function = ctypes.c_void_p(self._functions[launch.name])
+        words = tuple(map(ctypes.c_uint, (*launch.grid, *launch.block, 0)))
+
+        def start(stream: int, _kept=cells) -> None:
+            status = self._start(function, *words, ctypes.c_void_p(stream), arguments, None)
+            if status:
+                raise CaseFailed(
+                    f"cuLaunchKernel failed with error {status} of the driver for {launch.name}. "
+                    "Run the case with --backend numpy, and report the device and its driver."
+                )
+
+        return start
+
+
 class Kernels:
     """What is to be launched for given arrays: a :class:`Launch`, or None where there is nothing to
     do.
@@ -70,24 +107,15 @@ class Kernels:
     vector_atomics : bool
         Whether four neighbouring floats can be added in one operation (compute capability 9.0 and
         later).
-    accumulate_blocks : int or None
-        At most so many blocks add at a time, each on a multiprocessor that products leave to it;
-        None for as many as there is work for.
-    multiprocessors : int
-        Of the device. A sum beside products takes at most as many blocks, or
-        ``accumulate_blocks``.
+    accumulate_blocks : int
+        At most so many blocks of an accumulate, or of a sum beside products, run at a time, each on
+        a multiprocessor that products leave to it.
     """
 
-    def __init__(
-        self,
-        vector_atomics: bool,
-        accumulate_blocks: int | None = None,
-        multiprocessors: int = 1,
-    ):
-        if accumulate_blocks is not None and accumulate_blocks < 1:
+    def __init__(self, vector_atomics: bool, accumulate_blocks: int = ACCUMULATE_BLOCKS):
+        if accumulate_blocks < 1:
             raise UsageError(f"accumulate needs at least 1 block, got {accumulate_blocks}.")
         self._vectors, self._accumulate_blocks = vector_atomics, accumulate_blocks
-        self._blocks_beside = accumulate_blocks or multiprocessors
 
     def accumulate(self, target, value) -> Launch | None:
         """target += value, atomically; float32 or float64."""
@@ -102,7 +130,7 @@ class Kernels:
         products the grid is capped."""
         name, item = self._sum("add", target, value), value.itemsize
         down, across = (step // item for step in value.strides)
-        most = self._blocks_beside if beside else None
+        most = self._accumulate_blocks if beside else None
         if (
             name == "add_f32"
             and (across == 1 or value.shape[1] == 1)
@@ -240,17 +268,35 @@ def _over(
     name: str, rows: int, columns: int, arguments: list, most_blocks: int | None = None
 ) -> Launch | None:
     """One thread for each element (or word) if the grid is large enough; blocks are as wide as
-    short rows need. Few blocks have as many threads as a multiprocessor takes."""
+    short rows need. Few blocks have as many threads as a multiprocessor takes, and the shape that
+    leaves the least to the busiest of them."""
     if not (rows and columns):
         return None
-    threads = _THREADS if most_blocks is None else _THREADS_OF_FEW
-    across = min(threads, 1 << (columns - 1).bit_length())
+    if most_blocks is None:
+        across = min(_THREADS, 1 << (columns - 1).bit_length())
+        grid, block = _grid(rows, columns, across, _THREADS)
+    else:
+        shapes = (
+            _grid(rows, columns, 1 << power, _THREADS_OF_FEW, most_blocks // wide, wide)
+            for power in range(5, _THREADS_OF_FEW.bit_length())
+            for wide in range(1, most_blocks + 1)
+        )
+        grid, block = min(shapes, key=functools.partial(_passes, rows, columns))
+    return Launch(name, (*grid, 1), (*block, 1), tuple(arguments))
+
+
+def _grid(rows, columns, across: int, threads: int, tall=_MOST_BLOCKS_DOWN, wide=(1 << 31) - 1):
+    """A grid of at most tall x wide blocks of threads for a matrix, and its blocks, ``across``
+    threads wide."""
     down = threads // across
-    grid = [min(-(-columns // across), (1 << 31) - 1), min(-(-rows // down), _MOST_BLOCKS_DOWN)]
-    if most_blocks is not None:
-        grid[0] = min(grid[0], most_blocks)
-        grid[1] = min(grid[1], most_blocks // grid[0])
-    return Launch(name, (*grid, 1), (across, down, 1), tuple(arguments))
+    return (min(-(-columns // across), wide), min(-(-rows // down), tall)), (across, down)
+
+
+def _passes(rows: int, columns: int, shape: tuple) -> tuple[int, int]:
+    """How many elements a thread of the busiest block comes to; of equal ones wide blocks go
+    first."""
+    (wide, tall), (across, down) = shape
+    return -(-columns // (wide * across)) * -(-rows // (tall * down)), -across
 
 
 def _product(name: str, rows: int, matrix: list, x: int, vectors: int, out: int) -> Launch | None:

@@ -6,6 +6,9 @@ import socket
 from contextlib import contextmanager
 from itertools import accumulate
 
+import numpy as np
+
+from drbench.device.address import at_address
 from drbench.errors import MissingError, UnsupportedError, UsageError
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 
@@ -155,7 +158,7 @@ def nccl_group(comm, device) -> NcclGroup:
     MissingError
         On all ranks, if one of them has no NCCL.
     UnsupportedError
-        On all ranks, if two of them use one device.
+        On all ranks, if two of them use one device, or if NCCL cannot connect them.
     """
     nccl, reason = _import_nccl()
     reports = comm.allgather((reason, f"{socket.gethostname()} {device.bus_id}", _shares(nccl)))
@@ -176,7 +179,40 @@ def nccl_group(comm, device) -> NcclGroup:
         )
     name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
     device.use()
-    return NcclGroup(nccl, nccl.NcclCommunicator(comm.size, name, comm.rank), comm.rank, comm.size)
+    group, why = None, ""
+    try:
+        communicator = nccl.NcclCommunicator(comm.size, name, comm.rank)
+        group = NcclGroup(nccl, communicator, comm.rank, comm.size)
+        _connect(group, device)
+    except RuntimeError as error:  # of NCCL, or of CUDA
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+    failed = [(rank, each) for rank, each in enumerate(comm.allgather(why)) if each]
+    if failed:
+        if group is not None:
+            group.close()
+        raise UnsupportedError(
+            f"NCCL cannot connect the GPUs, on rank {failed[0][0]}: {failed[0][1]}. Use "
+            "NCCL_DEBUG=INFO to see why (in a container often --shm-size), or "
+            "-o collectives=staged."
+        )
+    return group
+
+
+def _connect(group: NcclGroup, device) -> None:
+    """One small step of each kind, in the same order on every member: NCCL connects when it is
+    first used, which takes memory and may wait for what a device is doing."""
+    memory, stream, size = device.allocate(8 * group.size), device.stream("nccl"), group.size
+    one = at_address(memory.address, 1, np.float32)
+    each = at_address(memory.address, size, np.float32)
+    other = at_address(memory.address + 4 * size, size, np.float32)
+    after = (group.rank + 1) % size
+    group.broadcast(one, 0, stream)
+    group.all_gather(each, [1] * size, stream)
+    group.reduce(one, one, 0, stream)
+    group.reduce_scatter(other, one, [1] * size, stream)
+    group.shift(one, other[:1], (group.rank - 1) % size, after, stream)
+    stream.synchronise()
+    memory.free()
 
 
 def _import_nccl():

@@ -1,6 +1,7 @@
 """What a device promises the executor, with all data on the device: on the fake everywhere, and on
 the real GPU where there is one."""
 
+import mmap
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from fake_cuda import bfloat16
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu.cuda import cuda_device
+from drbench.device.gpu.nccl import nccl_group, why_no_nccl
 from drbench.errors import MissingError, OutOfMemory
 from drbench.host.fill import Fill
 
@@ -262,6 +264,172 @@ def test_another_process_reads_a_tile_and_adds_into_it():
     expected[:, 4:] += 10
     assert (fetch(device, tile) == expected).all()
     memory.free()
+
+
+@pytest.mark.parametrize("factor", [0.0, 2.0, -0.5])
+def test_scaled_tiles_and_combined_products(any_device, memories, factor):
+    """C = factor·C, and C = alpha·A·B + beta·C."""
+    whole, stream = integers(5, 40, 48).astype("f4"), any_device.stream("compute")
+    tile = memories(np.where(whole == 0, np.nan if factor == 0 else 0, whole).astype("f4"))
+    any_device.scale(tile[4:36, 8:40], factor, stream)
+    stream.synchronise()
+    expected = whole.copy()
+    expected[4:36, 8:40] *= factor
+    assert (fetch(any_device, tile)[4:36, 8:40] == expected[4:36, 8:40]).all()
+    a, b, c = (memories(integers(seed, 32, 32).astype("f4")) for seed in (1, 2, 3))
+    any_device.gemm(a, b, c, factor, stream, alpha=3.0)
+    stream.synchronise()
+    made = 3 * (integers(1, 32, 32) @ integers(2, 32, 32)) + factor * integers(3, 32, 32)
+    assert (fetch(any_device, c) == made).all()
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("columns", [640, 639])
+def test_sums_beside_products(any_device, memories, by_columns, columns):
+    rows, stream = extent(any_device), any_device.stream("side")
+    tile, value = integers(6, rows, columns), integers(7, rows, columns)
+    on = memories(tile.astype("f4"))
+    other = memories(value.T.astype("f4")).T if by_columns else memories(value.astype("f4"))
+    for _ in range(3):
+        any_device.add(on, other, stream, beside=True)
+    stream.synchronise()
+    assert (fetch(any_device, on) == tile + 3 * value).all()
+
+
+def test_pinned_memory_is_what_the_device_sees(any_device, memories):
+    """MPI writes it, the device adds from it: mirrors of ranks out of reach."""
+    host = mmap.mmap(-1, 1 << 16)  # its own pages, as of a window
+    array = np.frombuffer(host, np.float32)
+    seen = any_device.pin(array)
+    tile, stream = memories(np.ones((128, 128), "f4")), any_device.stream("out")
+    for number in (2, 5):
+        array[:] = number
+        any_device.add(tile, seen.reshape(128, 128), stream)
+        stream.synchronise()
+    any_device.copy(seen.reshape(128, 128), tile, stream)
+    stream.synchronise()
+    assert (array == 8).all()
+    any_device.unpin(array)
+    del array, seen
+    host.close()
+
+
+@pytest.fixture
+def flag(any_device):
+    """One flag in device memory, 0."""
+    memory, stream = any_device.allocate(512), any_device.stream("flags")
+    found = at_address(memory.address, 128, np.uint32)
+    any_device.zero(found.reshape(1, -1), stream)
+    stream.synchronise()
+    yield memory, found[5:6]
+    any_device.synchronise()
+    memory.free()
+
+
+def still(event, seconds=0.05):
+    """An event that is not reached for a while."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert not event.query()
+    return True
+
+
+@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
+def test_a_stream_waits_until_another_has_written_the_flag_and_sees_what_was_before(memories, flag):
+    """The fake's waits hold up the host, so this is for a GPU."""
+    size = extent(GPU)
+    ones, slot = memories(np.ones((size, size), "f4")), memories(np.zeros((size, size), "f4"))
+    taken = memories(np.zeros((size, size), "f4"))
+    takes, sends, done = GPU.stream("in"), GPU.stream("push"), GPU.event()
+    assert GPU.why_no_waits() is None
+    for run in range(1, 6):
+        GPU.wait_flag(flag[1], run, takes)
+        GPU.copy(taken, slot, takes)
+        takes.record(done)
+        assert still(done)
+        GPU.add(slot, ones, sends)
+        GPU.write_flag(flag[1], run, sends)
+        done.synchronise()
+        assert (fetch(GPU, taken) == run).all()
+    for number in (2**32 - 1, 0, 3):  # the comparison goes round
+        GPU.write_flag(flag[1], number, sends)
+        sends.synchronise()
+        GPU.wait_flag(flag[1], number, takes)
+        GPU.wait_flag(flag[1], (number - 7) % 2**32, takes)
+        takes.synchronise()
+    GPU.wait_flag(flag[1], 4, takes)
+    takes.record(done)
+    assert still(done)
+    GPU.write_flag(flag[1], 9, sends)
+    done.synchronise()
+
+
+SENDER = """
+import sys, time
+import numpy as np
+from drbench.device.address import at_address
+from drbench.device.gpu.cuda import cuda_device
+device = cuda_device(0, 1)
+flags, slot = (device.open_handle(bytes.fromhex(handle)) for handle in sys.argv[1:])
+flag = at_address(flags, 128, np.uint32)[5:6]
+slot = at_address(slot, 1 << 20, "f4").reshape(1024, 1024)
+own = device.allocate(slot.nbytes)
+value, stream = at_address(own.address, slot.size, "f4").reshape(slot.shape), device.stream("push")
+device.copy(value, np.full(slot.shape, 7, "f4"), stream)
+stream.synchronise()
+sys.stdin.readline()
+device.copy(slot, value, stream)
+device.write_flag(flag, 1, stream)
+stream.synchronise()
+sys.stdin.readline()
+device.close_handle(flags)
+"""
+
+
+@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
+def test_a_stream_waits_for_the_flag_that_another_process_writes(memories, flag):
+    memory = GPU.allocate(1 << 22)
+    slot = at_address(memory.address, 1 << 20, "f4").reshape(1024, 1024)
+    taken = memories(np.zeros((1024, 1024), "f4"))
+    handles = [GPU.ipc_handle(each).hex() for each in (flag[0], memory)]
+    command = [sys.executable, "-c", SENDER, *handles]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as sender:
+        stream, done = GPU.stream("in"), GPU.event()
+        GPU.wait_flag(flag[1], 1, stream)
+        GPU.copy(taken, slot, stream)
+        stream.record(done)
+        assert still(done)
+        sender.stdin.write("go\n")
+        sender.stdin.flush()
+        end = time.monotonic() + 60
+        while not done.query():
+            assert time.monotonic() < end and sender.poll() is None
+        assert (fetch(GPU, taken) == 7).all()
+        sender.stdin.write("end\n")
+        sender.stdin.flush()
+        assert sender.wait(60) == 0
+    memory.free()
+
+
+@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
+def test_nccl_of_one_rank_does_every_step(memories):
+    if (why := why_no_nccl(1)) is not None:
+        pytest.skip(why)
+    from mpi4py import MPI
+
+    group, stream = nccl_group(MPI.COMM_SELF, GPU), GPU.stream("row")
+    sent, into = memories(np.arange(64, dtype="f4")), memories(np.zeros(64, "f4"))
+    for step in (
+        lambda: group.broadcast(sent, 0, stream),
+        lambda: group.all_gather(sent, [64], stream),
+        lambda: group.reduce(sent, into, 0, stream),
+        lambda: group.reduce_scatter(sent, into, [64], stream),
+        lambda: group.shift(into, sent, 0, 0, stream),
+    ):
+        step()
+        stream.synchronise()
+    assert (fetch(GPU, into) == np.arange(64)).all()
+    group.close()
 
 
 def test_views_of_device_memory_stay_device_arrays(any_device, memories):

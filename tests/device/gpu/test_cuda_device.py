@@ -3,7 +3,6 @@ addresses it passes."""
 
 import sys
 import types
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +12,18 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
-from drbench.device.gpu import cuda_gemm
-from drbench.device.gpu.cuda import cuda_device
+from drbench.device.gpu import cuda_stream
+from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.gpu.cuda_gemm import gemm_call
-from drbench.errors import DrbenchError, MissingError, OutOfMemory, UnsupportedError, UsageError
+from drbench.device.gpu.ipc import native_atomics
+from drbench.errors import (
+    CaseFailed,
+    DrbenchError,
+    MissingError,
+    OutOfMemory,
+    UnsupportedError,
+    UsageError,
+)
 
 BORDER = 77
 examples = settings(
@@ -137,25 +144,41 @@ def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, 
     used = [(call.stream, call.handle) for call in cupy.cublas.calls]
     assert used[:2] == used[2:] == [(stream.cupy.ptr, stream.handle) for stream in streams]
     assert used[0][0] != used[1][0] and used[0][1] != used[1][1]
-    assert cupy.runtime.current == 0
 
 
-@pytest.mark.parametrize("blocks, left", [(None, []), (8, [124]), (132, []), (200, [])])
-def test_products_leave_multiprocessors_to_the_blocks_that_add(
-    new_device, monkeypatch, blocks, left
-):
+@pytest.mark.parametrize("blocks, left", [({}, 116), (8, 124), (132, 0), (200, 0)])
+def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy, blocks, left):
     """A product that fills the device would be over before a block of the other kernel began."""
-    limits = []
-    library = SimpleNamespace(
-        cublasSetSmCountTarget=lambda handle, count: limits.append((handle.value, count.value))
-    )
-    monkeypatch.setattr(cuda_gemm, "loaded_cublas", lambda version: {13: library}[version])
-    device = new_device(accumulate_blocks=blocks)
+    limits, blocks = [], {"accumulate_blocks": blocks} if blocks else {}
+    device = new_device(**blocks)
     stream = device.stream("products", multiplies=True)
-    device.stream("copies")
-    assert limits == [(stream.handle, count) for count in left]
-    monkeypatch.setattr(cuda_gemm, "loaded_cublas", lambda version: None)
-    new_device(accumulate_blocks=blocks).stream("products", multiplies=True)  # cuBLAS before 11.5
+    device.leave_room(stream, True)  # cuBLAS before 11.5 has no such call
+    cupy.cublas.cublasSetSmCountTarget = lambda handle, count: limits.append(
+        (handle.value, count.value)
+    )
+    device.leave_room(stream, True)
+    device.leave_room(stream, False)
+    assert limits == [(stream.handle, left), (stream.handle, 0)]
+
+
+def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
+    one, stream = np.ones((2, 2), "f4").view(DeviceArray), device.stream("products")
+    device.gemm(one, one, np.zeros((2, 2), "f4").view(DeviceArray), 0.0, stream)
+    cupy.cublas.full = True
+    with pytest.raises(OutOfMemory, match="no memory left for a workspace of cuBLAS"):
+        device.gemm(one, one, one, 0.0, stream)
+    with pytest.raises(OutOfMemory, match="CUBLAS_STATUS_ALLOC_FAILED"):
+        device.stream("more", multiplies=True)
+
+
+def test_what_cublas_and_the_driver_refuse_is_one_line(device, cupy):
+    one, stream = np.ones((2, 2), "f4").view(DeviceArray), device.stream("products")
+    device._gemm._multiply = lambda *words: 15
+    with pytest.raises(CaseFailed, match="cublasGemmEx failed with status 15"):
+        device.gemm(one, one, one, 0.0, stream)
+    device._launcher._start = lambda *words: 701
+    with pytest.raises(CaseFailed, match="cuLaunchKernel failed with error 701 .* accumulate_f32"):
+        device.accumulate(one, one, stream)
 
 
 def test_what_moves_goes_before_the_blocks_of_a_product(device):
@@ -255,10 +278,15 @@ def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
 
 
 def test_ranks_that_share_a_device_share_its_free_memory(cupy, new_device):
-    assert (
-        new_device(sharers=1).free_bytes() == 1 << 28
-        and new_device(sharers=3).free_bytes() == (1 << 28) // 3
-    )
+    """Less what cuBLAS and NCCL will take, which is more where there is more."""
+    kept = 1 << 24
+    assert new_device(sharers=1).free_bytes() == (1 << 28) - kept
+    assert new_device(sharers=3).free_bytes() == (1 << 28) // 3 - kept
+    cupy.runtime.total = 80 << 30
+    assert new_device().free_bytes() == (80 << 30) - (1 << 29)
+    device = new_device()
+    cupy.runtime.used = cupy.runtime.total - 1
+    assert device.free_bytes() == 0
 
 
 # -- streams and events
@@ -280,6 +308,7 @@ def test_only_streams_that_multiply_make_a_handle(device, cupy):
 def test_streams_wait_for_the_event_they_are_given_and_only_timed_events_have_a_time(device, cupy):
     """What CUDA is asked for, in whose name: which of the two waits cannot be seen on a host."""
     first, second, event = device.stream("copies"), device.stream("compute"), device.event()
+    cupy.log.clear()
     first.record(event)
     second.wait(event)
     assert [(what, stream) for what, stream, _ in cupy.log] == [
@@ -357,6 +386,8 @@ def importable(monkeypatch, library):
     def install(fake):
         libs = types.ModuleType("cupy_backends.cuda.libs")
         libs.cublas = fake.cublas
+        monkeypatch.setattr("drbench.device.gpu.cuda.load_driver", lambda: fake.driver)
+        monkeypatch.setattr(cuda_stream.Modules.__new__, "__defaults__", (lambda _: fake.cublas,))
         for name, module in {
             "cupy": fake.as_module(),
             "cupy_backends": types.ModuleType("cupy_backends"),
@@ -429,6 +460,50 @@ def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(import
         r"file\)",
     ):
         cuda_device(0, 1)
+
+
+def test_a_kernel_that_does_not_compile_is_one_line(importable, monkeypatch):
+    """CuPy's CompileException is a plain Exception."""
+
+    class CompileException(Exception):
+        pass
+
+    importable()
+    monkeypatch.setattr(
+        sys.modules["cupy"].RawModule,
+        "get_function",
+        lambda name: (_ for _ in ()).throw(CompileException("nvrtc: error:\n no such option")),
+    )
+    with pytest.raises(
+        MissingError, match="CompileException: nvrtc: error: no such option"
+    ) as none:
+        cuda_device(0, 1)
+    assert "\n" not in str(none.value)
+
+
+def test_a_cublas_by_another_name_is_refused(cupy):
+    modules = cupy.modules()._replace(find_cublas=lambda version: None)
+    with pytest.raises(MissingError, match="needs libcublas.so.13"):
+        CudaDevice(modules, 0)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_additions_into_a_device_are_atomic_where_nvml_says_so(cupy, new_device, answer):
+    """Also of one that CUDA_VISIBLE_DEVICES hides."""
+    asked = []
+    device = new_device(0)
+    device._atomics = lambda own, other: asked.append((own, other)) or answer
+    memory = device.allocate(8)
+    handle = device.ipc_handle(memory)
+    assert device.adds_into(handle) and asked == []  # one device
+    for bus_id in (b"0000:01:00.0", b"0000:07:00.0"):
+        assert device.adds_into(handle[:64] + bus_id) == answer
+    assert asked == [("0000:00:00.0", "0000:01:00.0"), ("0000:00:00.0", "0000:07:00.0")]
+    memory.free()
+
+
+def test_where_there_is_no_nvml_additions_are_not_atomic():
+    assert not native_atomics("0000:00:00.0", "0000:01:00.0")
 
 
 def test_closing_a_device_frees_what_a_refused_case_left(new_device, cupy):

@@ -69,7 +69,7 @@ def put(view):
     dtype=st.sampled_from(["float32", "float64"]),
     left=st.integers(0, 8),
     right=st.integers(0, 4),
-    blocks=st.sampled_from([None, 1, 3]),
+    blocks=st.sampled_from([1, 3, 16, 200]),
     turned=st.booleans(),
     otherwise=st.booleans(),
 )
@@ -119,20 +119,17 @@ def test_an_older_device_adds_float_by_float(cupy, new_device, library):
     )
 
 
-@pytest.mark.parametrize(
-    "blocks, grid, threads",
-    [
-        (None, (40, 250), 256),
-        (60, (10, 6), 1024),
-        (100, (10, 10), 1024),
-        (7, (7, 1), 1024),
-    ],
-)
-def test_the_grid_of_an_accumulate_can_be_capped(blocks, grid, threads):
-    """Few blocks are as large as they can be: each has a multiprocessor to itself."""
-    tile = np.empty((1000, 40960), "f4").view(DeviceArray)
+@pytest.mark.parametrize("columns", [40960, 6144, 4128, 2304, 49152, 1024, 100])
+@pytest.mark.parametrize("blocks", [7, 12, 16, 60])
+def test_the_grid_of_an_accumulate_is_capped_and_all_its_blocks_have_work(blocks, columns):
+    """Few blocks are as large as they can be: each has a multiprocessor to itself. Where columns
+    are no power of two, a grid along them alone would leave blocks idle."""
+    tile = np.empty((4096, columns), "f4").view(DeviceArray)
     launch = Kernels(True, blocks).accumulate(tile, tile)
-    assert (launch.grid, launch.block) == ((*grid, 1), (threads, 1, 1))
+    (wide, tall, _), (across, down, _) = launch.grid, launch.block
+    assert wide * tall <= blocks and across * down == 1024
+    busiest = -(-(columns // 4) // (wide * across)) * -(-1024 // (tall * down))
+    assert busiest * blocks * 1024 <= 1.2 * 1024 * (columns // 4) + blocks * 1024
     with pytest.raises(UsageError, match="at least 1 block, got 0"):
         Kernels(True, 0)
 

@@ -23,7 +23,7 @@ DTYPES = {7: np.dtype("f4"), 8: np.dtype("f8")}
 class World:
     """NCCL for ``size`` ranks: calls are collected rank by rank, then carried out in order."""
 
-    available = True
+    available, broken = True, None
 
     def __init__(self, size):
         self.size, self.calls, self.rank, self.depth, self.version, self.destroyed = (
@@ -49,6 +49,8 @@ class World:
 
     def NcclCommunicator(self, size, name, rank):
         assert (size, name) == (self.size, b"name")
+        if rank == self.broken:
+            raise RuntimeError("NCCL_ERROR_SYSTEM_ERROR:\n shared memory")
         return Communicator(self, rank)
 
     def group(self, rank):
@@ -284,19 +286,38 @@ class Ranks:
         )
 
 
-def make(monkeypatch, world, bus_ids):
+class Device:
+    """Host memory and a stream."""
+
+    def __init__(self, bus_id):
+        self.bus_id, self.kept, self.waited = bus_id, [], 0
+
+    def use(self):
+        pass
+
+    def allocate(self, nbytes):
+        self.kept.append(np.zeros(nbytes, np.uint8))
+        return SimpleNamespace(address=self.kept[-1].ctypes.data, free=lambda: None)
+
+    def stream(self, name):
+        return SimpleNamespace(**vars(STREAM), synchronise=self._synchronise)
+
+    def _synchronise(self):
+        self.waited += 1
+
+
+def make(monkeypatch, world, bus_ids, devices=None):
     """What each rank gets: a group or an error."""
     cuda = ModuleType("cupy.cuda")
     cuda.nccl = world
     monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     ranks, results = Ranks(len(bus_ids)), [None] * len(bus_ids)
+    devices = devices or [Device(bus_id) for bus_id in bus_ids]
 
     def start(rank):
         try:
-            results[rank] = nccl_group(
-                ranks.at(rank), SimpleNamespace(bus_id=bus_ids[rank], use=lambda: None)
-            )
+            results[rank] = nccl_group(ranks.at(rank), devices[rank])
         except Exception as error:
             results[rank] = error
 
@@ -315,6 +336,24 @@ def test_a_group_is_made_by_all_its_ranks_and_given_up(monkeypatch):
     for group in groups:
         group.close()
     assert world.destroyed == 3
+
+
+def test_a_group_is_connected_in_one_order_before_it_is_used(monkeypatch):
+    world, devices = World(3), [Device(name) for name in "abc"]
+    make(monkeypatch, world, ["a", "b", "c"], devices)
+    world.run()  # the steps of all ranks fit each other
+    kinds = "broadcast allGather reduce reduceScatter send recv".split()
+    assert [[call.name for call in calls] for calls in world.calls] == [kinds] * 3
+    assert [device.waited for device in devices] == [1, 1, 1]
+
+
+def test_what_nccl_cannot_connect_is_one_line_on_every_rank(monkeypatch):
+    world = World(2)
+    world.broken = 1
+    for error in make(monkeypatch, world, ["a", "b"]):
+        assert type(error) is UnsupportedError and "\n" not in str(error)
+        assert "on rank 1: RuntimeError: NCCL_ERROR_SYSTEM_ERROR: shared memory" in str(error)
+    assert world.destroyed == 1
 
 
 def test_without_nccl_every_rank_says_so(monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from drbench.device.address import at_address
+from drbench.device.gpu import cuda
 from drbench.device.gpu.stream_values import StreamValues, load_driver
 from drbench.errors import CaseFailed
 
@@ -22,6 +23,7 @@ def flag(device):
 
 def test_a_flag_is_written_and_waited_for_in_the_stream_it_is_given(device, cupy, flag):
     stream = device.stream("push0")
+    cupy.driver.calls.clear()
     device.write_flag(flag, 7, stream)
     device.wait_flag(flag, 7, stream)
     device.wait_flag(flag, 5, stream)
@@ -45,7 +47,7 @@ def test_ranks_that_share_a_gpu_and_drivers_without_the_calls_have_hosts_that_si
 ):
     assert new_device().why_no_waits() is None and new_device().loads_late
     assert "3 ranks share a GPU" in new_device(sharers=3).why_no_waits()
-    cupy.driver = None
+    cupy.without_flags()
     assert new_device().why_no_waits() == (
         "the driver has no cuStreamWriteValue32_v2 and cuStreamWaitValue32_v2, which a driver of "
         "CUDA 11.7 and later has"
@@ -68,9 +70,21 @@ def test_a_machine_without_a_driver_is_no_error(monkeypatch):
     assert load_driver() is None
 
 
-@pytest.mark.parametrize("limit, blocks", [(None, 132), (16, 16)])
-def test_a_sum_beside_products_leaves_them_most_of_the_device(cupy, new_device, limit, blocks):
-    device = new_device(accumulate_blocks=limit)
+def test_a_device_whose_streams_do_not_wait_as_they_should_has_hosts_that_signal(
+    cupy, new_device, monkeypatch
+):
+    """As may be on a part of a GPU, or through a layer over the driver."""
+    monkeypatch.setattr(cuda, "_FLAGS_WITHIN_S", 0.0)
+    cupy.runtime.event_status = 600  # never done
+    assert "stood still" in new_device().why_no_waits()
+    cupy.runtime.event_status = 0
+    cupy.driver.cuStreamWaitValue32_v2 = lambda *words: 801
+    assert "failed with error 801" in new_device().why_no_waits()
+
+
+@pytest.mark.parametrize("blocks", [16, 5])
+def test_a_sum_beside_products_leaves_them_most_of_the_device(cupy, new_device, blocks):
+    device = new_device(accumulate_blocks=blocks)
     memories = [device.allocate(4 * 600 * 700) for _ in range(2)]
     target, value = (at_address(m.address, 600 * 700, "f4").reshape(600, 700) for m in memories)
     for each, what in ((target, 1), (value, 2)):
