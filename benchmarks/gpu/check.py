@@ -21,7 +21,8 @@ from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
 from launch.host.show import table
 
-_RANKS = (1, 2, 4)
+#: Ranks that check results; on a node of more GPUs as many as there are, too.
+_RANKS, _MOST_RANKS = (1, 2, 4), 8
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
@@ -59,8 +60,8 @@ class Check:
     ok: bool | None
 
 
-def stages(out: Path) -> list[Stage]:
-    """All stages, in order."""
+def stages(out: Path, gpus: int) -> list[Stage]:
+    """All stages on a machine of so many GPUs, in order."""
     module = lambda words: (sys.executable, "-m", *words.split())
     contract = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
     peers = (*mpiexec_command(2), *module("mpi4py -m benchmarks.gpu.speed peers"))
@@ -75,12 +76,12 @@ def stages(out: Path) -> list[Stage]:
         command = (*module(f"drbench {words}"), option, str(given))
         found.append(Stage(name, command, limit_s, records))
 
-    small = "-m 768 -n 640 -k 896 --iters 1 --backend cupy"
-    for p in _RANKS:
+    small = "-o m=768 -o n=640 -o k=896 -o iters=1 -o budget=0 -o backend=cupy"
+    for p in sorted({*_RANKS, min(gpus, _MOST_RANKS)}):
         exact, all_of_them = out / f"exact-p{p}", out / f"algorithms-p{p}"
         sweep = f"sweep gpu-exact -p {p} --fresh"
         recorded(f"universal on {p}", sweep, 70, "--out", exact, exact / "records.csv")
-        compare = f"sweep same-tiles -p {p} {small} -o budget=0"
+        compare = f"sweep same-tiles -p {p} {small} --fresh"
         recorded(
             f"algorithms on {p}", compare, 60, "--out", all_of_them, all_of_them / "records.csv"
         )
@@ -295,8 +296,8 @@ def main() -> int:
 
     console = Console(width=150)
     try:
-        require_gpu()
-        todo = stages(out)
+        _, gpus = require_gpu()
+        todo = stages(out, gpus)
     except DrbenchError as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return error.exit_code

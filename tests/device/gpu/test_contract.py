@@ -5,6 +5,7 @@ import mmap
 import subprocess
 import sys
 import time
+from importlib import resources
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from fake_cuda import bfloat16
 
 from drbench.device.address import DeviceArray, at_address
-from drbench.device.gpu.cuda import cuda_device
+from drbench.device.gpu import kernels
+from drbench.device.gpu.cuda import cuda_device, require_gpu
 from drbench.device.gpu.nccl import nccl_group, why_no_nccl
 from drbench.errors import MissingError, OutOfMemory
 from drbench.host.fill import Fill
@@ -362,6 +364,15 @@ def test_a_stream_waits_until_another_has_written_the_flag_and_sees_what_was_bef
     assert still(done)
     GPU.write_flag(flag[1], 9, sends)
     done.synchronise()
+
+
+@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
+def test_the_largest_block_of_every_kernel_can_be_launched():
+    source = resources.files(kernels.__package__).joinpath("kernels.cu").read_text()
+    module = require_gpu()[0].raw_module(code=source, options=("-std=c++17",))
+    for name in kernels.NAMES:
+        function = module.get_function(name)
+        assert function.num_regs <= 64 and function.max_threads_per_block == 1024, name
 
 
 SENDER = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from starting import within
 
-from benchmarks.gpu.check import Stage, run_stage
+from benchmarks.gpu.check import Stage, run_stage, stages
 
 ROOT = Path(__file__).parents[3]
 #: Starts another process, prints its number, and sleeps.
@@ -19,6 +19,26 @@ _PARENT = (
     "import subprocess, sys, time; print(subprocess.Popen([sys.executable, '-c', 'import time; "
     "time.sleep(60)']).pid, flush=True); time.sleep(60)"
 )
+
+
+def test_every_command_of_the_check_is_one_that_drbench_takes(tmp_path, drbench):
+    """Without a GPU a sweep can be listed, and a run ends where it asks for one."""
+    commands = {
+        stage.name: stage.command[stage.command.index("drbench") + 1 :]
+        for stage in stages(tmp_path, 2)
+        if "drbench" in stage.command and not stage.name.endswith(("on 1", "on 4"))
+    }
+    assert {command[0] for command in commands.values()} == {"run", "sweep"}
+    for command in commands.values():
+        if command[0] == "sweep":
+            listed = [word for word in command if word != "--fresh"]
+            ended = drbench(*listed, "--dry-run")
+            assert (ended.returncode, "estimated time" in ended.stdout) == (0, True)
+        else:
+            ended = drbench(*command)
+            assert (ended.returncode, "cupy" in ended.stderr) == (3, True)
+    ranks = {stage.name.rpartition(" ")[2] for stage in stages(tmp_path, 8) if "on " in stage.name}
+    assert ranks == {"1", "2", "4", "8"}
 
 
 def test_a_late_stage_is_ended_with_everything_it_started_and_what_it_said_is_kept(tmp_path):
