@@ -15,6 +15,7 @@ from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.host.fill import Fill
 
 _EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
+_ALL = 65535  # blocks: as many as there is work for
 
 
 def say(**values) -> None:
@@ -107,8 +108,8 @@ def products() -> dict[str, float]:
 
 
 def transfers() -> None:
-    """Copies and accumulates inside the device, whole and strided."""
-    device = cuda_device(0, 1)
+    """Copies and accumulates inside the device, whole and strided, with all of it to themselves."""
+    device = cuda_device(0, 1, accumulate_blocks=_ALL)
     stream, timer = device.stream("transfers"), Timer(device)
     source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
     nbytes = source.nbytes
@@ -144,7 +145,7 @@ def overlap() -> None:
     alone_s: dict[str, float] = {}
     for arithmetic in ("fp32", "tf32"):
         compute = _ARITHMETIC[arithmetic][2]
-        for blocks in (132, 32, 16, 12, 8, 4):
+        for blocks in (_ALL, 32, 16, 12, 8, 4):
             device = cuda_device(0, 1, compute, blocks)
             one, other = device.stream("products", multiplies=True), device.stream("transfers")
             timer = Timer(device)

@@ -99,6 +99,8 @@ class Device(ABC):
     poisons = False
     #: True if the first use of a kernel may wait for all that the device is doing.
     loads_late = False
+    #: True if :meth:`capture` can be called.
+    captures = False
 
     def spare_event(self) -> Event:
         """An event given back by :meth:`give_back`, or a new one: after the first repeat none is
@@ -174,6 +176,11 @@ class Device(ABC):
     @abstractmethod
     def event(self, timed: bool = False) -> Event:
         """A new event."""
+
+    def capture(self, streams: list[Stream], launch: Callable[[], None]) -> Callable[[], None]:
+        """What ``launch()`` gives to some streams, none of it done now, as one call that gives it
+        all to the first of them; the host does not wait for anything in between."""
+        raise NotImplementedError
 
     @abstractmethod
     def synchronise(self) -> None:

@@ -111,6 +111,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self.read_apart = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
         self._sums = any(isinstance(step, Accumulate) or step.side for step in trace.steps)
+        self._replays = device.captures and self._waits_only_at_the_end()
+        self._ran = self._captured_for = self._graph = None
         self.prepare()
 
     def bound(self, matrices: dict):
@@ -118,6 +120,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         again._views = {}
         again._prepare_twins()
         again._prepare_signals()
+        again._ran = again._captured_for = again._graph = None
         return again
 
     # -- before the clock runs
@@ -212,24 +215,77 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._next = {"gemm": 0, "out": 0}
         self._op, self._fences = 0, 0
         self._marks: dict[int, list] = {}
+        self._capturing = False
         for lane in self._lanes.values():
             lane.count, lane.seen = 0, {}
         self._published = not any(0 in fences for fences in self.read_apart.values())
+        same = self._ran == self._scalars != self._captured_for
+        if self._replays and same and self.timeline is None:
+            self._capture()
+
+    def _waits_only_at_the_end(self) -> bool:
+        """Whether the host need not take part before all steps are launched: nobody is out of
+        reach, and nothing signals or is collective but a Fence at the end."""
+        apart = any(matrix.outgoing is not None for matrix in self.matrices.values())
+        fences = [step.index for step in self.trace.steps if type(step) is Fence]
+        at_end = all(t == len(self.trace.steps) - 1 for t in fences)
+        return at_end and not (apart or self.calls or self.inbox is not None)
+
+    @property
+    def _scalars(self) -> tuple[float, float]:
+        """Alpha and beta, which are part of what is launched."""
+        return self.alpha, self.beta
+
+    def _capture(self) -> None:
+        """Keep what a run launches, which repeats launch at once: to launch step by step takes the
+        host longer than a GPU takes for a small GEMM."""
+        self._leave_room()
+        lanes, self._capturing = list(self._lanes.values()), True
+        self._captured_for = self._scalars
+        self._graph = self.device.capture([lane.stream for lane in lanes], self._launch_steps)
+        self._graph_bytes = dict(self.bytes)
+        self.prepare()
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _leave_room(self) -> None:
+        """Let GEMMs leave processors to sums, if there are any; executors share their lanes."""
         for lane in self._lanes.values():
-            if lane.multiplies and lane.beside_sums != self._sums:  # executors share their lanes
+            if lane.multiplies and lane.beside_sums != self._sums:
                 self.device.leave_room(lane.stream, self._sums)
                 lane.beside_sums = self._sums
+
+    def _run(self) -> None:
+        self._leave_room()
         if self.timeline is not None:
             zero = self.device.event(timed=True)
             stream = self._lane("gemm0").stream
             stream.record(zero)
             stream.synchronise()
             began = Clock.now()
+        if self._captured_for == self._scalars and self.timeline is None:
+            self._graph()
+            self.bytes.update(self._graph_bytes)
+            if type(self.trace.steps[-1]) is Fence:
+                for _ in self._fence(self.trace.steps[-1].index):
+                    os.sched_yield()
+        else:
+            self._launch_steps()
+        self._ran = self._scalars
+        for lane in self._lanes.values():
+            if self.inbox is not None and self.inbox.apart:
+                for _ in until(self.device, lane.stream):
+                    self.comm.Iprobe()  # what was sent may still be on its way
+            lane.stream.synchronise()
+        if self.timeline is not None:
+            for t, (start, stop) in self._marks.items():
+                if not isinstance(start, float):
+                    start, stop = (began + event.seconds_since(zero) for event in (start, stop))
+                self.timeline.append((t, start, stop))
+
+    def _launch_steps(self) -> None:
+        """Launch every step as soon as it may be."""
         if not self._published:
             self._hosted.append(self._publish())
         self._begin_signals()
@@ -254,16 +310,6 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                 self._hosted = [each for each in self._hosted if next(each, self) is not self]
                 if not launched:
                     os.sched_yield()
-        for lane in self._lanes.values():
-            if self.inbox is not None and self.inbox.apart:
-                for _ in until(self.device, lane.stream):
-                    self.comm.Iprobe()  # what was sent may still be on its way
-            lane.stream.synchronise()
-        if self.timeline is not None:
-            for t, (start, stop) in self._marks.items():
-                if not isinstance(start, float):
-                    start, stop = (began + event.seconds_since(zero) for event in (start, stop))
-                self.timeline.append((t, start, stop))
 
     # -- streams and edges
     # ------------------------------------------------------------------------------------------
@@ -392,7 +438,15 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._launched(t, lane)
 
     def _start_fence(self, t: int) -> None:
-        self._hosted.append(self._fence(t))
+        if self._capturing:
+            self._schedule.finish(t)
+        else:
+            self._hosted.append(self._finish_fence(t))
+
+    def _finish_fence(self, t: int) -> Iterator[None]:
+        yield from self._fence(t)
+        self._order.passed(t)
+        self._schedule.finish(t)
 
     def _fence(self, t: int) -> Iterator[None]:
         began = Clock.now()
@@ -410,8 +464,6 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         )
         if self.timeline is not None:
             self._marks[t] = [began, Clock.now()]
-        self._order.passed(t)
-        self._schedule.finish(t)
 
     def _start_group(self, t: int) -> None:
         step, call = self.trace.steps[t], self.calls[t]
@@ -501,6 +553,6 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             lane.stream.synchronise()
         self._close_signals()
         super().close()
-        self._twins = None
+        self._twins = self._graph = None
         if self._memory is not None:
             self._memory.free()

@@ -63,10 +63,20 @@ class DeviceMatrix(DistributedMatrix):
         self.device, self.direct = slab.device, slab.direct
         self.outgoing, self.incoming = slab.outgoing, slab.incoming if written else None
 
-    @property
+    @cached_property
     def storage(self) -> DeviceArray:
         """This rank's local array."""
         return self.local_in(self.window.in_reach[self.rank])
+
+    @cached_property
+    def _shown(self):
+        """Where ranks out of reach read it."""
+        return self.local_in(self.outgoing.seen)
+
+    @cached_property
+    def _came(self):
+        """What ranks out of reach have added."""
+        return self.local_in(self.incoming.seen)
 
     @cached_property
     def _spoils(self) -> Stream:
@@ -83,7 +93,7 @@ class DeviceMatrix(DistributedMatrix):
     def publishing(self, stream: Stream) -> Iterator[None]:
         """Show the tiles as they are to the ranks out of reach; a barrier must follow."""
         if self.outgoing is not None and not self.direct and self.storage.size:
-            self.device.copy(self.local_in(self.outgoing.seen), self.storage, stream)
+            self.device.copy(self._shown, self.storage, stream)
             yield from until(self.device, stream)
         if self.outgoing is not None:
             self.outgoing.sync()
@@ -99,7 +109,7 @@ class DeviceMatrix(DistributedMatrix):
             return
         self.incoming.sync()
         if self.storage.size:
-            self.device.add(self.storage, self.local_in(self.incoming.seen), stream)
+            self.device.add(self.storage, self._came, stream)
             yield from until(self.device, stream)
             self.local_in(self.incoming.local).fill(0)
         self.incoming.sync()

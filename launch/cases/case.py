@@ -192,7 +192,7 @@ class Case:
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
         "products keep the other processors.",
-        says="16",
+        says="12",
     )
     copy_streams: int | None = _is(
         int,

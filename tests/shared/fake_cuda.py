@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import time
+from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,6 +77,19 @@ def memory(address, nbytes):
     )
 
 
+def recorded(method):
+    """What a stream is given: kept while streams are captured, else done at once."""
+
+    @wraps(method)
+    def given(self, *words):
+        if (kept := getattr(self, "runtime", self).captured) is None:
+            return method(self, *words)
+        kept.append(partial(method, self, *words))
+        return 0
+
+    return given
+
+
 class FakeRuntime:
     """cupy.cuda.runtime with ``devices`` devices of ``total`` bytes, of which a thread uses
     ``device``."""
@@ -86,6 +100,7 @@ class FakeRuntime:
         self.devices, self.total, self.used, self.device = devices, total, 0, 0
         self.calls, self.allocations, self.opened = [], {}, {}
         self.event_status = 0
+        self.captured = None  # what is given to streams while they are captured
         self.recorded_ms = {}  # by event: every record takes a millisecond
         self.peers = True
 
@@ -115,6 +130,7 @@ class FakeRuntime:
         return {"name": b"NVIDIA Fake", "major": 9, "minor": 0, "multiProcessorCount": 132}
 
     def deviceSynchronize(self):
+        assert self.captured is None, "a capture does not survive it"
         self.calls.append(("deviceSynchronize",))
 
     def memGetInfo(self):
@@ -137,10 +153,12 @@ class FakeRuntime:
         )
         assert (edges == 0xA5).all(), "something was written outside an allocation"
 
+    @recorded
     def memcpyAsync(self, target, source, size, kind, stream):
         self.calls.append(("memcpyAsync", size, kind, stream))
         memory(target, size)[:] = memory(source, size)
 
+    @recorded
     def memcpy2DAsync(
         self, target, target_pitch, source, source_pitch, width, height, kind, stream
     ):
@@ -154,6 +172,7 @@ class FakeRuntime:
                 source + row * source_pitch, width
             )
 
+    @recorded
     def memsetAsync(self, target, value, size, stream):
         self.calls.append(("memsetAsync", value, size, stream))
         memory(target, size)[:] = value
@@ -340,8 +359,8 @@ class FakeCublas:
 
     CUBLASError = CUBLASError
 
-    def __init__(self):
-        self.handles, self.calls, self.streams, self.full = 0, [], {}, False
+    def __init__(self, runtime):
+        self.runtime, self.handles, self.calls, self.streams, self.full = runtime, 0, [], {}, False
 
     def create(self):
         if self.full:
@@ -358,6 +377,7 @@ class FakeCublas:
     def getVersion(self, handle):
         return 131003
 
+    @recorded
     def cublasGemmEx(self, *words):
         """C = alpha·op(A)·op(B) + beta·C, all column-major, in float64 and rounded once."""
         number, at = ctypes.c_int, ctypes.c_void_p
@@ -410,8 +430,8 @@ def matrix(address, rows, columns, ld, kind):
 class FakeModule:
     """cupy.RawModule, of kernels that are compiled already."""
 
-    def __init__(self, library):
-        self.library, self.launches, self.names = library, [], {}
+    def __init__(self, runtime, library):
+        self.runtime, self.library, self.launches, self.names = runtime, library, [], {}
 
     def __call__(self, code, options):
         assert "KERNEL accumulate_f32x4" in code and options == ("-std=c++17",)
@@ -422,6 +442,7 @@ class FakeModule:
         self.names[at] = name
         return SimpleNamespace(kernel=SimpleNamespace(ptr=at))
 
+    @recorded
     def launch(self, function, *words):
         """cuLaunchKernel."""
         *shape, shared, stream, arguments, extra = words
@@ -440,9 +461,9 @@ class FakeCupy:
 
     def __init__(self, library=None, **devices):
         self.runtime = FakeRuntime(**devices)
-        self.cublas = FakeCublas()
-        self.module = FakeModule(library)
-        self.streams = self.events = 0
+        self.cublas = FakeCublas(self.runtime)
+        self.module = FakeModule(self.runtime, library)
+        self.streams = self.events = self.graphs = 0
         self.log = []
         fake = self
 
@@ -461,7 +482,22 @@ class FakeCupy:
                 fake.log.append(("wait", self.ptr, event.ptr))
 
             def synchronize(self):
+                assert fake.runtime.captured is None
                 fake.log.append(("synchronise", self.ptr))
+
+            def begin_capture(self):
+                assert fake.runtime.captured is None
+                fake.runtime.captured = []
+
+            def end_capture(self):
+                kept, fake.runtime.captured = fake.runtime.captured, None
+
+                def launch(stream):
+                    fake.graphs += 1
+                    for each in kept:
+                        assert not each()
+
+                return SimpleNamespace(launch=launch, upload=lambda stream: None)
 
         class Event:
             def __init__(self, disable_timing):
@@ -516,16 +552,21 @@ class FakeCupy:
 
 def shared_cupy(path, peers=True, atomics=True, total=1 << 28, devices=2, driver=True):
     """CuPy on a process without GPUs, from now on: a fake whose memory other processes open.
-    Answers what of it is left."""
+    Answers a count of what of it is left, and of graphs that were launched."""
     fake = FakeCupy(Library(path), devices=devices)
     fake.runtime = SharedRuntime(devices=devices, total=total)
     if not driver:
         fake.without_flags()
-    fake.cuda.runtime = fake.runtime
+    fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
     fake.runtime.peers = peers
     ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
     cuda._import_cupy = fake.modules
-    return lambda: len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles
+
+    def left():
+        return len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles
+
+    left.graphs = lambda: fake.graphs
+    return left
 
 
 class Library:

@@ -78,6 +78,7 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     #: CUDA loads a kernel when it is first launched, for which it may wait for the whole context.
     loads_late = True
+    captures = True
 
     def __init__(
         self,
@@ -206,6 +207,25 @@ class CudaDevice(CupyArrays, Device, Peers):
     def event(self, timed: bool = False) -> CudaEvent:
         self.use()
         return CudaEvent(self._modules, timed)
+
+    def capture(self, streams: list[CudaStream], launch: Callable[[], None]) -> Callable[[], None]:
+        """As a CUDA graph, in which all streams begin and end with the first one."""
+        self.use()
+        (first, *others), begun = streams, self.event()
+        ended = [self.event() for _ in others]
+        first.cupy.begin_capture()
+        try:
+            first.record(begun)
+            for other in others:
+                other.wait(begun)
+            launch()
+            for other, end in zip(others, ended):
+                other.record(end)
+                first.wait(end)
+        finally:
+            graph = first.cupy.end_capture()
+        graph.upload(first.cupy)
+        return lambda: graph.launch(first.cupy)
 
     def synchronise(self) -> None:
         self.use()

@@ -42,6 +42,12 @@ def any_device(request):
     return request.getfixturevalue("device") if request.param == "fake" else GPU
 
 
+def on_the_gpu(test):
+    """A test of what the fake cannot do."""
+    test = pytest.mark.parametrize("any_device", ["real"], indirect=True)(test)
+    return pytest.mark.skipif(GPU is None, reason=WHY_NONE)(test)
+
+
 def extent(device):
     """Rows and columns that keep a GPU busy for longer than a launch takes; the fake, which is
     never busy, gets few."""
@@ -336,8 +342,10 @@ def still(event, seconds=0.05):
     return True
 
 
-@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
-def test_a_stream_waits_until_another_has_written_the_flag_and_sees_what_was_before(memories, flag):
+@on_the_gpu
+def test_a_stream_waits_until_another_has_written_the_flag_and_sees_what_was_before(
+    any_device, memories, flag
+):
     """The fake's waits hold up the host, so this is for a GPU."""
     size = extent(GPU)
     ones, slot = memories(np.ones((size, size), "f4")), memories(np.zeros((size, size), "f4"))
@@ -397,8 +405,8 @@ device.close_handle(flags)
 """
 
 
-@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
-def test_a_stream_waits_for_the_flag_that_another_process_writes(memories, flag):
+@on_the_gpu
+def test_a_stream_waits_for_the_flag_that_another_process_writes(any_device, memories, flag):
     memory = GPU.allocate(1 << 22)
     slot = at_address(memory.address, 1 << 20, "f4").reshape(1024, 1024)
     taken = memories(np.zeros((1024, 1024), "f4"))
@@ -422,8 +430,8 @@ def test_a_stream_waits_for_the_flag_that_another_process_writes(memories, flag)
     memory.free()
 
 
-@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
-def test_nccl_of_one_rank_does_every_step(memories):
+@on_the_gpu
+def test_nccl_of_one_rank_does_every_step(any_device, memories):
     if (why := why_no_nccl(1)) is not None:
         pytest.skip(why)
     from mpi4py import MPI

@@ -146,7 +146,7 @@ def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, 
     assert used[0][0] != used[1][0] and used[0][1] != used[1][1]
 
 
-@pytest.mark.parametrize("blocks, left", [({}, 116), (8, 124), (132, 0), (200, 0)])
+@pytest.mark.parametrize("blocks, left", [({}, 120), (8, 124), (132, 0), (200, 0)])
 def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy, blocks, left):
     """A product that fills the device would be over before a block of the other kernel began."""
     limits, blocks = [], {"accumulate_blocks": blocks} if blocks else {}

@@ -1,6 +1,7 @@
 """``--backend cupy`` on ranks whose CuPy is a fake: device memory is shared memory that other ranks
 open by its handle, kernels are those of ``kernels.cu`` compiled for the host, cuBLAS reads the
-addresses it is given. Answers the records of the cases.
+addresses it is given. Answers the records of the cases, how many repeats were launched as one
+graph, and how many launches were worked out anew in a third repeat or later.
 
 ``fake_gpu.py LIBRARY FILE``
 """
@@ -11,7 +12,26 @@ import sys
 from fake_cuda import shared_cupy
 from harness import answer, ranks
 
+from drbench.device.executor import DeviceExecutor
 from launch.ranks.run_case import Case, run_case
+
+
+class Watched(DeviceExecutor):
+    """Counts launches that are worked out in a repeat after the second."""
+
+    anew = 0
+    original = DeviceExecutor._run
+
+    def _run(self):
+        prepared = self.device._prepared._made
+        before = len(prepared)
+        Watched.original(self)
+        self.repeats = getattr(self, "repeats", 0) + 1
+        if self.repeats > 2:
+            Watched.anew += len(prepared) - before
+
+
+DeviceExecutor._run = Watched._run
 
 
 def main():
@@ -30,10 +50,14 @@ def main():
             devices=max(devices),
             driver=not any(without_driver),
         )
-        once = {"backend": "cupy", "iters": 1, "budget": 0, "warmup": 0}
+        once = {"backend": "cupy", "iters": 3, "budget": 0, "warmup": 0}
         records = [run_case(Case(**once | case), comm) for case in cases]
-        found = comm.allreduce(left())
-        answer(comm, {"records": [record.to_json_dict() for record in records], "left": found})
+        found = {
+            "left": comm.allreduce(left()),
+            "graphs": comm.allreduce(left.graphs()),
+            "anew": comm.allreduce(Watched.anew),
+        }
+        answer(comm, {"records": [record.to_json_dict() for record in records], **found})
 
 
 if __name__ == "__main__":
