@@ -167,7 +167,7 @@ def overlap() -> None:
                     kind="overlap",
                     what=what,
                     arithmetic=arithmetic,
-                    blocks=blocks,
+                    blocks=None if blocks == _ALL else blocks,
                     gb_per_s=count * source.nbytes / transfers / 1e9,
                     product_ms=beside * 1e3,
                     product_alone_ms=alone_s[arithmetic] * 1e3,
@@ -179,7 +179,8 @@ def overlap() -> None:
 
 
 def host() -> None:
-    """What the host takes to launch: matrices so small that the device is never behind."""
+    """What the host takes to launch one by one, and in a graph of as many: matrices so small that
+    the device is hardly ever behind."""
     device = cuda_device(0, 1)
     stream, event = device.stream("host", multiplies=True), device.event()
     a, b, c = (matrix(device, 64, 64, name) for name in ("A", "B", None))
@@ -193,14 +194,20 @@ def host() -> None:
         "wait": lambda: stream.wait(event),
     }
     for what, work in works.items():
-        found = []
-        for _ in range(9):
-            device.synchronise()
-            start = Clock.now()
-            for _ in range(200):
-                work()
-            found.append((Clock.now() - start) / 200)
-        say(kind="host", what=what, us=1e6 * statistics.median(found))
+        many = lambda: [work() for _ in range(200)]
+        ways = {what: many}
+        if what in ("product", "copy", "accumulate"):
+            ways[f"{what} in a graph, done"] = device.capture([stream], many)
+        for way, launch in ways.items():
+            found = []
+            for _ in range(9):
+                device.synchronise()
+                start = Clock.now()
+                launch()
+                if launch is not many:
+                    device.synchronise()
+                found.append((Clock.now() - start) / 200)
+            say(kind="host", what=way, us=1e6 * statistics.median(found))
     device.close()
 
 

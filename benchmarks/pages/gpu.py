@@ -31,6 +31,19 @@ def _gpu_lines(machine: str, kind: str) -> list[dict]:
 
 
 @block
+def gpu_host(machine: str) -> str:
+    """Microseconds of the host for each kind of step, alone and in a graph."""
+    found = {line["what"]: f"{line['us']:.1f}" for line in _gpu_lines(machine, "host")}
+    graph = " in a graph, done"
+    rows = [
+        (what, took, found.get(what + graph, ""))
+        for what, took in found.items()
+        if graph not in what
+    ]
+    return table(["step", "launched by itself", "in a graph"], rows)
+
+
+@block
 def gpu_products(machine: str) -> str:
     """TFLOP/s of single products, by shape and arithmetic."""
     found: dict[tuple, dict] = {}
