@@ -266,13 +266,22 @@ def test_every_kernel_of_the_source_is_launched_by_name():
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels for a GPU")
-def test_the_kernels_compile_for_ampere_and_hopper(tmp_path):
-    targets = [
-        word for arch in (80, 90) for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")
-    ]
-    subprocess.run(
-        ["nvcc", "-std=c++17", *targets, "-fatbin", "-o", tmp_path / "kernels.fatbin", SOURCE],
+@pytest.mark.parametrize(
+    "architecture",
+    [80, 100, *(pytest.param(each, marks=pytest.mark.thorough) for each in (90, 120))],
+)
+def test_the_kernels_compile_for_gpus_and_their_largest_blocks_fit(tmp_path, architecture):
+    """A multiprocessor has 65 536 registers, and blocks have up to 1024 threads. Four floats are
+    added in one operation from compute capability 9.0 on, and never below."""
+    made = subprocess.run(
+        ["nvcc", "-std=c++17", "-cubin", f"-arch=sm_{architecture}", "-Xptxas", "-v"]
+        + ["-keep", "-keep-dir", tmp_path, "-o", tmp_path / "kernels.cubin", SOURCE],
         check=True,
         timeout=300,
+        capture_output=True,
+        text=True,
     )
-    assert (tmp_path / "kernels.fatbin").stat().st_size > 10_000
+    used = dict(re.findall(r"Function properties for (\w+)\n.*\n.*Used (\d+) reg", made.stderr))
+    assert set(used) == set(NAMES) and max(map(int, used.values())) <= 64
+    (text,) = tmp_path.glob("*.ptx")
+    assert (".add.v4.f32" in text.read_text()) == (architecture >= 90)
