@@ -33,9 +33,8 @@ def mpi_says() -> tuple[bool, str]:
     info.Free()
     if "cuda" in kinds:
         return True, f"mpi_memory_alloc_kinds is {kinds}"
-    try:
-        query = ctypes.CDLL(None).MPIX_Query_cuda_support
-    except AttributeError:
+    query = _find("MPIX_Query_cuda_support")
+    if query is None:
         return (
             False,
             "MPI does not say that it reads device memory (neither mpi_memory_alloc_kinds nor "
@@ -43,6 +42,15 @@ def mpi_says() -> tuple[bool, str]:
         )
     able = bool(query())
     return able, f"MPIX_Query_cuda_support says {'yes' if able else 'no'}"
+
+
+def _find(name: str):
+    """A function of the MPI library of this process; None if it has no such function. mpi4py loads
+    the library for itself, so it is looked for where the system has mapped it."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        files = {line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi" in line}
+    found = (getattr(ctypes.CDLL(path), name, None) for path in sorted(files))
+    return next(filter(None, found), None)
 
 
 def try_it(command: list[str] | None = None) -> tuple[bool, str]:
