@@ -285,17 +285,15 @@ def _turned(claims_: str) -> str:
 
 @block
 def overlap_split() -> str:
-    """Multiprocessors for sums on H800: solved, the best of a search, TD's 16; and the time that
-    each takes."""
+    """The time that a product takes on H800, ms, by the multiprocessors that its sums have."""
     found = rows("simulated/overlap/split.csv")
-    lines = []
-    for (ranks, m, n, k), each in found.groupby(["ranks", "m", "n", "k"], sort=False):
-        cells = [ranks, f"{m} × {n} × {k}"]
-        for row in each.itertuples():
-            units = row.variant.partition(": ")[2]
-            cells.append(f"{units}: {1e3 * row.seconds:.3f} ms")
-        lines.append(cells)
-    return table(["GPUs", "m × n × k", "solved", "best of a search", "TD's"], lines)
+    times = found.drop_duplicates(["ranks", "m", "n", "k", "variant"])
+    times = times.pivot(index=["ranks", "m", "n", "k"], columns="variant", values="seconds")
+    lines = [
+        (ranks, f"{m} × {n} × {k}", *(f"{1e3 * one:.3f}" for one in each))
+        for (ranks, m, n, k), each in zip(times.index, times.to_numpy())
+    ]
+    return table(["GPUs", "m × n × k", *map(str, times.columns)], lines)
 
 
 @block

@@ -3,7 +3,7 @@
 .. code-block:: text
 
    python -m launch.papers claims            # results/claims.csv: today's verdicts and numbers
-   python -m launch.papers ledger            # results/ledger.csv: today's predictions
+   python -m launch.papers results ledger    # results/ledger.csv: today's predictions
    python -m launch.papers DIR weak flux8    # rows of these studies, or of all without a name
 """
 
@@ -11,7 +11,6 @@ import csv
 import sys
 from pathlib import Path
 
-from drbench import __version__
 from launch.host.files import ROOT
 
 from . import papers
@@ -43,13 +42,8 @@ def write_studies(folder: Path, wanted: list[str]) -> None:
 
 def main(words: list[str]) -> None:
     """Do what the words say."""
-    results = ROOT / "results"
     if words == ["claims"]:
-        write_claims(results / EXPECTED)
-    elif words == ["ledger"]:
-        from .ledger import ROWS, predicted_now
-
-        ROWS.write(results / "ledger.csv", predicted_now(__version__, results))
+        write_claims(ROOT / "results" / EXPECTED)
     elif words:
         write_studies(Path(words[0]), words[1:])
     else:

@@ -9,9 +9,8 @@ it. A claim is compared with the paper, whose number and threshold stand beside 
 
 import csv
 import importlib.util
-import json
-import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -25,15 +24,19 @@ from drbench.common import shared_memory_free
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
 from drbench.measure.record_file import read_csv
-from launch.cases.case import Case
+from launch.cases.launchers import load_launcher
+from launch.cases.machine_models import find_machine
+from launch.cases.sweep_values import shipped
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
 from launch.host.memory import available_memory
+from launch.models.predict import predict
 from launch.peers import get_peer
 from launch.sweeps.estimate import estimated
 from launch.sweeps.plan import SweepRequest, plan_cases
 
 from . import papers
+from .accuracy import case_of
 from .claims import Verdict
 
 #: The committed verdicts.
@@ -42,7 +45,6 @@ EXPECTED = "claims.csv"
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
 SIMULATED_SHARE = 1e-6
-_LONGEST_S = 3600
 #: The paper's experiments are run at the first of these scales that memory and time allow, on as
 #: many ranks as there are cores, but no more than this.
 SCALES, MOST_RANKS = ("1/16", "1/32", "1/64"), 4
@@ -53,6 +55,10 @@ EXPERIMENTS_S = 60.0
 #: Of each case, with ``--quick``: three repeats, of which there is a median.
 QUICK = {"iters": 3, "budget": 0.0}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+#: What ``python`` and ``drbench`` are in the lines of programs: those of this checkout.
+_SHELL = (
+    f'python() {{ {shlex.quote(sys.executable)} "$@"; }}; drbench() {{ python -m drbench "$@"; }}'
+)
 
 
 class Check(NamedTuple):
@@ -88,6 +94,31 @@ class Check(NamedTuple):
     see: str = ""
 
 
+class Program(NamedTuple):
+    """A command that ends with exit code 0 if all is well.
+
+    Attributes
+    ----------
+    line : str
+        For a shell in the root of the checkout.
+    missing : str
+        What it needs and is not here; then it is not run.
+    """
+
+    name: str
+    about: str
+    line: str
+    missing: str = ""
+
+    def check(self, place: "Place") -> Check:
+        """Run it."""
+        found = "SKIP", "nothing was run", self.missing
+        if not self.missing:
+            code = place.run(self.line)
+            found = passed(code == 0), HERE, f"exit code {code}"
+        return Check(self.name, self.about, *found, "exit code 0", command=self.line)
+
+
 #: What ran or was made just now, and what was read.
 HERE, READ = "measured here", "committed records"
 
@@ -106,15 +137,12 @@ class Place:
         The committed records.
     only : tuple of str
         Beginnings of the names of checks that are wanted; empty for all.
-    scale : str
-        Of the sweeps that are run, as a share of the paper's size.
     """
 
     out: Path
     quick: bool = True
     results: Path = ROOT / "results"
     only: tuple[str, ...] = ()
-    scale: str = SCALES[0]
 
     def wants(self, name: str) -> bool:
         """Whether a check of this name is wanted: ``P`` is all of them, ``P1`` is not P10.
@@ -128,33 +156,19 @@ class Place:
 
     def wants_some(self, names: Iterable[str]) -> bool:
         """Whether some check may be wanted whose name begins with one of these."""
-        return not self.only or any(
-            _begins(o, name) or _begins(name, o) for o in self.only for name in names
-        )
+        return any(self.wants(name) or any(_begins(name, o) for o in self.only) for name in names)
 
     @property
     def ranks(self) -> int:
         """Ranks that the steps start: one a core, two at least and four at most."""
         return max(2, min(MOST_RANKS, usable_cores()))
 
-    def run(self, *words: str, to: Path | None = None, given: Path | None = None):
-        """Run a Python program from the checkout; what it wrote, as text. With ``to`` its output
-        goes into that file, and what it says of its progress to standard error."""
-        with open(to or os.devnull, "w") as out, open(given or os.devnull) as source:
-            return subprocess.run(
-                [sys.executable, *words],
-                stdin=source,
-                stdout=out if to else subprocess.PIPE,
-                stderr=None if to else subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-                env=without_pins(),
-                timeout=_LONGEST_S,
-            )
-
-    def drbench(self, *words: str):
-        """Run drbench, as :meth:`run` does."""
-        return self.run("-m", "drbench", *words)
+    def run(self, line: str) -> int:
+        """Run a line of a shell in the checkout, which says what it does on standard error; its
+        exit code."""
+        command = ["bash", "-c", f"{_SHELL}; {line}"]
+        about = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        return subprocess.run(command, cwd=ROOT, env=without_pins(), **about).returncode
 
 
 def _begins(beginning: str, name: str) -> bool:
@@ -189,88 +203,46 @@ def same_text(found: str, expected: str) -> bool:
 # -- the steps of the paper's artifact
 
 
-def setup(place: Place) -> Iterator[Check]:
+def setup(place: Place) -> Iterator[Program]:
     """Step 1: it runs."""
-    yield _ran(place, "step1.doctor", "the machine can run it", "doctor")
-    words = f"run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
+    yield Program("step1.doctor", "the machine can run it", "drbench doctor")
+    line = f"drbench run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
         about = f"a verified case, transport {transport}"
-        yield _ran(place, f"step1.{transport}", about, f"{words} --transport {transport}")
+        yield Program(f"step1.{transport}", about, f"{line} --transport {transport}")
 
 
-def launching(place: Place) -> Iterator[Check]:
+def launching(place: Place) -> Iterator[Program]:
     """Step 2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
-    from launch.cases.launchers import load_launcher
-    from launch.cases.sweep_values import shipped
-
     for name in shipped("machines"):
-        if not load_launcher(name).words:
-            continue
-        out = place.out / f"jobs-{name}"
-        line = f"sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes --out {out}"
-        done = place.drbench(*line.split())
-        scripts = sorted(out.rglob("*.sbatch"))
-        read = [subprocess.run(["bash", "-n", script], capture_output=True) for script in scripts]
-        good = scripts and not any(each.returncode for each in [done, *read])
-        expected = "written, and bash reads it"
-        found = f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}"
-        yield Check(
-            f"step2.{name}",
-            f"a job script for {name}",
-            passed(bool(good)),
-            "made here",
-            expected if good else found,
-            expected,
-            command=f"drbench {line}",
-        )
+        if load_launcher(name).words:
+            out = shlex.quote(str(place.out / f"jobs-{name}"))
+            line = f"drbench sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes"
+            line += f" --out {out} && cat {out}/*.sbatch | bash -n"
+            yield Program(f"step2.{name}", f"a job script for {name}", line)
 
 
-def experiments(place: Place) -> Iterator[Check]:
+def experiments(place: Place) -> Iterator[Program]:
     """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
-    from plots.select.records import read_records
-    from plots.select.selection import select
-
+    scale = fitting_scale(place)
     for layer in LAYERS:
-        script = f"launch/launch_experiments_{layer}.py"
-        words = words_of(place, layer)
-        text, stem = place.out / f"{layer}.txt", place.out / f"plot-{layer}"
-        done = place.run(script, *words, to=text)
-        table = read_records([text])
-        exact = ((table.status == "ok") & (table.error == 0)).sum()
-        try:
-            wanted = len(json.loads((place.out / layer / "sweep.json").read_text())["cases"])
-        except (OSError, ValueError, KeyError):
-            wanted = 0
-        yield Check(
-            f"step3.{layer}",
-            "every case ran and equals A·B exactly",
-            passed(done.returncode == 0 and exact == wanted == len(table) > 0),
-            HERE,
-            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
-            f"{wanted} of {wanted} cases ok, error 0",
-            command=f"python {script} {' '.join(words)} > {layer}.txt",
-        )
-        done = place.run(f"plots/plot_{layer}.py", "-o", str(stem), given=text)
-        lines = [
-            line for line in select(table, layer) if line.name.startswith("UA") and line.points
-        ]
-        batches = {len(line.points) for line in lines}
-        made = [stem.with_suffix(suffix).is_file() for suffix in (".pdf", ".png")]
-        yield Check(
-            f"step4.{layer}",
-            "the figure: six lines, a point at each batch size",
-            passed(
-                done.returncode == 0
-                and all(made)
-                and batches == {table.m.nunique()}
-                and len(lines) == 6
-            ),
-            "drawn here of the records of step 3",
-            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
-            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
-            f"6 lines of {table.m.nunique()} points, PDF and PNG",
-            command=f"python plots/plot_{layer}.py -o plot-{layer} < {layer}.txt",
-        )
+        text, figure = (shlex.quote(str(place.out / f"{name}{layer}")) for name in ("", "plot-"))
+        line = f"python launch/launch_experiments_{layer}.py {words_of(place, layer, scale)}"
+        about = "every case ran and equals A·B exactly"
+        yield Program(f"step3.{layer}", about, f"{line} > {text}.txt")
+        line = f"python plots/plot_{layer}.py -o {figure} < {text}.txt"
+        yield Program(f"step4.{layer}", "the figure of these cases", line)
+
+
+def elsewhere(place: Place) -> Iterator[Program]:
+    """What needs a package or hardware that not everyone has."""
+    dtensor = get_peer("dtensor").available()
+    words = words_of(place, DTENSOR, fitting_scale(place))
+    missing = "" if dtensor.ok else dtensor.what
+    yield Program("X.dtensor", "DTensor's lines", f"drbench sweep {DTENSOR} {words}", missing)
+    line = "drbench run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
+    missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
+    yield Program("X.gpu", "a verified case on a GPU", line, missing)
 
 
 def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
@@ -279,25 +251,21 @@ def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
     return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, repeats)
 
 
-def words_of(place: Place, sweep: str) -> list[str]:
+def words_of(place: Place, sweep: str, scale: str) -> str:
     """What follows the name of one of the sweeps that are run here, on the command line."""
-    return [*request_of(place, sweep, place.scale).arguments()[3:], "--fresh"]
-
-
-def cases_of(place: Place, scale: str) -> list[Case]:
-    """The cases that are run here at a scale; those of DTensor only where it is."""
-    sweeps = [*LAYERS, *[DTENSOR] * get_peer("dtensor").available().ok]
-    return [case for name in sweeps for _, case in plan_cases(request_of(place, name, scale))[2]]
+    return shlex.join([*request_of(place, sweep, scale).arguments()[3:], "--fresh"])
 
 
 def fitting_scale(place: Place) -> str:
     """The first of :data:`SCALES` at which matrices fit into the memory of this machine, stored
     whole on every rank, and ``--quick`` into :data:`EXPERIMENTS_S` at the rate of its cores; the
-    last if none does."""
+    last if none does. Cases of DTensor count only where it is."""
     shared = shared_memory_free()
     room = min(available_memory() // 4, *([] if shared is None else [shared]))
+    sweeps = [*LAYERS, *[DTENSOR] * get_peer("dtensor").available().ok]
     for scale in SCALES[:-1]:
-        cases = cases_of(place, scale)
+        plans = (plan_cases(request_of(place, sweep, scale)) for sweep in sweeps)
+        cases = [case for plan in plans for _, case in plan.pairs]
         elements = max(each.m * each.k + each.k * each.n + each.m * each.n for each in cases)
         short = not place.quick or estimated(cases, place.ranks).time_s <= EXPERIMENTS_S
         if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
@@ -310,157 +278,78 @@ def fitting_scale(place: Place) -> str:
 
 def measured_rows(place: Place) -> Iterator[Check]:
     """The measured rows make sense."""
-    read, odd = 0, []
-    for path in sorted((place.results / "measured").rglob("*.csv")):
-        if not path.read_text(encoding="utf-8").startswith("schema_version,"):
-            continue  # a table of a benchmark
-        try:
-            table = frame_of(path)
-        except ValueError as error:
-            odd.append(f"{path.relative_to(place.results)}: {error}")
-            continue
-        ok = table[table.status == "ok"]
-        read += len(table)
-        inexact = ok[(ok.fill == "integer") & ~(ok.error.fillna(0) == 0)]
-        wrong = table[table.status.isin(["wrong", "failed"])]
-        impossible = ok[~(ok.best_s <= ok.median_s * (1 + 1e-12))]
-        odd += [
-            f"{path.relative_to(place.results)}: {len(found)} rows {what}"
-            for found, what in (
-                (inexact, "with an error"),
-                (wrong, "wrong or failed"),
-                (impossible, "whose best is above their median"),
-            )
-            if len(found)
-        ]
+    from plots.select.records import read_records
+
+    paths = sorted((place.results / "measured").rglob("*.csv"))
+    heads = (path.open(encoding="utf-8").readline() for path in paths)
+    records = [path for path, head in zip(paths, heads) if head.startswith("schema_version,")]
+    table = read_records(records)
+    inexact = (table.fill == "integer") & (table.error.fillna(0) != 0)
+    impossible = ~(table.best_s <= table.median_s * (1 + 1e-12))
+    odd = (table.status == "ok") & (inexact | impossible)
+    odd |= table.status.isin(["wrong", "failed"])
     yield Check(
         "R.rows",
-        "every measured row was verified, none is wrong or failed",
-        passed(not odd and read > 0),
+        "every measured row was verified, none is wrong, failed, or best above its median",
+        passed(len(table) > 0 and not odd.any()),
         f"{READ}: results/measured",
-        "; ".join(odd) if odd else f"0 odd rows of {read}",
+        f"{odd.sum()} odd rows of {len(table)}",
         "0 odd rows",
         command="drbench report results/measured/*/*",
     )
 
 
-def frame_of(*paths):
-    """The table of some result files."""
-    from plots.select.records import read_records
-
-    return read_records(paths)
-
-
 def simulations(place: Place) -> Iterator[Check]:
     """The committed simulations, made again."""
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import predict
-
-    from .accuracy import case_of
-
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
         layer, _, machine_name = path.stem.partition("-")
-        if layer not in (LAYERS if place.quick else (*LAYERS, "lowering")):
+        name, again = f"R.{path.stem}", (*LAYERS, *["lowering"] * (not place.quick))
+        if layer not in again or not place.wants(name):
             continue
-        if not place.wants(f"R.{path.stem}"):
-            continue
-        machine, worst, off, records = find_machine(machine_name), 0.0, 0, read_csv(path)
+        machine, worst = find_machine(machine_name), 0.0
+        records = [record for record in read_csv(path) if record.status == "ok"]
         for record in records:
-            if record.status != "ok":
-                continue
-            again = predict(case_of(record), machine, record.ranks)
-            share = abs((again.best_s or 0) / record.best_s - 1)
-            off += share > SIMULATED_SHARE or again.moved_bytes != record.moved_bytes
-            worst = max(worst, share)
+            now = predict(case_of(record), machine, record.ranks)
+            same = now.status == "ok" and now.moved_bytes == record.moved_bytes
+            worst = max(worst, abs(now.best_s / record.best_s - 1) if same else np.inf)
         yield Check(
-            f"R.{path.stem}",
+            name,
             "simulated again: same times, same bytes",
-            passed(off == 0 and len(records) > 0),
+            passed(worst <= SIMULATED_SHARE and len(records) > 0),
             f"simulated here, compared with results/simulated/{path.name}",
-            f"{len(records) - off} rows the same, times at most {worst:.1g} apart",
-            f"{len(records)} rows the same, times within {SIMULATED_SHARE:g}, bytes exactly",
+            f"{len(records)} rows, times at most {worst:.1g} apart, inf where bytes differ",
+            f"times within {SIMULATED_SHARE:g}, bytes exactly",
             command=f"drbench sweep {layer} --simulate --machine {machine_name} --out DIR",
         )
 
 
 def studies(place: Place) -> Iterator[Check]:
-    """The studies of papers, simulated again; those that are quick if it is to be quick."""
+    """The studies of papers, made again; those that are quick if it is to be quick."""
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
-            name = f"R.{paper.folder}-{study}"
-            if not place.wants(name):
+            if not place.wants(f"R.{study}"):
                 continue
-            again = place.out / f"{study}.csv"
+            path, again = place.results / paper.folder / f"{study}.csv", place.out / f"{study}.csv"
             paper.write_study(study, again)
-            path = place.results / "simulated" / paper.folder / again.name
             lines, found = (each.read_text().splitlines() for each in (path, again))
             same = sum(one == other for one, other in zip(lines, found)) - 1
             yield Check(
-                name,
-                "simulated again: the same rows",
+                f"R.{study}",
+                "made again: the same rows",
                 passed(lines == found),
-                f"simulated here, compared with results/simulated/{paper.folder}/{path.name}",
+                f"simulated here, compared with results/{path.relative_to(place.results)}",
                 f"{same} rows the same",
                 f"{len(lines) - 1} rows the same",
                 command=f"python -m launch.papers DIR {study}",
             )
 
 
-def documentation(place: Place) -> Iterator[Check]:
-    """The tables of the pages are those of the records."""
-    done = place.run("-m", "benchmarks", "pages")
-    said = (done.stdout or "").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-    yield Check(
-        "R.numbers",
-        "every table of README, ARTIFACT and docs/ is what its records give",
-        passed(done.returncode == 0),
-        READ,
-        said[0].rpartition("; ")[2],
-        "0 to mend",
-        command="make docs-check",
-    )
-
-
-def drawings(place: Place) -> Iterator[Check]:
-    """The committed figures draw what the records say."""
-    from plots.committed import committed, differences
-
-    odd = list(differences())
-    count = len(committed())
-    yield Check(
-        "R.figures",
-        "every committed figure, drawn again, draws the same",
-        passed(not odd and count > 0),
-        f"drawn here of {READ}",
-        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
-        f"{count} figures the same: series, points, labels and limits",
-        command="python -m plots.committed --check",
-    )
-
-
-def elsewhere(place: Place) -> Iterator[Check]:
-    """What needs a package or hardware that not everyone has."""
-    dtensor = get_peer("dtensor").available()
-    line = " ".join(["sweep", DTENSOR, *words_of(place, DTENSOR)])
-    yield _ran(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
-    missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
-    line = "run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
-    yield _ran(place, "X.gpu", "a verified case on a GPU", line, missing)
-
-
-def _ran(place: Place, name: str, about: str, line: str, missing: str = "") -> Check:
-    """A command that verifies what it runs; SKIP if something is missing."""
-    done = None if missing else place.drbench(*line.split())
-    code = done and done.returncode
-    return Check(
-        name,
-        about,
-        "SKIP" if missing else passed(code == 0),
-        "nothing was run" if missing else HERE,
-        missing or f"exit code {code}{_last_line(done)}",
-        "exit code 0",
-        command=f"drbench {line}",
-    )
+def pages(place: Place) -> Iterator[Program]:
+    """The tables of the pages and the figures are those of the records."""
+    about = "every table of README, ARTIFACT and docs/ is what its records give"
+    yield Program("R.numbers", about, "python -m benchmarks pages")
+    about = "every committed figure, drawn again, draws the same"
+    yield Program("R.figures", about, "python -m plots.committed --check")
 
 
 # -- claims
@@ -509,27 +398,20 @@ def of_claim(verdict: Verdict) -> Check:
     )
 
 
-def _last_line(done) -> str:
-    """What a command that failed said last, after a colon; its exit code if that was shown."""
-    if not done.returncode:
-        return ""
-    said = (done.stderr or f"exit code {done.returncode}").strip().splitlines()
-    return f": {said[-1].strip()}" if said else ""
-
-
-#: What is checked, in order: beginnings of the names of its checks, of none those of claims.
-STEPS: dict[Callable[[Place], Iterator[Check]], tuple[str, ...]] = {
-    setup: ("step1",),
-    launching: ("step2",),
-    experiments: ("step3", "step4"),
-    measured_rows: ("R.rows",),
-    simulations: ("R.mlp", "R.lowering"),
-    studies: ("R.tpuv4-llm", "R.overlap"),
-    documentation: ("R.numbers",),
-    drawings: ("R.figures",),
-    elsewhere: ("X",),
-    claims: (),
-}
+def steps() -> dict[Callable[[Place], Iterator[Check | Program]], list[str]]:
+    """What is checked, in order, and beginnings of the names of its checks."""
+    every = papers().values()
+    return {
+        setup: ["step1"],
+        launching: ["step2"],
+        experiments: ["step3", "step4"],
+        measured_rows: ["R.rows"],
+        simulations: ["R.mlp", "R.lowering"],
+        studies: [f"R.{study}" for paper in every for study in paper.studies],
+        pages: ["R.numbers", "R.figures"],
+        elsewhere: ["X"],
+        claims: [claim.name for paper in every for claim in paper.claims],
+    }
 
 
 def check_records(results: Path) -> None:
@@ -554,16 +436,15 @@ def check_artifact(
     """
     check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
-    claimed = [claim.name for paper in papers().values() for claim in paper.claims]
-    steps = [step for step, names in STEPS.items() if place.wants_some(names or claimed)]
-    if {experiments, elsewhere} & {*steps}:
-        place = replace(place, scale=fitting_scale(place))
-    for step in steps:
+    for step, names in steps().items():
+        if not place.wants_some(names):
+            continue
         about = (step.__doc__ or "").partition("\n")[0].rstrip(".")
         begins(about)
         try:
-            yield from (check for check in step(place) if place.wants(check.name) or step is claims)
+            for check in step(place):
+                if step is claims or place.wants(check.name):
+                    yield check.check(place) if isinstance(check, Program) else check
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             what = " ".join(str(error).split()) or type(error).__name__
-            name = (*STEPS[step], "R.claims")[0]
-            yield Check(name, about, "FAIL", HERE, what, "it can be checked")
+            yield Check(names[0], about, "FAIL", HERE, what, "it can be checked")

@@ -38,8 +38,8 @@ class Claim:
     name, text : str
         As P7; what is claimed, and where the paper says it.
     check : callable
-        Gets the rows of the paper; returns whether the claim holds (None: they do not say), and our
-        numbers.
+        Gets the rows of the paper and the query; returns whether the claim holds (None: they do not
+        say), and our numbers, or yields both for each of several cases, all of which have to hold.
     theirs : str
         The paper's number in short words, or what it says where it gives none.
     threshold : str
@@ -48,17 +48,20 @@ class Claim:
         The files that it is judged on, and their machine.
     see : str
         Where the documentation says that the claim does not hold, and why; empty if it does.
+    query : sequence
+        What the check gets after the rows: which of them, and which of their numbers.
     source : str
         One of :data:`SOURCES`.
     """
 
     name: str
     text: str
-    check: Callable[[Any], tuple[bool | None, str]]
+    check: Callable[..., tuple[bool | None, str] | Iterable[tuple[bool, str]]]
     theirs: str = ""
     threshold: str = ""
     records: str = ""
     see: str = ""
+    query: Sequence[Any] = ()
     source: str = "simulated"
 
 
@@ -121,23 +124,14 @@ def check_claims(
         if not wanted(claim.name):
             continue
         try:
-            holds, ours = claim.check(rows)
+            found = claim.check(rows, *claim.query)
+            held, texts = zip(*[found] if isinstance(found, tuple) else found)
+            holds, ours = (None if None in held else all(held)), "; ".join(texts)
         except (KeyError, StopIteration, ValueError) as error:
             what = error if isinstance(error, KeyError) else "a case of the figure"
             holds, ours = None, f"records missing: {what}"
-        out.append(Verdict(claim, None if holds is None else bool(holds), ours))
+        out.append(Verdict(claim, holds, ours))
     return out
-
-
-def each(cases: Callable[..., Iterable[tuple[bool, str]]], *given) -> Callable:
-    """The check of a claim that holds if it holds in every case that a function yields, with the
-    text of each; after the rows the function gets what is given."""
-
-    def check(rows):
-        held, texts = zip(*cases(rows, *given))
-        return all(held), "; ".join(texts)
-
-    return check
 
 
 class Rows:
@@ -180,9 +174,29 @@ class Rows:
             raise KeyError(f"rows with {words}")
         return found
 
-    def range(self, **values):
-        """The published range with these values; KeyError if there is none."""
-        return self.where(table=self.ranges, **values).iloc[0]
+    def ours(self, **values):
+        """The simulated rows with these values."""
+        return self.where(mode="simulated", **values)
+
+    def by(self, value: str, across: str, down: str | list[str], **values):
+        """A value of the simulated rows with these values, by some columns across and down.
+
+        Examples
+        --------
+        >>> from pandas import DataFrame
+        >>> table = DataFrame({"m": [8, 8, 16], "by": ["a", "b", "a"], "s": [1.0, 2.0, 4.0]})
+        >>> rows = Rows(table.assign(mode="simulated"))
+        >>> rows.by("s", "by", "m").to_dict("list")
+        {'a': [1.0, 4.0], 'b': [2.0, nan]}
+        """
+        found = self.ours(**values)
+        return found.pivot_table(value, down, across, aggfunc="first", sort=False)
+
+    def paired(self, same: list[str]):
+        """The published rows, each with the simulated one of the same values: ``x`` is the paper's,
+        ``x_ours`` ours."""
+        theirs = self.where(mode="published")
+        return theirs.merge(self.ours(), on=same, suffixes=("", "_ours"))
 
 
 @dataclass(frozen=True)
@@ -202,7 +216,7 @@ class Paper:
     studies : dict
         Name of a CSV file of rows -> what simulates them anew.
     folder : str
-        Of these files in ``results/simulated``.
+        Of these files below ``results``.
     quick : tuple of str
         Studies that take a few seconds.
     machines : tuple of str

@@ -1,19 +1,23 @@
-"""What the figures of papers share: their rows, and pages of panels with a grid."""
+"""What the figures of papers share: their rows, marks of tables, and pages of panels with a
+grid."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from matplotlib.axes import Axes
+from pandas import DataFrame
 
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
-from plots.draw.page import GRID
+from plots.draw.chart import Axis, Chart, Marks, Spot, draw_chart, label_rows, panels, polyline
+from plots.draw.page import GRID, line_handle
 from plots.draw.style import LineStyle
 from plots.registry import Made
 from plots.select.cases import SelectionError
 
 from .claims import Rows
 
+#: The looks of a table's columns by their names.
+Looks = Mapping[str, LineStyle]
 
-def drawn(rows: Rows, study: str | list[str], **values):
+
+def drawn(rows: Rows, study: str | list[str], **values) -> DataFrame:
     """The simulated rows of studies with these values.
 
     Raises
@@ -22,7 +26,7 @@ def drawn(rows: Rows, study: str | list[str], **values):
         If there are none.
     """
     try:
-        return rows.where(study=study, mode="simulated", **values)
+        return rows.ours(study=study, **values)
     except KeyError:
         names = [study] if isinstance(study, str) else study
         raise SelectionError(
@@ -31,30 +35,48 @@ def drawn(rows: Rows, study: str | list[str], **values):
         ) from None
 
 
-def dots(
-    x: Axis, names: Sequence[str], series: dict[str, tuple[Sequence, LineStyle]]
-) -> tuple[Axis, Axis, list[Marks]]:
-    """Axes and marks of rows with these names: a dot a row and series."""
-    y = Axis("", (len(names) - 0.5, -0.5), ticks=dict(enumerate(names)))
-    places = list(range(len(names)))
+def steps(title: str, values: Iterable[int]) -> Axis:
+    """A log axis with these values as ticks."""
+    ticks = {each: f"{each // 1024}Ki" if each >= 1024 else str(each) for each in sorted(values)}
+    ends = min(ticks) / 1.12, max(ticks) * 1.12
+    return Axis(title, ends, 2, ticks)
+
+
+def lines(table: DataFrame, looks: Looks) -> list[Marks]:
+    """A line a column, through the places that it has a value at."""
+    columns = ((name, table[name].dropna()) for name in looks if name in table)
+    return [polyline(name, looks[name], of.index, of.map(Spot)) for name, of in columns]
+
+
+def dots(x: Axis, table: DataFrame, looks: Looks) -> tuple[Axis, Axis, list[Marks]]:
+    """Axes and marks of a table: a row each of its rows, a dot each of its columns."""
+    y = Axis("", (len(table) - 0.5, -0.5), ticks=dict(enumerate(table.index)))
+    places = range(len(table))
     marks = [
-        Marks("points", name, list(values), places, (), look)
-        for name, (values, look) in series.items()
+        Marks("points", name, list(table[name]), places, (), looks[name])
+        for name in looks
+        if name in table
     ]
     return x, y, marks
 
 
 def draw_page(
     charts: Sequence[Chart],
-    handles: Sequence,
+    looks: Looks,
     notes: Sequence[str],
-    high_in: float,
+    high_in: float | Sequence[float],
     left_in: float = 0.56,
-) -> tuple[Made, list[Axes]]:
-    """The figure of some charts, two in a row, each with so much room for its y axis; and the axes
-    of each for what else is drawn on it."""
-    page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12))
+    columns: int = 2,
+    finding: str = "",
+) -> Made:
+    """The figure of some charts, some in a row, each with so much room for its y axis, or for the
+    names of its rows; the legend has these looks."""
+    handles = [line_handle(*each) for each in looks.items()]
+    room_in = left_in, 0.12
+    page, every = panels(charts, handles, notes, high_in, columns, room_in, finding=finding)
     for axes, chart in zip(every, charts):
         axes.grid(axis="y", **GRID)
         draw_chart(axes, chart)
-    return Made(page.picture, []), every
+        if not chart.y.title:
+            label_rows(axes, list(chart.y.ticks.values()), left_in - 0.1)
+    return Made(page.picture, [])

@@ -1,5 +1,6 @@
 """Verdicts on made-up rows."""
 
+from launch.host.files import ROOT
 from launch.papers import meshslice, overlap, slicing
 from launch.papers.claims import check_claims
 from launch.papers.overlap.rows import table_of
@@ -11,7 +12,7 @@ def of_slicing(records):
 
 
 def of_meshslice(rows):
-    return check_claims(meshslice.PAPER.claims, meshslice.PAPER.judged(rows, None))
+    return check_claims(meshslice.PAPER.claims, meshslice.PAPER.judged(rows, ROOT / "results"))
 
 
 def of_overlap(rows, ranges):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from plots.select.typed_rows import Rows
 
 ALL = "all"
+#: What makes a published and a simulated row the same case.
+SAME = ["study", "machine", "model", "chips", "algorithm", "variant", "layer"]
 
 
 class LlmRow(NamedTuple):

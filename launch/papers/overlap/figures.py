@@ -2,17 +2,17 @@
 ReduceScatter, simulated and compared with what is published."""
 
 from functools import partial
+from math import sqrt
 
-from plots.draw.chart import Axis, Chart, Marks, Spot, polyline
-from plots.draw.page import line_handle, log_ticks, number
+from plots.draw.chart import Axis, Chart, Marks
+from plots.draw.page import log_ticks, number
 from plots.draw.style import LineStyle
-from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options
 
 from ..claims import Rows
-from ..drawing import draw_page, drawn
-from .rows import read_tables
+from ..drawing import draw_page, drawn, lines, steps
+from .rows import SAME, read_tables
 
 _PRODUCTS = {
     "ag": "AllGather + GEMM",
@@ -31,37 +31,26 @@ _NAMES = {
     "flux": "FLUX",
     "td": "Triton-distributed",
     "pytorch": "loop over experts (PyTorch)",
+    "bound": "best possible",
+    "best": "fastest program",
 }
+_COLORS = ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C8C8C")
 #: The looks of series, by their place in the legend.
-_LOOKS = tuple(
-    LineStyle(color, marker, "-")
-    for color, marker in (
-        ("#E69F00", "s"),
-        ("#0072B2", "o"),
-        ("#D55E00", "D"),
-        ("#009E73", "^"),
-        ("#CC79A7", "v"),
-        ("#8C8C8C", "P"),
-    )
-)
+_LOOKS = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
+_EFFICIENCY = "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated"
 
 
-def _looks(names) -> dict:
-    return dict(zip(names, _LOOKS))
-
-
-def _by_m(rows, least: float) -> tuple[list[int], Axis, Axis]:
-    """All m, and axes of efficiencies by m, a place each."""
-    ms = sorted(rows.m.unique())
-    names = [f"{m // 1024}Ki" if m >= 1024 else str(m) for m in ms]
-    x = Axis("m", (-0.3, len(ms) - 0.7), ticks=dict(enumerate(names)))
-    return ms, x, Axis("efficiency (%)", (least - 5, 105))
-
-
-def _spots(rows, ms: list[int], least: float) -> dict[int, Spot]:
-    """Efficiencies by the place of m; what is less than ``least`` is drawn there."""
-    values = rows.efficiency_percent.clip(lower=least)
-    return {ms.index(m): Spot(value) for m, value in zip(rows.m, values)}
+def _charts(rows, by: list[str], looks, least: float, title: str) -> list[Chart]:
+    """The overlap efficiency by m, a panel a machine and operation, a line a series; what is less
+    than ``least`` is drawn there."""
+    rows = rows.assign(shown=rows.efficiency_percent.clip(lower=least))
+    x, y, charts = steps("m", rows.m), Axis("efficiency (%)", (least - 5, 105)), []
+    for _, found in rows.groupby(by, sort=False):
+        marks = lines(found.pivot(index="m", columns="series", values="shown"), looks)
+        of = found.iloc[0].to_dict()
+        of |= {"on": _MACHINES[of["machine"]], "operation": _PRODUCTS[of["product"]]}
+        charts.append(Chart(*title.format(**of).split("; "), x, y, marks))
+    return charts
 
 
 #: The figures of FLUX that have efficiencies; the least that is drawn: below it overlap only costs.
@@ -69,55 +58,61 @@ _FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
 
 
 def _efficiencies(rows: Rows, options: Options) -> Made:
-    """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, a line a method; what FLUX's text
-    says of a figure is shaded."""
-    every = drawn(rows, _FLUX, method=["chunks", "flux"])
-    ms, x, y = _by_m(every, _LEAST)
-    looks = _looks(every.groupby(["method", "ranks"]).groups)
-    charts, bands = [], []
-    for (machine, product), found in every.groupby(["machine", "product"], sort=False):
-        spots = {name: _spots(of, ms, _LEAST) for name, of in found.groupby(["method", "ranks"])}
-        marks = [
-            polyline(" ".join(map(str, name)), looks[name], sorted(at), at)
-            for name, at in spots.items()
-        ]
-        title = f"{_PRODUCTS[product]}, {_MACHINES[machine]}"
-        charts.append(Chart(title, "n, k = {n}, {k}".format(**found.iloc[0]), x, y, marks))
-        of = rows.ranges
-        of = of[(of.machine == machine) & (of.quantity == "efficiency_percent") & of.low.notna()]
-        bands.append([(each, _spots(found[found.study == each.study], ms, 0)) for each in
-                      of.itertuples() if each.study in {*found.study}])  # fmt: skip
-    handles = [
-        line_handle(f"{_NAMES[method]}, {ranks} GPUs", look)
-        for (method, ranks), look in looks.items()
-    ]
+    """FLUX, Figures 4 and 11 to 15, a line a method; what FLUX's text says of a figure is an
+    upright line, with its mean."""
+    every = drawn(rows, _FLUX, method=["chunks", "flux"]).sort_values("method", kind="stable")
+    every = every.assign(series=every.method.map(_NAMES) + every.ranks.map(", {} GPUs".format))
+    looks = dict(zip(every.series.unique(), _LOOKS))
+    title = "{operation}, {on}; n, k = {n}, {k}"
+    charts = _charts(every, ["machine", "product"], looks, _LEAST, title)
+    for said in rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()].itertuples():
+        if said.quantity != "efficiency_percent":
+            continue
+        name = f"{_NAMES[said.method]}, {said.ranks} GPUs"
+        at = sqrt(said.least_m * said.most_m) * (1.1 if said.method == "flux" else 0.9)
+        ends = {"low": [max(said.low, _LEAST)], "high": [max(said.high, _LEAST)]}
+        mark = Marks("points", f"{name}, the paper", [at], [said.mean], (), looks[name], **ends)
+        for chart in charts:
+            if chart.title.endswith(_MACHINES[said.machine]):
+                chart.marks.append(mark)
     notes = [
-        "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
-        "shaded: the range that FLUX's text gives of a figure, of both operations together",
+        _EFFICIENCY,
+        "upright: the range that FLUX's text gives of a figure, of both operations together, and "
+        "its mean",
         f"below {_LEAST} % drawn at {_LEAST} %",
     ]
-    made, every_axes = draw_page(charts, handles, notes, 1.3)
-    for axes, inside in zip(every_axes, bands):
-        for each, at in inside:
-            ends = [min(at) - 0.2, max(at) + 0.2]
-            color = looks[each.method, each.ranks].color
-            low, high = max(each.low, _LEAST), max(each.high, _LEAST)
-            band = axes.fill_between(ends, low, high, color=color, alpha=0.15, linewidth=0)
-            named(band, f"{each.method}, {each.study}, the paper")
-    return made
+    return draw_page(charts, looks, notes, 1.3)
+
+
+def _headroom(rows: Rows, options: Options) -> Made:
+    """The best efficiency that overlap can have by m, and that of the fastest program, a colour a
+    layer. A column of panels an operation."""
+    every = drawn(rows, "headroom")
+    layers = [f"layer of {max(nk)} x {min(nk)}" for nk in zip(every.n, every.k)]
+    every = every.assign(series=[f"{x}: {_NAMES[y]}" for x, y in zip(layers, every.method)])
+    looks = {
+        f"{layer}: {_NAMES[way]}": look._replace(dashes=dashes, marker=marker)
+        for layer, look in zip(dict.fromkeys(layers), _LOOKS)
+        for way, dashes, marker in (("bound", (0, (3, 1.5)), ""), ("best", "-", "o"))
+    }
+    charts = _charts(every, ["machine", "ranks", "product"], looks, 0, "{ranks} {on}; {operation}")
+    notes = [
+        _EFFICIENCY,
+        "best possible: product, busiest link and sums overlap entirely",
+        "below 0 % drawn at 0 %",
+    ]
+    return draw_page(charts, looks, notes, 1.0)
 
 
 def _against(
     studies: list[str], column: str, title: str, per: float, rows: Rows, options: Options
 ) -> Made:
     """Our numbers over the paper's, by the paper's: a mark a row, a panel an operation."""
-    ours = drawn(rows, studies)
-    key = ["study", "machine", "ranks", "product", "m", "n", "k", "method"]
-    key += ["variant"] * (column == "seconds")  # which experts
-    paper = rows.table[rows.table["mode"] == "published"]
-    both = paper.merge(ours, on=key, suffixes=("", "_ours"))
-    both = both.assign(x=per * both[column], y=both[f"{column}_ours"] / both[column])
-    looks = _looks(both.groupby(["method", "machine", "ranks"], sort=False).groups)
+    drawn(rows, studies)
+    both = rows.where(table=rows.paired(SAME), study=studies)
+    series = both.method.map(_NAMES) + both.ranks.map(", {} ".format) + both.machine.map(_MACHINES)
+    both = both.assign(x=per * both[column], y=both[f"{column}_ours"] / both[column], series=series)
+    looks = {name: look._replace(dashes="None") for name, look in zip(series.unique(), _LOOKS)}
     ends = [(0.9 * both[side].min(), 1.1 * max(both[side].max(), 1.0)) for side in "xy"]
     x, y = (
         Axis(text, limits, 10, log_ticks(*limits, number))
@@ -126,59 +121,12 @@ def _against(
     charts = []
     for product, found in both.groupby("product", sort=False):
         marks = [
-            Marks("points", " ".join(map(str, name)), list(of.x), list(of.y), (), looks[name])
-            for name, of in found.groupby(["method", "machine", "ranks"], sort=False)
+            Marks("points", name, list(of.x), list(of.y), (), looks[name])
+            for name, of in found.groupby("series", sort=False)
         ]
-        marks.append(Marks("rule", "as published", ends[0], [1, 1]))
-        of = "Figures" if column == "speedup" else "Table"
-        numbers = ", ".join(dict.fromkeys(s.strip("td-able") for s in found.study))
-        charts.append(Chart(_PRODUCTS[product], f"{of} {numbers}", x, y, marks))
-    handles = [
-        line_handle(f"{_NAMES[method]}, {ranks} {_MACHINES[machine]}", look._replace(dashes="None"))
-        for (method, machine, ranks), look in looks.items()
-    ]
-    made, _ = draw_page(charts, handles, ["ours: simulated"], 2.0)
-    return made
-
-
-#: Likewise, of headroom.
-_LEAST_HEADROOM = 0
-
-
-def _headroom(rows: Rows, options: Options) -> Made:
-    """The best efficiency that overlap can have by m, and that of the fastest program, a colour a
-    layer; what lies between is shaded. A column of panels an
-    operation."""
-    every = drawn(rows, "headroom")
-    every = every.assign(layer=[f"{max(nk)} x {min(nk)}" for nk in zip(every.n, every.k)])
-    ms, x, y = _by_m(every, _LEAST_HEADROOM)
-    looks = _looks(every.layer.unique())
-    ways = {"bound": ("best possible", (0, (3, 1.5)), ""), "best": ("fastest program", "-", "o")}
-    styled = lambda layer, way: looks[layer]._replace(dashes=ways[way][1], marker=ways[way][2])
-    charts, by = [], ["machine", "ranks", "product"]
-    for (machine, ranks, product), found in every.groupby(by, sort=False):
-        marks = []
-        for (layer, way), of in found.groupby(["layer", "method"]):
-            spots = _spots(of, ms, _LEAST_HEADROOM)
-            marks.append(polyline(f"{way} {layer}", styled(layer, way), sorted(spots), spots))
-        title = f"{ranks} {_MACHINES[machine]}"
-        charts.append(Chart(title, _PRODUCTS[product], x, y, marks))
-    handles = [
-        line_handle(f"layer of {layer}: {ways[way][0]}", styled(layer, way))
-        for layer in looks
-        for way in ways
-    ]
-    notes = [
-        "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
-        "best possible: product, busiest link and sums overlap entirely; shaded: headroom",
-        f"below {_LEAST_HEADROOM} % drawn at {_LEAST_HEADROOM} %",
-    ]
-    made, every_axes = draw_page(charts, handles, notes, 1.0)
-    for axes, chart in zip(every_axes, charts):
-        for best, bound in zip(chart.marks[::2], chart.marks[1::2]):
-            color = bound.look.color
-            axes.fill_between(bound.x, best.y, bound.y, color=color, alpha=0.15, linewidth=0)
-    return made
+        marks.append(Marks("rule", "as published", x.limits, [1, 1]))
+        charts.append(Chart(_PRODUCTS[product], ", ".join(found.study.unique()), x, y, marks))
+    return draw_page(charts, looks, ["ours: simulated"], 2.0)
 
 
 _TD = ["td11", "td12", "td13", "td14", "td17", "td18"]

@@ -7,6 +7,7 @@ what the figures and claims of FLUX and Triton-distributed (TD) are made of.
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,25 +101,24 @@ ROWS = Rows(OverlapRow, "rows of overlapped products", _COMMAND)
 RANGES = Rows(OverlapRange, "ranges of overlapped products", _COMMAND)
 
 
+#: What makes two rows of a study the same GEMM; and a published and a simulated one the same case:
+#: rows of tables have their experts as variant, those of figures ours.
+GEMM = ["machine", "product", "m", "n", "k"]
+SAME = ["study", "ranks", *GEMM, "method", "experts"]
+
+
 def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> Table:
-    """Rows and ranges as tables."""
+    """Rows and ranges as tables; ``experts`` is the variant of a row of a table."""
+    table = DataFrame(rows, columns=OverlapRow._fields)
+    experts = table.variant.where(table["product"].isin(["ag_moe", "moe_rs"]), "")
+    ends = DataFrame(ranges, columns=OverlapRange._fields)
     numbers = dict.fromkeys(("low", "high", "mean"), float)
-    ends = DataFrame(ranges, columns=OverlapRange._fields).astype(numbers)
-    return Table(DataFrame(rows, columns=OverlapRow._fields), ends)
+    return Table(table.assign(experts=experts), ends.astype(numbers))
 
 
 def read_tables(paths: Sequence[str | os.PathLike]) -> Table:
-    """Rows and ranges of CSV files and of folders of them, told apart by their headers.
-
-    Raises
-    ------
-    ValueError
-        If a file holds neither.
-    """
-    files: dict[bool, list[Path]] = {True: [], False: []}
-    for path in map(Path, paths):
-        for file in sorted(path.glob("*.csv")) if path.is_dir() else [path]:
-            with open(file, encoding="utf-8", errors="replace") as opened:
-                names = opened.readline().strip().split(",")
-            files[names == [*OverlapRange._fields]].append(file)
-    return table_of(ROWS.read(files[False]), RANGES.read(files[True]))
+    """Rows of CSV files and of folders of them; ``ranges.csv`` has ranges."""
+    folders = ([*path.glob("*.csv")] if path.is_dir() else [path] for path in map(Path, paths))
+    files = sorted(chain.from_iterable(folders))
+    ranges = [file for file in files if file.name == "ranges.csv"]
+    return table_of(ROWS.read([file for file in files if file not in ranges]), RANGES.read(ranges))

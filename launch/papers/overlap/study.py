@@ -21,22 +21,26 @@ split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 
 =================  ===============================================================================
 
 FLUX and TD tune their kernels on the machine; so here each is at its fastest of the variants that
-the papers have, and of communication tiles from a rank's rows down to 128 by halves (FLUX, 4.3).
+the papers have, and of communication tiles from a rank's rows down to 128 by halves (FLUX, 4.3). A
+study is grids of products on machines, with the methods that are compared on each.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import product as every
+from types import MappingProxyType
 from typing import NamedTuple
 
 from algorithms import get_algorithm
 from drbench.errors import UsageError
-from drbench.model.bounds import headroom
+from drbench.model.bounds import Headroom, headroom
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
+from launch.cases.machine_models import find_machine, model_version
 from launch.host.files import ROOT
 from launch.models.predict import predict, programs, seen_by
+from launch.models.simulate_sweeps import Variant
 
 from ..claims import Changed
 from .rows import ROWS, OverlapRow
@@ -49,75 +53,39 @@ FLUX_MACHINES = {"flux11": "a100pcie", "flux12": "a100nvlink", "flux13": "h800"}
 FLUX_SHAPES = {"ag": (49152, 12288), "rs": (12288, 49152)}
 #: m of Figures 11 to 13 (the steps between are not stated: doublings), and of Figure 14.
 FLUX_M, SMALL_M = (1024, 2048, 4096, 8192), (64, 512)
+#: FLUX's kernels are the fastest there are (2.3, 4.4), Triton's 5 % behind (TD, 4.1).
+FLUX_KERNELS = (("kernel_slowdown", 0.0),)
 #: Least rows of a communication tile: those of a GEMM tile.
 LEAST_TILE = 128
-#: Names of the two programs and of the layout of the baseline, by product.
-_PROGRAMS = {"ag": "ag_gemm", "rs": "gemm_rs"}
 #: GPUs of a node, of all machines.
 NODE = 8
+#: The fused programs on a node, and over nodes; and their variants: copies pulled or pushed (TD,
+#: 3.2), products written (3.3, 3.6).
+_PROGRAMS = {
+    "ag": ("ag_gemm", "ag2"),
+    "rs": ("gemm_rs", "rs2"),
+    "ag_moe": ("ag_moe", "ag2_moe"),
+    "moe_rs": ("moe_rs", "moe_rs2"),
+}
+_VARIANTS = {"ag": ("pull", "push"), "ag_moe": ("pull", "push"), "rs": ("write",)}
+_VARIANTS["moe_rs"] = _VARIANTS["rs"]
+#: FLUX's others: copies round a ring on PCIe (4.3); products pulled by who adds them on Hopper
+#: (4.2; no atomics for bfloat16). And all that there are.
+_FLUX_VARIANTS = {
+    ("a100pcie", "ag"): ("ring", "pull", "push"),
+    ("h800", "rs"): ("write", "pull"),
+}
+_ALL_VARIANTS = {"ag": ("pull", "push", "ring"), "rs": ("write", "pull", "ring")}
 
 
 class Method(NamedTuple):
-    """How a product and its collective run: algorithm, options, and what is tuned.
-
-    Attributes
-    ----------
-    tuned : bool
-        The communication tile is the fastest.
-    """
+    """How a product and its collective run: a name, what tells it from others of this name, and the
+    algorithm with its options."""
 
     name: str
     variant: str
     algorithm: str
     options: dict
-    tuned: bool = False
-
-
-class Found(NamedTuple):
-    """The fastest of some methods on one product."""
-
-    method: Method
-    tile: int | None
-    seconds: float
-
-
-def base(product: str, ranks: int) -> Method:
-    """One collective, then or before one product: PyTorch with NCCL."""
-    mesh = f"1x{ranks}" if product == "ag" else f"{ranks}x1"
-    return Method("collective", "", "collective", {"dataflow": "RS", "mesh": mesh})
-
-
-def chunks(product: str) -> Method:
-    """A chunk a rank, each a product of its own: Transformer Engine."""
-    return Method("chunks", "", "te_chunks", {"dataflow": product.upper()})
-
-
-def fused(name: str, product: str, ranks: int, variants: Iterable[str], **options) -> list[Method]:
-    """One kernel, in each of the variants; over nodes where the ranks are of several."""
-    if ranks > NODE:
-        algorithm = {"ag": "ag2", "rs": "rs2"}[product]
-        return [Method(name, "over nodes", algorithm, {"per_node": NODE, **options}, True)]
-    return [
-        Method(name, each, _PROGRAMS[product], {"variant": each, **options}, True)
-        for each in variants
-    ]
-
-
-def flux(product: str, ranks: int, machine: str) -> list[Method]:
-    """FLUX: copies pulled or pushed, round a ring on PCIe (4.3); products written or, on Hopper,
-    pulled by who adds them (4.2; no atomics for bfloat16)."""
-    gathers = ("ring", "pull", "push") if machine == "a100pcie" else ("pull", "push")
-    scatters = ("write", "pull") if machine == "h800" else ("write",)
-    return fused("flux", product, ranks, gathers if product == "ag" else scatters)
-
-
-def td(product: str, ranks: int, machine: str) -> list[Method]:
-    """Triton-distributed: copies pulled or pushed (3.2), of all peers in turn on a mesh (3.7);
-    products written (3.3, 3.6)."""
-    if product == "rs":
-        return fused("td", product, ranks, ("write",))
-    order = {"order": "mesh"} if machine == "mi308x" else {}
-    return fused("td", product, ranks, ("pull", "push"), **order)
 
 
 def tiles(m: int, ranks: int) -> list[int]:
@@ -135,160 +103,169 @@ def tiles(m: int, ranks: int) -> list[int]:
     return found
 
 
-class Bench:
-    """A machine on which cases are simulated, each once."""
+def methods(name: str, product: str, ranks: int, m: int, machine: str, **more) -> list[Method]:
+    """What a method is tuned over; ``more`` are further options of all.
 
-    def __init__(self, machine: Machine):
-        self.machine = machine
-        self._seconds = cache(self._simulated)
+    ``collective`` is one collective, then or before one product (PyTorch with NCCL), ``pytorch``
+    the same with a loop over experts, ``chunks`` a chunk a rank, each a product of its own
+    (Transformer Engine); the others are one kernel: ``flux``, ``td``, and ``best``, all there are.
+    """
+    gathers = product.startswith("ag")
+    if name == "collective":
+        mesh = f"1x{ranks}" if gathers else f"{ranks}x1"
+        return [Method(name, "", "collective", {"dataflow": "RS", "mesh": mesh})]
+    if name == "pytorch":
+        flow = {"dataflow": "AG" if gathers else "RS", "kernel": "parts"}
+        return [Method(name, "", "moe_collective", flow | more)]
+    if name == "chunks":
+        return [Method(name, "", "te_chunks", {"dataflow": product.upper()})]
+    one_node, several = _PROGRAMS[product]
+    tuned = [{"tile": tile} for tile in tiles(m, ranks)] if product in FLUX_SHAPES else [{}]
+    if ranks > NODE:
+        more["per_node"] = NODE
+        return [Method(name, "over nodes", several, tile | more) for tile in tuned]
+    variants = _VARIANTS[product]
+    if name == "flux":
+        variants = _FLUX_VARIANTS.get((machine, product), variants)
+    orders = [{}]
+    if name == "best":
+        variants = _ALL_VARIANTS[product]
+    if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
+        orders = [{"order": "mesh"}] if name == "td" else [{}, {"order": "mesh"}]
+    return [
+        Method(name, variant, one_node, {"variant": variant} | order | tile | more)
+        for order, variant, tile in every(orders, variants, tuned)
+    ]
 
-    def seconds(self, ranks: int, shape: tuple, algorithm: str, **options) -> float:
-        """Of one case."""
-        return self._seconds(ranks, shape, algorithm, tuple(sorted(options.items())))
 
-    def _simulated(self, ranks: int, shape: tuple, algorithm: str, options: tuple) -> float:
-        case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=dict(options))
-        record = predict(case, self.machine, ranks)
+#: Simulated seconds by machine and case: each is simulated once.
+_KNOWN: dict[tuple, float] = {}
+
+
+def seconds_of(machine: Machine, ranks: int, shape: tuple, method: Method) -> float:
+    """Of one case."""
+    key = model_version(machine), ranks, shape, method.algorithm, str(method.options)
+    if key not in _KNOWN:
+        record = predict(_case(shape, method), machine, ranks)
         if record.status != "ok":
-            raise UsageError(f"{algorithm} on {self.machine.name}: {record.reason}")
-        return record.best_s
-
-    def gemm_s(self, product: str, ranks: int, shape: tuple) -> float:
-        """The fastest product alone, not split (FLUX, Eq. 1)."""
-        m, n, k = shape
-        local = (m, -(-n // ranks), k) if product == "ag" else (m, n, -(-k // ranks))
-        return self.machine.compute.gemm_s(*local, ITEMSIZES[DTYPE])
-
-    def headroom(self, product: str, ranks: int, shape: tuple, methods: Iterable[Method]):
-        """The best that overlap can do, whichever of the methods comes nearest: its
-        :class:`~drbench.model.bounds.Headroom`, at the largest communication tile."""
-        found, gemm_s = [], self.gemm_s(product, ranks, shape)
-        for method in methods:
-            options = method.options | ({"tile": shape[0]} if method.tuned else {})
-            case = Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=options)
-            seen = seen_by(case, self.machine)
-            traces = programs(case, seen, ranks)
-            found.append(headroom(gemm_s, traces, seen))
-        return min(found)
-
-    def experts_s(self, product: str, ranks: int, shape: tuple, of: dict) -> float:
-        """The products of all experts alone, in one launch."""
-        _, n, k = shape
-        n, k = (-(-n // ranks), k) if product == "ag_moe" else (n, -(-k // ranks))
-        batches = get_algorithm(product).problem(*shape, ranks, **of).batches()
-        rows = [stop - start for _, (start, stop), _ in batches]
-        return self.machine.compute.grouped_s(rows, n, k, ITEMSIZES[DTYPE])
-
-    def fastest(self, ranks: int, shape: tuple, methods: Iterable[Method], only=None) -> Found:
-        """The fastest of some methods, each at its fastest tile (or those of ``only``)."""
-        found = []
-        for method in methods:
-            for tile in (only or tiles(shape[0], ranks)) if method.tuned else [None]:
-                options = method.options | ({"tile": tile} if tile else {})
-                seconds = self.seconds(ranks, shape, method.algorithm, **options)
-                found.append(Found(method, tile, seconds))
-        return min(found, key=lambda each: each.seconds)
-
-    def best(self, product: str, ranks: int, shape: tuple, methods, variant=None, only=None):
-        """The row of the fastest of some methods."""
-        return self.row(product, ranks, shape, self.fastest(ranks, shape, methods, only), variant)
-
-    def row(self, product: str, ranks: int, shape: tuple, found: Found, variant=None):
-        """The row of what was found, with what it gains over the collective; of no study yet."""
-        gemm_s = self.gemm_s(product, ranks, shape)
-        collective_s = self.fastest(ranks, shape, [base(product, ranks)]).seconds
-        return self.row_over(product, ranks, shape, found, variant, gemm_s, collective_s)
-
-    def row_over(self, product, ranks, shape, found: Found, variant, gemm_s, over_s) -> OverlapRow:
-        """The same with the time of the product alone, and of what it is compared with."""
-        return OverlapRow(
-            study="",
-            mode="simulated",
-            machine=self.machine.name,
-            ranks=ranks,
-            product=product,
-            **dict(zip("mnk", shape)),
-            method=found.method.name,
-            variant=found.method.variant if variant is None else variant,
-            tile=found.tile,
-            seconds=found.seconds,
-            gemm_s=gemm_s,
-            speedup=over_s / found.seconds,
-            efficiency_percent=100 * (1 - (found.seconds - gemm_s) / (over_s - gemm_s)),
-            source="",
-        )
+            raise UsageError(f"{method.algorithm} on {machine.name}: {record.reason}")
+        _KNOWN[key] = record.best_s
+    return _KNOWN[key]
 
 
-#: FLUX's kernels are the fastest there are (2.3, 4.4), Triton's 5 % behind (TD, 4.1).
-_FLUX_KERNELS = {"kernel_slowdown": 0.0}
+def _case(shape: tuple, method: Method, **more) -> Case:
+    options = method.options | more
+    return Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=options)
 
 
-def _bench(changed: Changed, name: str, constants: tuple) -> Bench:
-    machine = changed[name].machine if name in changed else find_machine(name)
+def fastest(machine: Machine, ranks: int, shape: tuple, found: Iterable[Method]) -> tuple:
+    """Seconds of the fastest of some methods, and which it is."""
+    times = [(seconds_of(machine, ranks, shape, method), method) for method in found]
+    return min(times, key=lambda each: each[0])
+
+
+def least(machine: Machine, product: str, ranks: int, shape: tuple, found) -> Headroom:
+    """The best that overlap can do, whichever of the methods comes nearest, at the largest
+    communication tile."""
+    alone_s = gemm_s(machine, product, ranks, shape)
+    cases = (_case(shape, method, tile=shape[0]) for method in found)
+    made = ((programs(case, seen_by(case, machine), ranks), case) for case in cases)
+    return min(headroom(alone_s, traces, seen_by(case, machine)) for traces, case in made)
+
+
+def gemm_s(machine: Machine, product: str, ranks: int, shape: tuple, **of) -> float:
+    """The fastest product alone, not split (FLUX, Eq. 1); of experts all theirs, in one launch."""
+    m, n, k = shape
+    n, k = (-(-n // ranks), k) if product.startswith("ag") else (n, -(-k // ranks))
+    if not of:
+        return machine.compute.gemm_s(m, n, k, ITEMSIZES[DTYPE])
+    batches = get_algorithm(product).problem(*shape, ranks, **of).batches()
+    rows = [stop - start for _, (start, stop), _ in batches]
+    return machine.compute.grouped_s(rows, n, k, ITEMSIZES[DTYPE])
+
+
+class Contender(NamedTuple):
+    """What is compared: a name of :func:`methods`, further options, and the variant in the row;
+    None for that of the fastest."""
+
+    name: str
+    options: dict = {}
+    variant: str | None = None
+
+
+class Grid(NamedTuple):
+    """Products on machines, and what is compared on each.
+
+    Attributes
+    ----------
+    machines : sequence of str
+    shapes : sequence of (str, tuple)
+        Product, and m, n and k.
+    contenders : sequence of Contender
+    constants : sequence of (str, value)
+        Of the machine, if they are others.
+    experts : dict
+        Options of products with experts.
+    """
+
+    machines: Sequence[str]
+    shapes: Sequence[tuple[str, tuple]]
+    contenders: Sequence[Contender]
+    ranks: int = NODE
+    constants: tuple = FLUX_KERNELS
+    experts: dict = {}
+
+    def rows(self, changed: Changed) -> Iterator[OverlapRow]:
+        """The fastest of each contender, on machines of which some are changed."""
+        for name, (product, shape) in every(self.machines, self.shapes):
+            machine = machine_of(changed, name, self.constants)
+            of = partial(methods, product=product, ranks=self.ranks, m=shape[0], machine=name)
+            base = of("pytorch" if self.experts else "collective", **self.experts)
+            over_s, _ = fastest(machine, self.ranks, shape, base)
+            alone_s = gemm_s(machine, product, self.ranks, shape, **self.experts)
+            for contender, more, variant in self.contenders:
+                if contender == "bound":
+                    best = least(machine, product, self.ranks, shape, of("best"))
+                    seconds, method = best.seconds, Method("bound", best.decides, "", {})
+                else:
+                    found = of(contender, **self.experts)
+                    found = [each._replace(options=each.options | more) for each in found]
+                    seconds, method = fastest(machine, self.ranks, shape, found)
+                yield OverlapRow(
+                    "",
+                    "simulated",
+                    machine.name,
+                    self.ranks,
+                    product,
+                    *shape,
+                    method.name,
+                    method.variant if variant is None else variant,
+                    method.options.get("tile"),
+                    seconds,
+                    alone_s,
+                    over_s / seconds,
+                    100 * (1 - (seconds - alone_s) / (over_s - alone_s)),
+                    "",
+                )
+
+
+def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
+    """A machine by name, if it is not changed as it is; with some constants replaced."""
+    if name not in changed:
+        return _as_it_is(name, constants)
+    machine = changed[name].machine
     for constant, value in constants:
         machine = machine.with_value(constant, value)
-    return Bench(machine)
+    return machine
 
 
-_as_they_are = cache(partial(_bench, {}))
+@cache
+def _as_it_is(name: str, constants: tuple) -> Machine:
+    return machine_of({name: Variant(find_machine(name))}, name, constants)
 
 
-class Benches:
-    """The machines of the studies, some of them changed; each simulates a case once, and those that
-    are as they are once for all."""
-
-    def __init__(self, changed: Changed):
-        self._changed, self._made = changed, cache(partial(_bench, changed))
-
-    def of(self, name: str, **constants) -> Bench:
-        """A machine, with some constants replaced."""
-        made = self._made if name in self._changed else _as_they_are
-        return made(name, tuple(constants.items()))
-
-    def flux(self, name: str) -> Bench:
-        """A machine of FLUX."""
-        return self.of(name, **_FLUX_KERNELS)
-
-
-def _flux_shapes(ms: Iterable[int]) -> list[tuple[str, tuple]]:
-    return [(product, (m, *nk)) for product, nk in FLUX_SHAPES.items() for m in ms]
-
-
-def _compared(benches: Benches, machines: Iterable[str], ms, ranks: int) -> Iterator:
-    """Nothing overlapped, chunks, FLUX."""
-    for machine in machines:
-        for product, shape in _flux_shapes(ms):
-            contenders = [[base(product, ranks)], flux(product, ranks, machine)]
-            if ranks <= NODE:  # Transformer Engine has none over nodes (5.1)
-                contenders.insert(1, [chunks(product)])
-            for methods in contenders:
-                yield benches.flux(machine).best(product, ranks, shape, methods)
-
-
-def _with(methods: Iterable[Method], **options) -> list[Method]:
-    return [each._replace(options=each.options | options) for each in methods]
-
-
-def _swizzle(benches: Benches) -> Iterator:
-    """Own rows first (AG) or last (RS), against rows as they lie; each at its best."""
-    for product, shape in _flux_shapes((FLUX_M[0], FLUX_M[-1])):
-        for swizzle in ("ranks", "naive"):
-            methods = _with(flux(product, 8, "a100nvlink"), swizzle=swizzle)
-            yield benches.flux("a100nvlink").best(product, 8, shape, methods, swizzle)
-
-
-def _push_pull(benches: Benches) -> Iterator:
-    for machine in ("a100pcie", "a100nvlink"):
-        for m in FLUX_M:
-            for method in fused("flux", "ag", 8, ("pull", "push")):
-                yield benches.flux(machine).best("ag", 8, (m, *FLUX_SHAPES["ag"]), [method])
-
-
-def _tiles(benches: Benches) -> Iterator:
-    for m in FLUX_M:
-        shape, methods = (m, *FLUX_SHAPES["ag"]), flux("ag", 8, "a100nvlink")
-        for tile in tiles(m, 8):
-            yield benches.flux("a100nvlink").best("ag", 8, shape, methods, only=[tile])
+def _flux_shapes(ms: Iterable[int], products: Iterable[str] = tuple(FLUX_SHAPES)) -> list:
+    return [(product, (m, *FLUX_SHAPES[product])) for product, m in every(products, ms)]
 
 
 def published(study: str) -> list:
@@ -298,160 +275,117 @@ def published(study: str) -> list:
     return [row for row in rows if row.study == study]
 
 
-def _as_published(benches: Benches, study: str) -> Iterator:
-    """Each product of a figure of TD, once; FLUX too where the figure has it."""
-    rows = published(study)
-    of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k)
-    theirs = {of(row) for row in rows if row.method == "flux"}
-    for each in dict.fromkeys(map(of, rows)):
-        machine, ranks, product, *shape = each
-        bench, shape = benches.of(machine), tuple(shape)
-        yield bench.best(product, ranks, shape, [base(product, ranks)])
-        yield bench.best(product, ranks, shape, td(product, ranks, machine))
-        if each in theirs:
-            methods = flux(product, ranks, machine)
-            yield benches.flux(machine).best(product, ranks, shape, methods)
-
-
-#: The products that TD's orders are tried on: the first of Figures 11 and 12, whose communication
-#: takes longest beside the product; larger ones hide all of it in any order.
-_FIRST = {"ag": (8192, 11008, 4096), "rs": (8192, 4096, 11008)}
-
-
-def _orders(benches: Benches) -> Iterator:
-    """Own rows last or as they lie; tiles of all peers at once, or one peer after the other."""
-    for machine, product, text, options, constants in (
-        ("h800", "rs", "own rows last", {"swizzle": "ranks"}, {}),
-        ("h800", "rs", "as they lie", {"swizzle": "naive"}, {}),
-        ("mi308x", "ag", "all peers", {"order": "mesh"}, {}),
-        ("mi308x", "ag", "one peer", {"order": "ranks"}, {"copy_streams": 1}),
-    ):
-        methods = _with(td(product, 8, machine), **options)
-        yield benches.of(machine, **constants).best(product, 8, _FIRST[product], methods, text)
-
-
 def experts_of(variant: str) -> dict[str, int]:
     """The experts of a row of TD's Tables 4 and 5.
 
     Examples
     --------
-    >>> experts_of("60 experts, top 4")
-    {'experts': 60, 'topk': 4}
+    >>> experts_of("60 experts, top 4"), experts_of("")
+    ({'experts': 60, 'topk': 4}, {})
     """
-    experts, topk = (int(word) for word in variant.replace(",", "").split() if word.isdigit())
-    return {"experts": experts, "topk": topk}
+    numbers = (int(word) for word in variant.replace(",", "").split() if word.isdigit())
+    return dict(zip(("experts", "topk"), numbers))
 
 
-def td_experts(product: str, ranks: int, of: dict) -> list[Method]:
-    """TD's experts: tokens pulled or pushed, sums written, or either over nodes; a product of each
-    expert's rows of a rank, as in TD's code."""
-    if ranks > NODE:
-        algorithm = {"ag_moe": "ag2_moe", "moe_rs": "moe_rs2"}[product]
-        return [Method("td", "over nodes", algorithm, {"per_node": NODE, **of})]
-    variants = ("pull", "push") if product == "ag_moe" else ("write",)
-    return [Method("td", each, product, {"variant": each, **of}) for each in variants]
+def _as_published(study: str) -> Iterator[Grid]:
+    """Each product of a figure or table of TD, once; FLUX too where a figure has it."""
+    rows = published(study)
+    of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k, row.variant)
+    theirs = {of(row) for row in rows if row.method == "flux"}
+    for each in dict.fromkeys(map(of, rows)):
+        machine, ranks, product, *shape, variant = each
+        base = "pytorch" if variant else "collective"
+        contenders = [Contender(name, {}, variant or None) for name in (base, "td")]
+        on = [machine], [(product, tuple(shape))]
+        yield Grid(*on, contenders, ranks, (), experts_of(variant))
+        if each in theirs:
+            yield Grid(*on, [Contender("flux")], ranks)
 
 
-def _experts(benches: Benches, study: str) -> Iterator:
-    """A gather or a reduction and a loop over experts, as PyTorch's; TD's, a signal a rank."""
-    bench = benches.of("h800")
-    for row in published(study):
-        if row.method != "td":
-            continue
-        shape, ranks, of = (row.m, row.n, row.k), row.ranks, experts_of(row.variant)
-        flow = {"dataflow": "AG" if row.product == "ag_moe" else "RS", "kernel": "parts"}
-        loop = bench.fastest(ranks, shape, [Method("pytorch", "", "moe_collective", flow | of)])
-        found = bench.fastest(ranks, shape, td_experts(row.product, ranks, of))
-        found = found._replace(tile=tiles(row.m, ranks)[0])
-        gemm_s = bench.experts_s(row.product, ranks, shape, of)
-        for each in (loop, found):
-            more = row.variant, gemm_s, loop.seconds
-            yield bench.row_over(row.product, ranks, shape, each, *more)
+def _split() -> Iterator[Grid]:
+    """GEMM + ReduceScatter on H800 with some multiprocessors for sums, the product on the
+    others."""
+    all_units = find_machine("h800").compute.units
+    for row, units in every([*published("td12"), *published("td14")], UNITS):
+        if row.method == "td" and row.m <= SPLIT_M:
+            td = Contender("td", {"units": all_units - units}, str(units))
+            shape, constants = ("rs", (row.m, row.n, row.k)), (("side_units", units),)
+            yield Grid(["h800"], [shape], [td], row.ranks, constants)
 
 
+#: Multiprocessors for sums; TD's are 16 (3.8). The largest m.
+UNITS, SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
+#: The products that TD's orders are tried on: the first of Figures 11 and 12, whose communication
+#: takes longest beside the product; larger ones hide all of it in any order.
+_AG, _RS = [("ag", (8192, 11008, 4096))], [("rs", (8192, 4096, 11008))]
 #: Of the headroom: (machine, GPUs); m; and (n, k) of AllGather + GEMM, of a large layer (FLUX, 5)
 #: and of a small one (TD, Figure 11), the other way round for ReduceScatter.
 HEADROOM_ON = (("a100pcie", 8), ("a100nvlink", 8), ("h800", 8), ("h800", 16), ("mi308x", 8))
 HEADROOM_M = (512, 1024, 2048, 4096, 8192, 16384)
 HEADROOM_SHAPES = ((49152, 12288), (11008, 4096))
-
-
-def _headroom(benches: Benches) -> Iterator:
-    """The best possible, and the fastest of all programs, on the fastest kernels."""
-    for machine, ranks in HEADROOM_ON:
-        bench = benches.flux(machine)
-        for product in ("ag", "rs"):
-            variants = ("pull", "push", "ring") if product == "ag" else ("write", "pull", "ring")
-            methods = fused("best", product, ranks, variants)
-            if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links
-                methods += fused("best", product, ranks, variants, order="mesh")
-            for nk in HEADROOM_SHAPES:
-                for m in HEADROOM_M:
-                    shape = (m, *(nk if product == "ag" else nk[::-1]))
-                    best = bench.headroom(product, ranks, shape, methods)
-                    bound = Found(Method("bound", best.decides, "", {}), None, best.seconds)
-                    yield bench.row(product, ranks, shape, bound)
-                    yield bench.best(product, ranks, shape, methods)
-
-
-#: Multiprocessors for sums that are searched; TD's are 16 (3.8). The largest m.
-SEARCHED_UNITS, _SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
-
-
-def _split(benches: Benches) -> Iterator:
-    """GEMM + ReduceScatter on H800 with as many multiprocessors for sums as the split says, with
-    the best of a search, and with TD's; the product has the others."""
-    usual = benches.of("h800")
-    every = usual.machine.compute.units
-    for row in [*published("td12"), *published("td14")]:
-        if row.method != "td" or row.m > _SPLIT_M:
-            continue
-        shape, ranks = (row.m, row.n, row.k), row.ranks
-        methods = td("rs", ranks, "h800")
-        solved = usual.headroom("rs", ranks, shape, methods).least_units
-        tile = usual.fastest(ranks, shape, methods).tile
-        on = {
-            units: benches.of("h800", side_units=units).best(
-                "rs", ranks, shape, _with(methods, units=every - units), only=[tile]
-            )
-            for units in sorted({solved, *SEARCHED_UNITS})
-        }
-        best = min(on, key=lambda units: on[units].seconds)
-        for text, units in (("solved", solved), ("searched", best), ("TD", 16)):
-            yield on[units]._replace(variant=f"{text}: {units}")
-
-
-def _rows(name: str, study: Callable, benches: Benches | None = None) -> list:
-    return [row._replace(study=name) for row in study(benches or Benches({}))]
-
-
-_ON_ALL = tuple(FLUX_MACHINES.values())
-#: File of rows -> what simulates them on the machines as they are, or on others.
-STUDIES: dict[str, Callable[..., list]] = {
-    name: partial(_rows, name, study)
-    for name, study in {
-        "flux8": _swizzle,
-        "flux9": _push_pull,
-        "flux10": _tiles,
-        **{
-            name: partial(_compared, machines=[machine], ms=FLUX_M, ranks=8)
-            for name, machine in FLUX_MACHINES.items()
-        },
-        "flux14": partial(_compared, machines=_ON_ALL, ms=SMALL_M, ranks=8),
-        "flux15": partial(_compared, machines=_ON_ALL, ms=FLUX_M[-1:], ranks=16),
-        **{
-            name: partial(_as_published, study=name)
-            for name in ("td11", "td12", "td13", "td14", "td17", "td18")
-        },
-        "order": _orders,
-        "headroom": _headroom,
-        "split": _split,
-        **{name: partial(_experts, study=name) for name in ("td-table4", "td-table5")},
-    }.items()
+_HEADROOM = [("ag", (m, n, k)) for (n, k), m in every(HEADROOM_SHAPES, HEADROOM_M)]
+_HEADROOM += [("rs", (m, k, n)) for (n, k), m in every(HEADROOM_SHAPES, HEADROOM_M)]
+_ONE, _ON_ALL = ["a100nvlink"], [*FLUX_MACHINES.values()]
+_COMPARED = [Contender("collective"), Contender("chunks"), Contender("flux")]
+_ORDERS = [
+    Contender("td", {"swizzle": "ranks"}, "own rows last"),
+    Contender("td", {"swizzle": "naive"}, "as they lie"),
+    Contender("td", {"order": "mesh"}, "all peers"),
+    Contender("td", {"order": "ranks"}, "one peer"),
+]
+#: File of rows -> its grids. Transformer Engine has none over nodes (FLUX, 5.1).
+GRIDS: dict[str, Iterable[Grid]] = {
+    "flux8": [
+        Grid(
+            _ONE,
+            _flux_shapes((FLUX_M[0], FLUX_M[-1])),
+            [Contender("flux", {"swizzle": order}, order) for order in ("ranks", "naive")],
+        )
+    ],
+    "flux9": [
+        Grid(
+            ["a100pcie", "a100nvlink"],
+            _flux_shapes(FLUX_M, ["ag"]),
+            [Contender("flux", {"variant": each}, each) for each in ("pull", "push")],
+        )
+    ],
+    "flux10": [
+        Grid(_ONE, _flux_shapes([m], ["ag"]), [Contender("flux", {"tile": tile})])
+        for m in FLUX_M
+        for tile in tiles(m, NODE)
+    ],
+    **{
+        study: [Grid([machine], _flux_shapes(FLUX_M), _COMPARED)]
+        for study, machine in FLUX_MACHINES.items()
+    },
+    "flux14": [Grid(_ON_ALL, _flux_shapes(SMALL_M), _COMPARED)],
+    "flux15": [Grid(_ON_ALL, _flux_shapes(FLUX_M[-1:]), _COMPARED[::2], 16)],
+    "order": [
+        Grid(["h800"], _RS, _ORDERS[:2], constants=()),
+        Grid(["mi308x"], _AG, _ORDERS[2:3], constants=()),
+        Grid(["mi308x"], _AG, _ORDERS[3:], constants=(("copy_streams", 1),)),
+    ],
+    "headroom": [
+        Grid([machine], _HEADROOM, [Contender("bound"), Contender("best")], ranks)
+        for machine, ranks in HEADROOM_ON
+    ],
 }
+AS_PUBLISHED = "td11 td12 td13 td14 td17 td18 td-table4 td-table5".split()
 
 
-def simulate(changed: Changed) -> list:
+def rows_of(study: str, changed: Changed = MappingProxyType({})) -> list[OverlapRow]:
+    """The rows of a study, on the machines as they are, or on others."""
+    if study in AS_PUBLISHED:
+        grids = _as_published(study)
+    else:
+        grids = GRIDS.get(study) or _split()
+    return [row._replace(study=study) for grid in grids for row in grid.rows(changed)]
+
+
+#: File of rows -> what simulates them.
+STUDIES = {study: partial(rows_of, study) for study in (*GRIDS, "split", *AS_PUBLISHED)}
+
+
+def simulate(changed: Changed) -> list[OverlapRow]:
     """The rows of every study, on some machines that are changed."""
-    benches = Benches(changed)
-    return [row for study in STUDIES.values() for row in study(benches)]
+    return [row for rows in STUDIES.values() for row in rows(changed)]

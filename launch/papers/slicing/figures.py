@@ -6,10 +6,7 @@ One row a case that gains over 5 % by lowering, those on top that gain most.
 
 from typing import Any
 
-from pandas import concat
-
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
-from plots.draw.page import line_handle
+from plots.draw.chart import Axis, Chart, Marks
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -23,7 +20,7 @@ from plots.select.cases import (
 from plots.select.records import Records, frame, rows
 from plots.select.selection import shown, usable
 
-from ..drawing import dots
+from ..drawing import dots, draw_page
 
 LOWERINGS = {
     "greedy": LineStyle("#E69F00", "s", "None"),
@@ -94,49 +91,31 @@ def make(records: Records, options: Options) -> Made:
             "sweep lowering --simulate --machine NAME, or a sweep with schedules."
         )
     cases = every.drop_duplicates("pair").set_index("pair").loc[ratios.index]
-    ratios = ratios.assign(
-        name=list(map(row_name, rows(cases))),
-        best=ratios.min(axis=1),
-        source=cases.source,
-        shape=cases["shape"],
-    ).sort_values(["best", "name"])
+    ratios = ratios.assign(name=[*map(row_name, rows(cases))], best=ratios.min(axis=1))
+    ratios = ratios.join(cases[["source", "shape"]]).sort_values(["best", "name"])
     gain = ratios[ratios.best < WITHIN]
-    by_panel, more = shown(ratios[:1] if gain.empty else gain, _MOST_PANELS, "panels")
-    notes += more
-    notes += [
-        f"{shape_text(shape)}: not drawn: {len(inside) - _MOST_ROWS} cases that gain less"
-        for (_, shape), inside in by_panel
-        if len(inside) > _MOST_ROWS
-    ]
-    by_panel = [(panel, inside[:_MOST_ROWS]) for panel, inside in by_panel]
-    drawn = concat([inside[[*LOWERINGS]] for _, inside in by_panel])
-    limits = min(drawn.min(axis=None), WITHIN) - 0.02, max(drawn.max(axis=None), 1.0) + 0.04
+    some = ratios[:1] if gain.empty else gain
+    most = some.groupby(["source", "shape"], sort=False).head(_MOST_ROWS)
+    if len(most) < len(some):
+        notes.append(f"not drawn: {len(some) - len(most)} cases that gain less")
+    by_panel, more = shown(most, _MOST_PANELS, "panels")
+    of_all = most[[*LOWERINGS]]
+    limits = min(of_all.min(axis=None), WITHIN) - 0.02, max(of_all.max(axis=None), 1.0) + 0.04
     x, charts = Axis("time ÷ that of direct execution", limits), []
     for (source, shape), inside in by_panel:
-        series = {
-            name: (inside[name], look)
-            for name, look in LOWERINGS.items()
-            if inside[name].notna().any()
-        }
-        of_rows = dots(x, list(inside.name), series)
-        of_rows[-1].append(Marks("rule", "direct", [1.0, 1.0], of_rows[1].limits))
-        charts.append(Chart(shape_text(shape), source.text, *of_rows))
-    handles = [
-        line_handle(name, look) for name, look in LOWERINGS.items() if drawn[name].notna().any()
-    ]
-    told = [
+        table = inside.set_index("name")[[*LOWERINGS]].dropna(axis=1, how="all")
+        *axes, marks = dots(x, table, LOWERINGS)
+        marks.append(Marks("rule", "direct", [1.0, 1.0], axes[1].limits))
+        charts.append(Chart(shape_text(shape), source.text, *axes, marks))
+    notes += more
+    told = (
         "1 is the time of direct execution; of a case each lowering is drawn; cases that all "
         "lowerings leave within 5 % of it, or make slower, are not"
-    ]
+    )
     finding = f"Lowering gains over 5 % in {len(gain)} of {len(ratios)} cases"
     highs_in = [len(inside) * _ROW_IN for _, inside in by_panel]
-    page, axes = panels(charts, handles, [*told, *notes], highs_in, 1, (_LABELS_IN, 0.1),
-                        finding=finding)  # fmt: skip
-    for each, chart in zip(axes, charts):
-        draw_chart(each, chart, 3.8, color="black", linestyle="-", linewidth=0.8)
-        label_rows(each, list(chart.y.ticks.values()), _LABELS_IN - 0.1)
-        each.grid(axis="y", color="#EEEEEE", linewidth=0.5)
-    return Made(page.picture, notes)
+    made = draw_page(charts, LOWERINGS, [told, *notes], highs_in, _LABELS_IN, 1, finding)
+    return made._replace(notes=notes)
 
 
 FIGURES = (

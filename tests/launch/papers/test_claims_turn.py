@@ -29,6 +29,7 @@ OTHERWISE = [
     ("T1", {"study": "td11", "method": "td"}, 1.7),
     ("T3", {"study": "td13", "method": "td", "m": 32768}, 2),
     ("T6", {"study": "order", "variant": "as they lie"}, 0.1),
+    ("T7", {"study": "split", "ranks": 16, "variant": ["2", "4", "8"]}, 2),
     ("T14", {"study": "td13", "method": "flux"}, 1.1),
     ("T15", {"study": "td14", "method": "flux"}, 1.1),
     ("M1", {"study": "weak", "algorithm": "wang", "chips": 16}, 0.1),

@@ -6,7 +6,16 @@ import pytest
 from drbench.errors import UsageError
 from launch.cases.machine_models import find_machine
 from launch.papers.overlap import needed_bytes_per_s
-from launch.papers.overlap.study import Benches, td, tiles
+from launch.papers.overlap.study import (
+    Contender,
+    Grid,
+    Method,
+    fastest,
+    least,
+    methods,
+    seconds_of,
+    tiles,
+)
 
 
 def test_sums_need_what_the_text_works_out():
@@ -15,42 +24,40 @@ def test_sums_need_what_the_text_works_out():
     assert needed_bytes_per_s(170e9, 45e9) == pytest.approx(470e9, rel=0.02)
 
 
+def seconds(shape, algorithm, machine=None, **options):
+    method = Method("", "", algorithm, options)
+    return seconds_of(machine or find_machine("h800"), 8, shape, method)
+
+
 def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
-    bench = Benches({}).of("h800")
-    shape = (1024, 2048, 1024)
-    methods = td("ag", 8, "h800")
-    found = bench.fastest(8, shape, methods)
-    every = [
-        bench.seconds(8, shape, each.algorithm, **each.options, tile=tile)
-        for each in methods
-        for tile in tiles(1024, 8)
-    ]
-    assert found.seconds == min(every) and len(every) == 2
-    assert bench.row("ag", 8, shape, found).gemm_s == bench.machine.compute.gemm_s(
-        1024, 256, 1024, 2
-    )
+    machine, shape = find_machine("h800"), (1024, 2048, 1024)
+    found = methods("td", "ag", 8, 1024, "h800")
+    best, _ = fastest(machine, 8, shape, found)
+    times = [seconds(shape, "ag_gemm", variant=variant, tile=128) for variant in ("pull", "push")]
+    assert best == min(times) and len(found) == 2 and tiles(1024, 8) == [128]
+    (row,) = Grid(["h800"], [("ag", shape)], [Contender("td")], constants=()).rows({})
+    assert row.seconds == best and row.gemm_s == machine.compute.gemm_s(1024, 256, 1024, 2)
 
 
 def test_the_best_possible_is_below_every_program_and_its_split_hides_the_sums():
     """On H800 the workers that the split gives the sums do as well as the best of a search."""
-    shape, every = (2048, 4096, 11008), find_machine("h800").compute.units
-    methods = td("rs", 8, "h800")
-    usual = Benches({}).of("h800")
-    best = usual.headroom("rs", 8, shape, methods)
-    assert best.seconds <= usual.fastest(8, shape, methods).seconds * (1 + 1e-9)
+    shape, machine = (2048, 4096, 11008), find_machine("h800")
+    every, found = machine.compute.units, methods("td", "rs", 8, 2048, "h800")
+    best = least(machine, "rs", 8, shape, found)
+    assert best.seconds <= fastest(machine, 8, shape, found)[0] * (1 + 1e-9)
     assert 1 <= best.least_units < every
 
     def with_sums_on(units):
-        rest = [each._replace(options=each.options | {"units": every - units}) for each in methods]
-        return Benches({}).of("h800", side_units=units).fastest(8, shape, rest).seconds
+        rest = [each._replace(options=each.options | {"units": every - units}) for each in found]
+        return fastest(machine.with_value("side_units", units), 8, shape, rest)[0]
 
     solved = with_sums_on(best.least_units)
     assert solved <= 1.1 * min(map(with_sums_on, (2, 4, 8, 16, 32, 64)))
 
 
 def test_the_units_of_a_kernel_are_those_that_its_tiles_are_dealt_to():
-    bench, shape = Benches({}).of("h800", side_units=0), (4096, 8192, 65536)
-    seconds = lambda **more: bench.seconds(8, shape, "gemm_rs", variant="write", tile=128, **more)
-    assert seconds() == seconds(units=132) < seconds(units=66) < seconds(units=33)
+    machine, shape = find_machine("h800").with_value("side_units", 0), (4096, 8192, 65536)
+    on = lambda **more: seconds(shape, "gemm_rs", machine, variant="write", tile=128, **more)
+    assert on() == on(units=132) < on(units=66) < on(units=33)
     with pytest.raises(UsageError, match="-o units is about the one kernel"):
-        seconds(units=66, kernel="parts")
+        on(units=66, kernel="parts")

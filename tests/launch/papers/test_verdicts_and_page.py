@@ -75,7 +75,7 @@ def make(rows, options):
     ours = drawn(rows, "nine")
     marks = [Marks("points", "ours", ours.m, ours.seconds)]
     chart = Chart("Table 9", "", Axis("m", (0, 4)), Axis("seconds", (0, 4)), marks)
-    return draw_page([chart], [], [], 1.0)[0]
+    return draw_page([chart], {}, [], 1.0)
 
 FIGURES = (Figure("own-nine", "Table 9", make, read=Rows),)
 """
