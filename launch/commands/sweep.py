@@ -19,7 +19,7 @@ from launch.host.kernels import without_weaker_pins
 from launch.sweeps.estimate import long_time
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import progress_console
-from launch.sweeps.sweep import left_to_run, run_sweep
+from launch.sweeps.sweep import run_sweep
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
@@ -159,7 +159,7 @@ def sweep(
     simulate, given = options["simulate"], options["override"]
     if simulate and model is None:
         raise UsageError("--simulate needs a machine model. Name a --machine.")
-    words = ("Slurm",) if jobs else tuple(load_launcher(options["launcher"]).words)
+    launcher = load_launcher(options["launcher"])
     listed = ranks_of(sweep, None, given)
     doubling = listed == (1,)
     if listed and not doubling:
@@ -172,9 +172,11 @@ def sweep(
         from launch.models.predict import ranks_on
 
         ranks = ranks_on(find_machine(model))
-    threads = dict(given).get("threads", "")
-    threads = int(threads) if threads.isdecimal() else None
-    ranks = ranks or default_ranks(threads, dict(given).get("backend"), words)
+    keys = dict(given)
+    threads = int(keys["threads"]) if keys.get("threads", "").isdecimal() else None
+    ranks = ranks or default_ranks(
+        threads, keys.get("backend"), ("Slurm",) if jobs else launcher.words
+    )
     name = _folder_name(sweep, ranks if not listed or doubling else None, scale, given)
     if simulate:
         name += f"-{Path(model).stem}"
@@ -187,26 +189,25 @@ def sweep(
         from launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, console)
+    plan, run = plan_cases(request), None
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 
-        return show(request, plan_cases(request), 40 if limit is None else limit, console)
-    run = None
+        return show(request, plan, 40 if limit is None else limit, console)
     if simulate:
-        from launch.models.simulate_sweeps import simulate_cases
+        from launch.models.simulate_sweeps import simulated
 
-        run = partial(simulate_cases, find_machine(model))
+        run = partial(simulated, find_machine(model))
     else:
-        here = load_launcher(request.launcher).words == ()
-        if here:
+        if not launcher.words:
             refuse_too_many(ranks, threads, request.yes)
-        long = long_time(left_to_run(request))
+        long = long_time(plan.left_to_run(request))
         go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
-        if here:
+        if not launcher.words:
             environ = without_weaker_pins(partial(console.print, markup=False))
             request = replace(request, environ=environ)
-    show = partial(_show, Path(request.out), console, as_json, csv_path)
-    return run_sweep(request, console, run=run, show=show)
+    show = partial(_show, plan.sweep, Path(request.out), console, as_json, csv_path)
+    return run_sweep(plan, request, console, run, show)
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
@@ -251,7 +252,7 @@ def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str
 _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 
 
-def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found: dict) -> None:
+def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
     from plots.report.verdict import fastest_lines

@@ -25,13 +25,13 @@ from drbench.common import shared_memory_free
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
 from drbench.measure.record_file import read_csv
-from launch.cases.case import Case
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
 from launch.host.memory import available_memory
 from launch.peers import get_peer
 from launch.sweeps.estimate import estimated
 from launch.sweeps.plan import SweepRequest, plan_cases
+from launch.sweeps.rounds import Job
 
 from . import papers
 from .claims import Verdict
@@ -284,10 +284,10 @@ def words_of(place: Place, sweep: str) -> list[str]:
     return [*request_of(place, sweep, place.scale).arguments()[3:], "--fresh"]
 
 
-def cases_of(place: Place, scale: str) -> list[Case]:
-    """The cases that are run here at a scale; those of DTensor only where it is."""
+def jobs_of(place: Place, scale: str) -> list[Job]:
+    """The jobs that are run here at a scale; those of DTensor only where it is."""
     sweeps = [*LAYERS, *[DTENSOR] * get_peer("dtensor").available().ok]
-    return [case for name in sweeps for _, case in plan_cases(request_of(place, name, scale))[2]]
+    return [job for name in sweeps for job in plan_cases(request_of(place, name, scale)).jobs]
 
 
 def fitting_scale(place: Place) -> str:
@@ -297,9 +297,10 @@ def fitting_scale(place: Place) -> str:
     shared = shared_memory_free()
     room = min(available_memory() // 4, *([] if shared is None else [shared]))
     for scale in SCALES[:-1]:
-        cases = cases_of(place, scale)
-        elements = max(each.m * each.k + each.k * each.n + each.m * each.n for each in cases)
-        short = not place.quick or estimated(cases, place.ranks).time_s <= EXPERIMENTS_S
+        jobs = jobs_of(place, scale)
+        shapes = [(job.case.m, job.case.n, job.case.k) for job in jobs]
+        elements = max(m * k + k * n + m * n for m, n, k in shapes)
+        short = not place.quick or estimated(jobs).time_s <= EXPERIMENTS_S
         if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
             return scale
     return SCALES[-1]

@@ -17,7 +17,6 @@ from launch.host.files import hand_over
 from launch.host.kernels import Kernels
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.store import Store
-from launch.sweeps.sweep import left_to_run
 
 SIZES = "-m 64 -n 64 -k 64".split()
 
@@ -214,12 +213,12 @@ def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys,
 
 def test_what_has_its_row_is_not_estimated_nor_what_runs_elsewhere(tmp_path, made):
     request = SweepRequest("mlp1", 2, str(tmp_path), max_cases=None)
-    pairs = plan_cases(request).pairs
-    cases = lambda some: [(2, case) for _, case in some]
-    assert left_to_run(request) == cases(pairs)
-    append_csv(tmp_path / "records.csv", made(pairs[0][0]))
-    assert left_to_run(request) == cases(pairs[1:])
-    assert left_to_run(replace(request, part=(1, 2), max_cases=2)) == cases([pairs[2], pairs[4]])
-    assert left_to_run(replace(request, fresh=True)) == cases(pairs)
+    left_to_run = lambda request: plan_cases(request).left_to_run(request)
+    jobs = plan_cases(request).jobs
+    assert left_to_run(request) == jobs
+    append_csv(tmp_path / "records.csv", made(jobs[0].name))
+    assert left_to_run(request) == jobs[1:]
+    assert left_to_run(replace(request, part=(1, 2), max_cases=2)) == [jobs[2], jobs[4]]
+    assert left_to_run(replace(request, fresh=True)) == jobs
     assert left_to_run(replace(request, launcher="srun")) == []
     assert left_to_run(replace(request, override=(("backend", "cupy"),))) == []

@@ -53,11 +53,12 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
     script = sbatch_script(
         machine,
         4,
-        [sys.executable, "-c", ECHO, text, f"--out={text}"],
-        os.fspath(tmp_path),
-        "job",
-        text,
-        "job.sbatch",
+        {},
+        command=[sys.executable, "-c", ECHO, text, f"--out={text}"],
+        folder=os.fspath(tmp_path),
+        job="job",
+        about=text,
+        script="job.sbatch",
     )
     loaded = tmp_path / "module"  # what `module load` does is the site's; here it notes its words
     loaded.write_text(
