@@ -18,7 +18,7 @@ from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
-from partitions import LayoutError, preset
+from partitions import LayoutError, parse, preset
 
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
@@ -59,6 +59,14 @@ def _finite(value: float) -> float:
     return value
 
 
+def _partition(text: str) -> str:
+    try:
+        parse(text)
+    except LayoutError as error:
+        raise UsageError(str(error)) from None
+    return text
+
+
 _SIZE = {"least": 1, "unit": "elements"}
 _MOVES = "Ranks and data movement"
 
@@ -91,12 +99,17 @@ class Case:
     k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
     a: str | None = _is(
         group="Layout",
+        check=_partition,
         metavar="PARTITION",
         help="Partition of A.",
         says="the algorithm's own",
     )
-    b: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of B, likewise.")
-    c: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of C, likewise.")
+    b: str | None = _is(
+        group="Layout", check=_partition, metavar="PARTITION", help="Partition of B, likewise."
+    )
+    c: str | None = _is(
+        group="Layout", check=_partition, metavar="PARTITION", help="Partition of C, likewise."
+    )
     algorithm: str = _is(
         str,
         "universal",

@@ -14,7 +14,7 @@ from drbench.measure.record_file import TornRowWarning
 from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
-from launch.cases.peak_files import check_peak
+from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
 from launch.host.files import check_output
 from launch.host.mpi import launched

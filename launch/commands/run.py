@@ -9,8 +9,7 @@ import click
 
 from drbench.errors import DrbenchError, UsageError
 from launch.cases.case import FIELDS, Case, bound, case_keys, failure, refuse_our_options
-from launch.cases.peak_files import read_peaks
-from launch.cases.peaks import Peaks, with_peak
+from launch.cases.peaks import Peaks, read_peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
 from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import launched, run_ranks, started_by_us

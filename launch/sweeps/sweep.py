@@ -12,7 +12,7 @@ from rich.console import Console
 
 from drbench.errors import EXIT_CODES, MissingError
 from drbench.measure.record import HEADER, Record
-from launch.cases.peak_files import read_peaks
+from launch.cases.peaks import read_peaks
 from launch.host.units import plural
 from launch.peers import PEERS, get_peer
 

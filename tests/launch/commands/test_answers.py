@@ -110,9 +110,9 @@ def made():
 SLIPS = {
     'algorithm = "sumna"': ["cases 2: algorithm: ", "'sumna'", "Did you mean summa?"],
     'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, A, B, C"],
-    'algorithm = "summa"\nstationary = "A"': ["cases 2: stationary: summa takes none", "panel"],
+    'algorithm = "summa"\nstationary = "A"': ["cases 2: summa takes no stationary", "panel"],
     'b = "rwo"': ["cases 2: b: ", "'rwo'", "did you mean row"],
-    'partitions = [["row", "rwo", "row"]]': ["cases 2: b: ", "'rwo'"],
+    'partitions = [["row", "rwo", "row"]]': ["cases 2: partitions: ", "'rwo'"],
     "colour = 3": ["cases 2: colour: there is no such key"],
 }
 

@@ -47,9 +47,7 @@ def write(path, **tables):
 
 @pytest.mark.parametrize("text", EVIL)
 def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
-    machine = Launcher(
-        "test", environment={"DRBENCH_EVIL": text}, modules=(text,), site={"SITE": text}
-    )
+    machine = Launcher("test", environment={"DRBENCH_EVIL": text}, modules=(text,))
     script = sbatch_script(
         machine,
         4,
@@ -118,7 +116,6 @@ def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep
         {"environment": {"A": text}},
         {"modules": {"load": [text]}},
         {"launch": {"launcher": ["srun", text]}},
-        {"site": {"A": text}},
     ):
         with pytest.raises(UsageError, match="m.toml: "):
             load_launcher(write(tmp_path / "m.toml", **tables))
