@@ -13,7 +13,7 @@ from typing import Any
 
 from algorithms import get_algorithm
 from drbench.common import Clock, parse_transport
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
@@ -585,3 +585,14 @@ def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
         timestamp=Clock.date(),
         **case_keys(case),
     )
+
+
+def run_program(case: Case, ranks: int, timeout_s: float | None) -> Record:
+    """The row of a library that is a program of its own, which is started for it. Nobody knows its
+    BLAS, so it has no roof."""
+    case = replace(case, roof=False)
+    try:
+        return get_peer(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
+    except DrbenchError as error:
+        status = "failed" if error.status == "usage" else error.status
+        return failure(case, ranks, status, str(error))

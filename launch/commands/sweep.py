@@ -28,8 +28,9 @@ from .options import (
     Value,
     command,
     csv_option,
+    draw_figure,
     json_option,
-    label_beside_launcher,
+    label_option,
     launcher_option,
     machine_option,
     option,
@@ -71,7 +72,7 @@ def _part(text: str) -> tuple[int, int]:
     "results/measured/here/NAME-KEYS-RANKS, or results/simulated/here]"
 )
 @option("--simulate", is_flag=True, help="Predict the cases on --machine; run nothing.")
-@machine_option()
+@machine_option("machine")
 @option(
     "--dry-run",
     is_flag=True,
@@ -90,7 +91,11 @@ def _part(text: str) -> tuple[int, int]:
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
 @launcher_option()
 @peak_option()
-@label_beside_launcher()
+@label_option(
+    name="label",
+    default=None,
+    help="Name of the machine in the records. [default: the launcher file's, or here]",
+)
 @option(
     "--mem-limit",
     type=BYTES,
@@ -125,21 +130,7 @@ def _part(text: str) -> tuple[int, int]:
     default=1,
     help="With --jobs: share the sweep between so many jobs.",
 )
-def sweep(
-    sweep,
-    ranks,
-    out,
-    scale,
-    machine,
-    model,
-    dry_run,
-    limit,
-    jobs,
-    parts,
-    as_json,
-    csv_path,
-    **options,
-):
+def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **options):
     """Run every case of an experiment, resume it, lose nothing; print its table, draw its figure.
 
     \b
@@ -157,6 +148,7 @@ def sweep(
     _refuse_useless()
     check_output("--csv", csv_path)
     simulate, given = options["simulate"], options["override"]
+    scale, model = options["scale"], options["machine"]
     if simulate and model is None:
         raise UsageError("--simulate needs a machine model. Name a --machine.")
     launcher = load_launcher(options["launcher"])
@@ -182,8 +174,7 @@ def sweep(
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
     plugins = click.get_current_context().find_root().params.get("plugins", ())
-    options |= {"scale": scale, "label": machine, "machine": model, "plugins": plugins}
-    request = SweepRequest(sweep, ranks, out or place, **options)
+    request = SweepRequest(sweep, ranks, out or place, plugins=plugins, **options)
     console = progress_console(stderr=request.stream or as_json)
     if jobs:
         from launch.sweeps.slurm import write_jobs
@@ -256,6 +247,7 @@ def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
     from plots.report.verdict import fastest_lines
+    from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
     tables = tables_of(sweep.view, found)
@@ -276,19 +268,9 @@ def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found:
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:
         kind = "weak" if ok["shape"].nunique() > 1 else "strong"
     if kind and len(ok):
-        _draw(kind, out, console)
-
-
-def _draw(kind: str, out: Path, console) -> None:
-    from plots.registry import draw
-    from plots.select.cases import SelectionError
-
-    try:
-        drawn = draw(kind, [out / "records.csv"], out / kind, (".pdf", ".png"))
-    except SelectionError as error:
-        console.print(f"no figure: {error}", markup=False)
-        return
-    for line in drawn.notes:
-        console.print(line, markup=False)
-    for path in drawn.paths:
-        console.print(f"figure: {path}", markup=False)
+        try:
+            drawn = draw_figure(kind, [out / "records.csv"], out / kind)
+        except SelectionError as error:
+            drawn = [f"no figure: {error}"]
+        for line in drawn:
+            console.print(line, markup=False)

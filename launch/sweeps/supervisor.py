@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from drbench.errors import CaseFailed, DrbenchError, MissingError
+from drbench.errors import CaseFailed, MissingError
 from drbench.measure.record import Record
-from launch.cases.case import case_keys, failure
+from launch.cases.case import failure, run_program
 from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
@@ -91,19 +91,15 @@ def _without_ranks(job: Job, settings: Settings) -> Record | None:
     this installation does not have."""
     from algorithms import algorithms
 
-    name, case = job.case.algorithm, job.case
-    if name not in PEERS:
-        if name in algorithms():
-            return None
-        known = ", ".join(algorithms())
-        reason = f"no algorithm {name!r} in this drbench; there are {known}"
-        return failure(case, job.ranks, "unsupported", reason)
-    launch, case = get_peer(name).launch, replace(case, roof=False)  # nobody knows its BLAS
-    try:
-        return launch and launch(case, case_keys(case), job.ranks, settings.timeout_s)
-    except DrbenchError as error:
-        status = "failed" if error.status == "usage" else error.status
-        return failure(case, job.ranks, status, str(error))
+    name = job.case.algorithm
+    if name in PEERS:
+        alone = get_peer(name).launch is not None
+        return run_program(job.case, job.ranks, settings.timeout_s) if alone else None
+    if name in algorithms():
+        return None
+    known = ", ".join(algorithms())
+    reason = f"no algorithm {name!r} in this drbench; there are {known}"
+    return failure(job.case, job.ranks, "unsupported", reason)
 
 
 class _Supervisor:

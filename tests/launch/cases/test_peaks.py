@@ -58,7 +58,10 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
         ("[peak.float32]\nnode_gflops = 2\nsource = ''", "node_gflops: there is no such key"),
         ("[peak.float32]\ngflops = 1\nsource = ''", "peak.float32: gflops: there is no such key"),
         ("", "that holds a table [peak.DTYPE]"),
-        ("[model.compute]\npeak_flops = 1e12\npeak_measured = true", "that holds a table [peak.DTYPE]"),
+        (
+            "[model.compute]\npeak_flops = 1e12\npeak_measured = true",
+            "that holds a table [peak.DTYPE]",
+        ),
     ],
 )
 def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, told):

@@ -68,7 +68,7 @@ def started(monkeypatch):
         return made_up(**case_keys(case) | {"ranks": ranks} | known)
 
     monkeypatch.setattr("launch.sweeps.sweep.supervised", supervised)
-    monkeypatch.setattr("launch.commands.sweep._draw", lambda *_: None)
+    monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
     monkeypatch.setattr("launch.commands.sweep.without_weaker_pins", lambda say: {})
     return starts, measure
 
@@ -233,7 +233,7 @@ def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_p
 
 def test_predicted_scaling_is_a_table_as_text_json_and_csv(say, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("launch.commands.sweep._draw", lambda *_: None)
+    monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
     words = ["sweep", "scaling", *SIMULATE, *"-o grow=m -o m=64 -p 4".split()]
     shown = say(*words, "--csv", "table.csv")
     assert shown.returncode == 0 and "efficiency" in shown.stdout
