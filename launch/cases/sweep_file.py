@@ -90,8 +90,6 @@ class Sweep:
         In the file's order, without repetition.
     scale : Fraction
         What m, n and k were multiplied by.
-    repeated : int
-        Cases left out because an earlier one is the same.
     rounds : int or str
         How often every case is run, interleaved with the others; ``known``: until the order of the
         fastest is known; 0: each case is run once.
@@ -103,7 +101,6 @@ class Sweep:
     about: str
     cases: tuple[Case, ...]
     scale: Fraction
-    repeated: int = 0
     rounds: int | str = 0
     view: str = ""
 
@@ -266,13 +263,13 @@ def expand(
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
     cases: dict[str, Case] = {}
-    unused, repeated = {*given} - _SPECIAL.keys(), 0
+    unused = {*given} - _SPECIAL.keys()
     for number, block in enumerate(blocks, 1):
         mine, where = _given_to(block, blocks, given), f"{file}: cases {number}"
         instead = set().union(*(_INSTEAD.get(key, ()) for key in mine))
         block = {key: value for key, value in block.items() if key not in instead} | mine
         twins = block.pop("same_tiles", False)
-        for values in _choices(block, ranks, where, len(cases) + repeated):
+        for values in _choices(block, ranks, where, len(cases)):
             kept = _taken(values, mine, where)
             if kept is None:
                 continue
@@ -285,12 +282,11 @@ def expand(
                 if grow:
                     changes[grow] = ranks * getattr(case, grow)
                 case = replace(case, **changes)
-                repeated += repr(case) in cases and case is made[0] and kept.keys() == values.keys()
                 cases.setdefault(repr(case), case)
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} takes it. Leave it out.")
     found = tuple(cases.values())
-    return Sweep(top["name"], top["about"], found, factor, repeated, top["rounds"], top["view"])
+    return Sweep(top["name"], top["about"], found, factor, top["rounds"], top["view"])
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:

@@ -16,12 +16,11 @@ from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
 from launch.host.files import check_output, write_table
 from launch.host.kernels import without_weaker_pins
-from launch.sweeps.estimate import long_time
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import progress_console
 from launch.sweeps.sweep import run_sweep
 
-from .guards import default_ranks, go_on, refuse_too_many
+from .guards import default_ranks, refuse_too_many
 from .options import (
     BYTES,
     TEXT,
@@ -189,14 +188,10 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
         from launch.models.simulate_sweeps import simulated
 
         run = partial(simulated, find_machine(model))
-    else:
-        if not launcher.words:
-            refuse_too_many(ranks, threads, request.yes)
-        long = long_time(plan.left_to_run(request))
-        go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
-        if not launcher.words:
-            environ = without_weaker_pins(partial(console.print, markup=False))
-            request = replace(request, environ=environ)
+    elif not launcher.words:
+        refuse_too_many(ranks, threads, request.yes)
+        environ = without_weaker_pins(partial(console.print, markup=False))
+        request = replace(request, environ=environ)
     show = partial(_show, plan.sweep, Path(request.out), console, as_json, csv_path)
     return run_sweep(plan, request, console, run, show)
 

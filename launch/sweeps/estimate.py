@@ -14,10 +14,6 @@ from .rounds import OVERHEAD_S, Job
 START_S = 1.5
 #: Local products with which the roof finds its shape: three to six, three times and once before.
 _ROOF_TRIALS = 12
-#: What takes longer is asked about.
-LONG_S = 1800.0
-#: Less than any core multiplies: what is short at this rate needs no measurement.
-_SLOW_FLOPS_PER_S = 4e9
 
 
 @dataclass(frozen=True)
@@ -43,10 +39,10 @@ def most_products(case: Case, product_s: float) -> int:
     return case.warmup + repeats + case.roof * (repeats + _ROOF_TRIALS)
 
 
-def estimated(jobs: Iterable[Job], core_flops_per_s: float | None = None) -> Estimate:
+def estimated(jobs: Iterable[Job]) -> Estimate:
     """The estimate for jobs on this machine, each repeated as often as its budget allows, one after
-    the other; the rate of a core is measured, if it is not given."""
-    rate, cores = core_flops_per_s or measure_kernels().flops_per_s, usable_cores()
+    the other, at the rate of a core as it is measured now."""
+    rate, cores = measure_kernels().flops_per_s, usable_cores()
     time_s = flops = 0.0
     starts = set()
     for _, ranks, case in jobs:
@@ -57,11 +53,3 @@ def estimated(jobs: Iterable[Job], core_flops_per_s: float | None = None) -> Est
         time_s += OVERHEAD_S + product * times / (rate * used)
         starts.add(ranks)
     return Estimate(time_s + START_S * len(starts), flops, rate)
-
-
-def long_time(jobs: list[Job]) -> float:
-    """Seconds that jobs are estimated at, if that is long enough to be asked about; else 0."""
-    if estimated(jobs, _SLOW_FLOPS_PER_S).time_s <= LONG_S:
-        return 0.0
-    time_s = estimated(jobs).time_s
-    return time_s if time_s > LONG_S else 0.0

@@ -75,7 +75,7 @@ def run_experiment(
         watch = SweepProgress(total, before, console, "turn" if rounds else "case")
         todo = (job for job in experiment.todo(store.done) if job.name not in store.done)
         try:
-            with watch, run(store, watch) as measure:
+            with run(store, watch) as measure:
                 for job in islice(todo, most):
                     watch.started(job)
                     record = replace(measure(job), case=job.name)

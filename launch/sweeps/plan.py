@@ -6,8 +6,6 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import NamedTuple
 
 from drbench.errors import DrbenchError
-from drbench.measure.record import RecordError
-from drbench.measure.record_file import read_csv
 from launch.cases.case import bound
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.machine_models import find_machine, model_version
@@ -108,21 +106,6 @@ class Plan(NamedTuple):
                 key = ()
             groups.setdefault(key, []).append(job)
         return Experiment(sweep.name, list(groups.values()), 0 if simulate else sweep.rounds)
-
-    def left_to_run(self, request: SweepRequest) -> list[Job]:
-        """What would run now on this machine, as far as the folder says, each case as often as it
-        has rounds at least; none if ranks are started elsewhere, or compute on GPUs, whose time
-        nobody here knows."""
-        if self.launcher.words or any(job.case.backend != "numpy" for job in self.mine):
-            return []
-        path = self.experiment(self.mine).folder(request.out) / "records.csv"
-        try:
-            kept = path.is_file() and not request.fresh  # a pipe would keep its reader waiting
-            done = {record.case.rpartition(" | ")[2] for record in read_csv(path)} if kept else ()
-        except (OSError, RecordError):
-            done = ()  # none, or one that is refused when it is opened
-        left = [job for job in self.mine if job.name not in done]
-        return (left * self.times)[: request.max_cases]
 
 
 def _tiles(job: Job) -> tuple:

@@ -1,13 +1,10 @@
-"""How a sweep is going: a line that changes on a terminal, a line now and then elsewhere."""
-
-from __future__ import annotations
+"""How a sweep is going: a line now and then, and one for each case that is not fine."""
 
 import time
 from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from drbench.measure.noise import doubts
@@ -18,8 +15,8 @@ from launch.host.units import plural
 from .rounds import Job
 from .store import GOOD
 
-#: On a terminal; without one, a line after so many seconds, and one for each case that is not fine.
-_REFRESH_S, _LINE_S = 0.25, 10.0
+#: A line after so many seconds.
+_LINE_S = 10.0
 #: Cases that are not fine and get a line of their own; the rest are in the records.
 _MOST_LINES = 20
 
@@ -57,7 +54,7 @@ def title(case: Case) -> str:
 
 
 class SweepProgress:
-    """Counts the cases of a sweep and says how it goes (a context manager).
+    """Counts the cases of a sweep and says how it goes.
 
     Parameters
     ----------
@@ -79,27 +76,12 @@ class SweepProgress:
         for record in done:
             self._count(record)
         self._before = self._counts.total()
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> SweepProgress:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self._live.stop()
 
     def tick(self) -> None:
         """Called often: says something now and then."""
-        now, terminal = time.monotonic(), self._console.is_terminal
-        if now - self._told < (_REFRESH_S if terminal else _LINE_S):
-            return
-        self._told = now
-        if terminal:
-            told = Text(f"{self.line()}  {self._current}", no_wrap=True, overflow="ellipsis")
-            self._live.update(told, refresh=True)
-        else:
-            self.note(self.line(), "")
+        if time.monotonic() - self._told >= _LINE_S:
+            self._told = time.monotonic()
+            self.note(f"{self.line()}; now {self._current}", "")
 
     def started(self, job: Job) -> None:
         """A job begins."""

@@ -55,9 +55,6 @@ def run_sweep(
     """
     sweep, mine = plan.sweep, plan.mine
     say = partial(console.print, markup=False)
-    if sweep.repeated:
-        repeated = plural(sweep.repeated, "case")
-        say(f"{repeated} of {sweep.name} the same as an earlier one: run once")
     if not plan.launcher.words:
         absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
         for name, why in absent.items():
