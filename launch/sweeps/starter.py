@@ -23,8 +23,8 @@ from launch.host.protocol import ANSWER, FAILED, parse
 _TICK_S = 0.1
 #: Lines that are kept of what the ranks say.
 _TAIL = 100
-#: What Hydra says of every end alike.
-_BANNER = re.compile(r"YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ")
+#: Lines that tell of an error, but what Hydra says of every end alike.
+_TELLING = re.compile(r"^(?!=|YOUR APPLICATION).*(error|fatal|abort|killed|exception)", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -233,12 +233,6 @@ def _signal(number: int) -> str:
 
 
 def _last_words(tail: str) -> str:
-    """The line that says most."""
-    lines = [
-        line.strip()
-        for line in tail.splitlines()
-        if line.strip() and not line.startswith(("=", "+", " ")) and not _BANNER.match(line)
-    ]
-    telling = re.compile(r"error|fatal|abort|killed|exception", re.IGNORECASE)
-    said = list(filter(telling.search, lines)) or lines
-    return f": {said[-1][:300]}" if said else ""
+    """The last line that tells of an error."""
+    told = [line.strip() for line in tail.splitlines() if _TELLING.search(line)]
+    return f": {told[-1][:300]}" if told else ""
