@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -167,30 +168,19 @@ def range_of(table: dict, where: str, options: list[Option]) -> list[int]:
     >>> range_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size)
     [1024, 2048, 4096]
     """
-    if not any(option.type is int for option in options):
-        raise UsageError(f"{where}: takes no range; got {shown(table)}.")
+    require(any(option.type is int for option in options), where, "no range", table)
     by = "factor" if "factor" in table else "step"
-    if {*table} != {"start", "stop", by}:
-        raise UsageError(
-            f"{where}: a range has start, stop and either step or factor; got "
-            f"{', '.join(table) or 'nothing'}."
-        )
+    what = "a range with start, stop and either step or factor"
+    require({*table} == {"start", "stop", by}, where, what, table)
     at, stop = (read_at(where, options, table[key]) for key in ("start", "stop"))
     move = read_at(where, [Option(type=int, least=1 + (by == "factor"))], table[by])
-    if by == "factor" and at < 1:
-        raise UsageError(f"{where}: a range with a factor starts at 1 or more, got {at}.")
-    found = []
-    while at < stop:
-        found.append(at)
-        if len(found) > _MOST:
-            raise UsageError(f"{where}: the range has more than {_MOST} values. Use a larger step.")
-        at = at + move if by == "step" else at * move
-    if not found:
-        raise UsageError(
-            f"{where}: the range is empty (start {table['start']}, stop {table['stop']}, which "
-            "is not in it)."
-        )
-    return found
+    found = range(at, stop, move)
+    if by == "factor":
+        require(at, where, "a range with a factor that starts at 1 or more", table)
+        found = list(takewhile(stop.__gt__, (at * move**power for power in count())))
+    what = f"a range that is not empty (stop is not in it), of at most {_MOST} values"
+    require(0 < len(found) <= _MOST, where, what, table)
+    return [*found]
 
 
 def overrides_of(

@@ -133,7 +133,7 @@ def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
 
     fill(1)
     executor.run()  # pages, connections, protocols
-    columns = sample(comm, once, _LEAST, _BUDGET_S, backend.core_due).columns
+    columns, _, _ = sample(comm, once, _LEAST, _BUDGET_S, backend.core_due)
     last = fill(2)
     once(0)
     _verify(comm, rows, c, executor, name, last)

@@ -186,7 +186,7 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
 
     once(0)  # plans, pages, buffers of MPI
     plan_s = Clock.now() - start
-    found = sample(comm, once, order.iters, order.budget_s, topology.core_due(1)).columns
+    found, _, _ = sample(comm, once, order.iters, order.budget_s, topology.core_due(1))
     exact = order.fill == "integer"
     error = run.error(exact, order.seed, given)
     ok = error <= (0.0 if exact else 1.0)

@@ -99,7 +99,8 @@ def run_here(
     case = case_of(comm.size)
     peaks = peaks_of(case)
     if csv_path or case.timeline:
-        call_together(comm, lambda: comm.rank or _check_outputs(csv_path, case.timeline))
+        check = lambda: (check_csv(csv_path), check_output("--timeline", case.timeline))
+        call_together(comm, lambda: comm.rank or check())
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
@@ -122,11 +123,6 @@ def write_timeline(case: Case, timelines: list[str]) -> None:
     """
     for text in timelines:
         write_output("--timeline", str(case.timeline), text)
-
-
-def _check_outputs(csv_path: str | None, trace: str | None) -> None:
-    check_csv(csv_path)
-    check_output("--timeline", trace)
 
 
 def world() -> MPI.Comm:
@@ -441,7 +437,8 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, ro
     """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
     beside every few, so that a drifting machine hurts all alike. ``due`` is the share of a core
     that a rank can have."""
-    roof, known, phases, collective_s = None, {} if roofs is None else roofs, [], []
+    roof, known = None, {} if roofs is None else roofs
+    phases, alone_s, collective_s = [], [], []
     if case.roof:
         multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
         same = (
@@ -464,19 +461,22 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, ro
             baseline.prepare()  # before the repeat: C is the algorithm's own when verified
             collective_s.append(timed(comm, baseline.run).seconds)
         # the roof goes first every other time: what drifts is in both alike
-        sampled = [roof.sample()] if roof and place % 2 else []
+        alone = [roof.sample()] if roof and place % 2 else []
         executor.spoil()
         clock.reset()
         found = timed(comm, executor.run)
         phases.append(dict(clock.seconds))
-        if roof and not sampled:
-            sampled = [roof.sample()]
-        return found, *sampled
+        if roof and not alone:
+            alone = [roof.sample()]
+        alone_s.extend(each.seconds for each in alone)
+        return found, *alone
 
     percent = lambda run, alone: 100 * problem.flops / run.seconds * alone.seconds / roof.flops
-    found = sample(comm, once, case.iters, case.budget, due, percent if roof else None)
-    measured, time_s = found.columns, found.columns["median_s"]
-    phase = phases[found.counted[nearest_to_median(measured["samples_s"])]]
+    measured, counted, ratios = sample(
+        comm, once, case.iters, case.budget, due, percent if roof else None
+    )
+    time_s = measured["median_s"]
+    phase = phases[counted[nearest_to_median(measured["samples_s"])]]
     measured["gflops"] = problem.flops / time_s / 1e9
     counts = {name: executor.bytes[name] for name in COUNTERS}
     if executor.clock is not None:  # on a device nobody is idle where the host could see it
@@ -487,8 +487,8 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, ro
     measured |= zip(counts, sums)
     measured |= {name: int(measured[name]) for name in COUNTERS}
     if roof:
-        roof_flops = statistics.median(roof.flops / alone.seconds for _, alone in found.repeats)
-        measured |= {"roof_gflops": roof_flops / 1e9} | ratio_columns(found.ratios)
+        roof_flops = statistics.median(roof.flops / alone_s[place] for place in counted)
+        measured |= {"roof_gflops": roof_flops / 1e9} | ratio_columns(ratios)
         if case.algorithm in BASELINES:
             collective_s = measured["samples_s"]
         other_s = statistics.median(collective_s) if collective_s else None

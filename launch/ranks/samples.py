@@ -3,32 +3,10 @@ transfer."""
 
 import statistics
 from collections.abc import Callable
-from typing import NamedTuple
 
 from drbench.common import Clock
 from drbench.measure.noise import Timed, cores_had, enough, is_noisy, time_columns, undisturbed
 from drbench.program.trace import no_collection
-
-
-class Samples(NamedTuple):
-    """What was found.
-
-    Attributes
-    ----------
-    columns : dict
-        Of the record.
-    counted : list of int
-        Places of the repeats that count.
-    repeats : list of tuples of Timed
-        Those that count.
-    ratios : list of float
-        Of these repeats, if there are any.
-    """
-
-    columns: dict
-    counted: list[int]
-    repeats: list[tuple[Timed, ...]]
-    ratios: list[float]
 
 
 def sample(
@@ -38,7 +16,7 @@ def sample(
     budget_s: float,
     due: float | None = 1.0,
     ratio: Callable[..., float] | None = None,
-) -> Samples:
+) -> tuple[dict, list[int], list[float]]:
     """Repeat until the median of the times, or of the ratios, is known or the budget is spent
     (collective). Repeats in which a rank was kept from its core do not count, unless ranks share
     cores.
@@ -55,6 +33,11 @@ def sample(
         Share of a core that a rank can have (:func:`cores_had`), 1 unless they share them.
     ratio : callable, optional
         ``ratio(*repeat)``, of what was timed together.
+
+    Returns
+    -------
+    dict, list of int, list of float
+        Columns of the record, the places of the repeats that count, and their ratios.
     """
     repeats: list[tuple[Timed, ...]] = []
     start, done = Clock.now(), False
@@ -67,11 +50,10 @@ def sample(
             # times are the same on every rank, the time spent is rank 0's
             done = comm.bcast(enough(samples, Clock.now() - start, least, budget_s, ratios))
     cores = cores_had(repeats, counted, due)
-    kept = [repeats[place] for place in counted]
     columns = time_columns(samples, ratios) | {
         "noisy": cores.lacking or is_noisy(samples, ratios),
-        "cpu_s": statistics.median(repeat[0].cpu_s for repeat in kept),
+        "cpu_s": statistics.median(repeats[place][0].cpu_s for place in counted),
         "disturbed": cores.disturbed,
         "core_share": cores.core_share,
     }
-    return Samples(columns, counted, kept, ratios)
+    return columns, counted, ratios

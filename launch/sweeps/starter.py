@@ -24,7 +24,9 @@ _TICK_S = 0.1
 #: Lines that are kept of what the ranks say.
 _TAIL = 100
 #: Lines that tell of an error, but what Hydra says of every end alike.
-_TELLING = re.compile(r"^(?!=|YOUR APPLICATION).*(error|fatal|abort|killed|exception)", re.IGNORECASE)
+_TELLING = re.compile(
+    r"^(?!=|YOUR APPLICATION).*(error|fatal|abort|killed|exception)", re.IGNORECASE
+)
 
 
 @dataclass(eq=False)

@@ -176,7 +176,9 @@ class Store:
         if retry:
             self.journal_path.unlink(missing_ok=True)
         self._supersede(records)
-        self.attempts = Counter(word for word in self._journal() if word not in self.done)
+        if self.journal_path.exists():
+            words = self.journal_path.read_bytes().decode("utf-8", "replace").split()
+            self.attempts = Counter(word for word in words if word not in self.done)
         write_json(
             self.folder / "sweep.json", {"name": name, "ranks": ranks, "cases": list(wanted)}
         )
@@ -184,7 +186,7 @@ class Store:
     def started(self, case: str) -> None:
         """Note, durably, that a case is about to be given to ranks."""
         with open(self.journal_path, "a") as file:
-            file.write(f"{case}\n")
+            file.write(f"\n{case}\n")  # the last line may be torn
             file.flush()
             os.fsync(file.fileno())
         self.attempts[case] += 1
@@ -284,12 +286,3 @@ class Store:
             )
             write_csv(path, records)
         return [replace(record, case=record.case or "unnamed") for record in records]
-
-    def _journal(self) -> list[str]:
-        if not self.journal_path.exists():
-            return []
-        text = self.journal_path.read_bytes().decode("utf-8", "replace")
-        if text and not text.endswith("\n"):  # torn: so that the next line is not joined to it
-            with open(self.journal_path, "a") as file:
-                file.write("\n")
-        return text.splitlines()

@@ -186,7 +186,7 @@ SLIPS = [
     ({"m": 8, "n": 8}, ["cases 1", "k", "missing"]),
     ({**SHAPE, "preset": "rwo"}, ["preset", "row"]),
     ({**SHAPE, "m": []}, ["m", "empty"]),
-    ({**SHAPE, "m": {"start": 1, "stop": 1, "step": 1}}, ["m", "empty"]),
+    ({**SHAPE, "m": {"start": 1, "stop": 1, "step": 1}}, ["m", "not empty"]),
     ({**SHAPE, "m": {"start": 1, "stop": 9}}, ["m", "step", "factor"]),
     ({**SHAPE, "check": "yes"}, ["check", "yes"]),
     ({**SHAPE, "machine": "a\nb"}, ["machine", "control"]),

@@ -163,7 +163,7 @@ def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", fsync)
     store.started(IDS[0])
-    assert synced == [(str(store.journal_path), len(IDS[0]) + 1)]
+    assert synced == [(str(store.journal_path), len(IDS[0]) + 2)]
 
 
 @pytest.fixture
