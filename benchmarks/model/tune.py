@@ -32,8 +32,8 @@ from launch.host.kernels import without_pins
 from launch.host.show import console
 from launch.models.candidates import TuneRequest
 from launch.models.tune import every_program, tune
+from launch.sweeps.experiment import run_rounds
 from launch.sweeps.rounds import over, seconds_of
-from launch.sweeps.run_rounds import run_rounds
 from launch.sweeps.supervisor import Settings
 
 RANKS, THREADS = 2, 1
@@ -142,9 +142,9 @@ def chosen(problem: str, model: Path) -> Case:
 
 def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, float]]:
     """Seconds of each case by turn, all in turn; empty of one that was not ok."""
-    settings = Settings(RANKS, environ=without_pins())
+    settings = Settings(environ=without_pins())
     group = [replace(case, iters=rounds) for case in cases]
-    (runs,) = run_rounds([group], "tune", settings, console(), out)
+    (runs,) = run_rounds([group], RANKS, "tune", settings, console(), out)
     ok = lambda run: all(record.status == "ok" for record in run.values())
     return [dict(seconds_of(run)) if ok(run) else {} for run in runs]
 

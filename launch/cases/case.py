@@ -9,16 +9,17 @@ fields that it names alike.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from algorithms import get_algorithm
 from drbench.common import Clock, parse_transport
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
-from partitions import LayoutError, preset
+from partitions import LayoutError, parse, preset
 
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
@@ -47,6 +48,9 @@ def _is(kind=str, default=None, group="", *, on=BACKENDS, ours=False, **words):
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
 
 
+_ours = partial(_is, ours=True)
+
+
 def _seconds(value: float) -> float:
     if not 0 <= value < math.inf:
         raise UsageError(f"must be a number of seconds of at least 0, got {value}.")
@@ -57,6 +61,14 @@ def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise UsageError(f"must be a finite number, got {value}.")
     return value
+
+
+def _partition(text: str) -> str:
+    try:
+        parse(text)
+    except LayoutError as error:
+        raise UsageError(str(error)) from None
+    return text
 
 
 _SIZE = {"least": 1, "unit": "elements"}
@@ -91,12 +103,17 @@ class Case:
     k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
     a: str | None = _is(
         group="Layout",
+        check=_partition,
         metavar="PARTITION",
         help="Partition of A.",
         says="the algorithm's own",
     )
-    b: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of B, likewise.")
-    c: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of C, likewise.")
+    b: str | None = _is(
+        group="Layout", check=_partition, metavar="PARTITION", help="Partition of B, likewise."
+    )
+    c: str | None = _is(
+        group="Layout", check=_partition, metavar="PARTITION", help="Partition of C, likewise."
+    )
     algorithm: str = _is(
         str,
         "universal",
@@ -116,16 +133,15 @@ class Case:
         help="Operands stored transposed, partitioned as stored.",
         says="none",
     )
-    alpha: float | None = _is(
+    alpha: float | None = _ours(
         float,
         group="Problem",
-        ours=True,
         check=_finite,
         help="C = alpha·A·B + beta·C.",
         says="1",
     )
-    beta: float | None = _is(
-        float, group="Problem", ours=True, check=_finite, help="With 0 C is not read.", says="0"
+    beta: float | None = _ours(
+        float, group="Problem", check=_finite, help="With 0 C is not read.", says="0"
     )
     dtype: str = _is(
         tuple(ITEMSIZES),
@@ -148,18 +164,16 @@ class Case:
         "against an elementwise bound.",
     )
     seed: int = _is(int, 0, help="Seed of the matrix elements.")
-    transport: str = _is(
+    transport: str = _ours(
         str,
         "auto",
         _MOVES,
-        ours=True,
         check=lambda text: str(parse_transport(text)),
         metavar="NAME",
         help="auto, direct, rma or throttled:GBps,us.",
     )
-    get: str | None = _is(
+    get: str | None = _ours(
         ("view", "copy"),
-        ours=True,
         help="view: read tiles of ranks on this node in place; copy: copy them first.",
         says="view; on devices copy",
     )
@@ -169,61 +183,54 @@ class Case:
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         says="true float32",
     )
-    max_gemms: int | None = _is(
+    max_gemms: int | None = _ours(
         int,
         on=_DEVICES,
-        ours=True,
         least=1,
         help="Devices: products that may run at the same time.",
         says="1",
     )
-    max_accumulates: int | None = _is(
+    max_accumulates: int | None = _ours(
         int,
         on=_DEVICES,
-        ours=True,
         least=1,
         help="Devices: accumulates that may run at the same time.",
         says="1",
     )
-    accumulate_blocks: int | None = _is(
+    accumulate_blocks: int | None = _ours(
         int,
         on=_GPUS,
-        ours=True,
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
         "products keep the other processors.",
         says="12",
     )
-    copy_streams: int | None = _is(
+    copy_streams: int | None = _ours(
         int,
         on=_DEVICES,
-        ours=True,
         least=1,
         help="Devices: streams for the copies of each direction in programs with signals; ranks "
         "are dealt to them in turn.",
         says="1",
     )
-    collectives: str | None = _is(
+    collectives: str | None = _ours(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
-        ours=True,
         help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
         "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
         says="mpi; on devices the first that can; recorded",
     )
-    prefetch: int | str | None = _is(
+    prefetch: int | str | None = _ours(
         int,
-        ours=True,
         words=("all",),
         help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
         "nothing but what a step takes. Lowered programs (-o schedule) have their operations "
         "instead; 0 still overlaps nothing.",
         says="1; all for programs with signals",
     )
-    progress: str = _is(
+    progress: str = _ours(
         ("poll", "none"),
         "poll",
         on=BACKENDS[:1],
-        ours=True,
         help="Who drives RMA while a rank computes: polls between pieces of a GEMM, or nobody.",
     )
     threads: int | None = _is(
@@ -254,9 +261,8 @@ class Case:
         "for the overlap efficiency.",
         says="true; of a sweep false",
     )
-    pool: int | None = _is(
+    pool: int | None = _ours(
         int,
-        ours=True,
         unit="bytes",
         help="Most receive and scratch memory a rank may use, as 64MiB.",
         says="what the plan needs",
@@ -275,9 +281,8 @@ class Case:
         metavar="NAME|FILE",
         help="Machine model.",
     )
-    timeline: str | None = _is(
+    timeline: str | None = _ours(
         group="Output",
-        ours=True,
         metavar="FILE",
         help="Write what each step did when, for drbench plot timeline.",
     )
@@ -299,17 +304,6 @@ class Case:
         if self.prefetch is not None or self.algorithm in PEERS:
             return 1 if self.prefetch is None else self.prefetch
         return get_algorithm(self.algorithm).prefetch(**resolved)
-
-    @property
-    def look_ahead(self) -> int | str:
-        """The same as far as it is known before options are resolved.
-
-        Examples
-        --------
-        >>> Case(8, 8, 8).look_ahead, Case(8, 8, 8, algorithm="ag_gemm").look_ahead
-        (1, 'all')
-        """
-        return self.ahead(self.options)
 
     def __post_init__(self):
         for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
@@ -333,11 +327,22 @@ FIELDS: dict[str, Option] = {
 }
 #: Fields that only our executor obeys, not a library.
 OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
+_OBEYED_BY = {each.name: each.metadata["on"] for each in fields(Case) if each.metadata}
 
 #: Fields that libraries obey too.
-LIBRARY_FIELDS = [
-    each.name for each in fields(Case) if each.metadata and not each.metadata.get("ours")
-]
+LIBRARY_FIELDS = [name for name in FIELDS if name not in OURS]
+
+
+def given_fields(case: Case) -> list[str]:
+    """The fields that say more than the problem and the backend.
+
+    Examples
+    --------
+    >>> given_fields(Case(8, 8, 8, prefetch=2, alpha=1.0))
+    ['prefetch']
+    """
+    plain = Case(case.m, case.n, case.k, backend=case.backend)
+    return [name for name in FIELDS if getattr(case, name) != getattr(plain, name)]
 
 
 def check_case(case: Case) -> None:
@@ -351,13 +356,13 @@ def check_case(case: Case) -> None:
     drbench.errors.UsageError: -o compute is for GPUs, and the backend is numpy. ...
     """
     check_options(FIELDS, vars(case))
-    for each in fields(Case):
-        on = each.metadata.get("on", BACKENDS)
-        if case.backend not in on and getattr(case, each.name) != each.default:
+    for name in given_fields(case):
+        on = _OBEYED_BY[name]
+        if case.backend not in on:
             other = "" if on[0] == "numpy" else ", or use --backend cupy"
             raise UsageError(
-                f"{FIELDS[each.name].flag} is for {_CALLED[on]}, and the backend is "
-                f"{case.backend}. Leave it out{other}."
+                f"{FIELDS[name].flag} is for {_CALLED[on]}, and the backend is {case.backend}. "
+                f"Leave it out{other}."
             )
     on_cores = case.backend == "numpy"
     if case.dtype in PLANNED:
@@ -400,13 +405,11 @@ def refuse_our_options(case: Case) -> None:
     Traceback (most recent call last):
     drbench.errors.UsageError: dtensor moves its data itself and takes no -o prefetch. Leave it out.
     """
-    left_open = Case(case.m, case.n, case.k)
-    for each in fields(Case):
-        name = each.name
-        if each.metadata.get("ours") and getattr(case, name) != getattr(left_open, name):
+    for name in given_fields(case):
+        if name in OURS:
             raise UsageError(
-                f"{case.algorithm} moves its data itself and takes no "
-                f"{FIELDS[name].flag}. Leave it out."
+                f"{case.algorithm} moves its data itself and takes no {FIELDS[name].flag}. Leave "
+                "it out."
             )
 
 
@@ -435,9 +438,7 @@ def case_keys(case: Case) -> dict:
     (64, 'universal', 'C', 'numpy')
     """
     named = {name: getattr(case, name) for name in FIELDS if name in HEADER}
-    if case.prefetch in (None, "all"):
-        named["prefetch"] = None if case.look_ahead == "all" else case.look_ahead
-    return named | {"budget_s": case.budget} | recorded(case.options)
+    return named | {"budget_s": case.budget} | resolved_keys(case, case.options)
 
 
 def in_place_on(case: Case, nodes: int) -> bool:
@@ -572,3 +573,14 @@ def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
         timestamp=Clock.date(),
         **case_keys(case),
     )
+
+
+def run_program(case: Case, ranks: int, timeout_s: float | None) -> Record:
+    """The row of a library that is a program of its own, which is started for it. Nobody knows its
+    BLAS, so it has no roof."""
+    case = replace(case, roof=False)
+    try:
+        return get_peer(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
+    except DrbenchError as error:
+        status = "failed" if error.status == "usage" else error.status
+        return failure(case, ranks, status, str(error))

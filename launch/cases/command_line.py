@@ -6,7 +6,7 @@ from algorithms import get_algorithm
 from drbench.measure.record import Record
 from drbench.program.problem import PLANNED
 
-from .case import FIELDS, Case
+from .case import FIELDS, Case, given_fields
 
 #: Fields that are no words of the command: what was asked for is in others, or is not the case's.
 _OTHERS = ("m", "n", "k", "dtype", "backend", "machine", "model", "preset", "roof", "timeline")
@@ -32,11 +32,8 @@ def run_command(case: Case, ranks: int) -> str:
         dtype, backend = "bfloat16:float32", "cupy"
     if case.compute == "tf32":
         backend = "cupy"
-    plain = vars(Case(1, 1, 1, backend=case.backend)) | {"backend": Case.backend}
-    given = {"dtype": dtype, "backend": backend} | {
-        name: getattr(case, name) for name in FIELDS if name not in _OTHERS
-    }
-    words += _flags(FIELDS, {name: v for name, v in given.items() if v != plain[name]})
+    given = {name: getattr(case, name) for name in given_fields(case) if name not in _OTHERS}
+    words += _flags(FIELDS, given | {"dtype": dtype, "backend": backend})
     words += _flags(get_algorithm(case.algorithm).options, case.options)
     return shlex.join(map(str, words))
 

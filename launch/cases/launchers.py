@@ -1,8 +1,8 @@
 """Machine files: how ranks are started somewhere. Arguments and environment, never a line for a
 shell.
 
-A file in ``launch/data/machines/`` (or any path) has the tables ``[launch]``, ``[environment]``,
-``[modules]`` and ``[site]``; ``[model…]`` tables belong to the simulator and are not looked at
+A file in ``launch/data/machines/`` (or any path) has the tables ``[launch]``, ``[environment]`` and
+``[modules]``; ``[model…]`` tables belong to the simulator and are not looked at
 here.
 """
 
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drbench.errors import UsageError, did_you_mean
+from drbench.options import Option
 from launch.host.mpi import mpiexec_command
 
-from .sweep_values import check_keys, check_text, integer, read_toml, require, shipped
+from .sweep_values import check_keys, check_text, read_at, read_toml, require, shipped
 
 #: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
 LAUNCHERS = {
@@ -25,8 +26,16 @@ LAUNCHERS = {
     "aprun": ("aprun", "-n", "{ranks}"),
     "flux": ("flux", "run", "-n", "{ranks}"),
 }
-_LAUNCH_KEYS = ("launcher", "ranks_per_node", "cores_per_node", "gpus_per_node", "sbatch")
+_SIZES = ("ranks_per_node", "cores_per_node")
 _PLACES = ("ranks", "ranks_per_node", "nodes")
+#: Names of variables, and options of sbatch, each with its text on the next line.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\n.*", re.ASCII)
+#: Slurm reads these lines itself, with quoting of its own.
+_SBATCH = re.compile(r"[a-z][a-z0-9-]*\n[A-Za-z0-9_.:,=+@%/-]*", re.ASCII)
+_HARMLESS = {
+    _VARIABLE: "this is no name of a variable",
+    _SBATCH: "only letters, digits and _ . : , = + @ % / - may be in it",
+}
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,6 @@ class Launcher:
         Loaded in a job script.
     sbatch : dict of str to str
         Options of a job script, without their dashes.
-    site : dict of str to str
-        What the site has to set itself: name -> what it is.
     """
 
     name: str = "here"
@@ -59,7 +66,6 @@ class Launcher:
     environment: dict = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     sbatch: dict = field(default_factory=dict)
-    site: dict = field(default_factory=dict)
 
     def nodes(self, ranks: int) -> int:
         """Nodes for so many ranks.
@@ -138,66 +144,43 @@ def load_launcher(text: str | None) -> Launcher:
 
 
 def _launcher_of(name: str, table: dict, file: str) -> Launcher:
-    launch = _table(table, "launch", file)
-    check_keys(launch, _LAUNCH_KEYS, f"{file}: launch.")
-    for key in ("ranks_per_node", "cores_per_node", "gpus_per_node"):
-        integer(launch.get(key, 1), f"{file}: launch.{key}", least=1)
-    environment = _texts(_table(table, "environment", file), f"{file}: environment")
-    for key in environment:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key, re.ASCII):
-            raise UsageError(f"{file}: environment: {key!r} is no name of a variable.")
-    modules = _table(table, "modules", file).get("load", [])
+    parts = {key: table.get(key, {}) for key in ("launch", "environment", "modules")}
+    for key, value in parts.items():
+        require(isinstance(value, dict), f"{file}: {key}", f"a table, as [{key}]", value)
+    launch, environment, modules = parts.values()
+    check_keys(launch, ("launcher", *_SIZES, "sbatch"), f"{file}: launch.")
+    sizes = {
+        key: read_at(f"{file}: launch.{key}", [Option(type=int, least=1)], launch[key])
+        for key in _SIZES
+        if key in launch
+    }
+    where = f"{file}: launch.launcher"
+    words = _words(launch.get("launcher", []), where)
+    for place in re.findall(r"\{([^}]*)\}", "\n".join(words)):
+        known = ", ".join(f"{{{name}}}" for name in _PLACES)
+        require(place in _PLACES, where, f"of {known}", f"{{{place}}}")
     return Launcher(
         name,
-        _words_of(launch.get("launcher", []), f"{file}: launch.launcher"),
-        launch.get("ranks_per_node"),
-        launch.get("cores_per_node"),
-        environment=environment,
-        modules=_words(modules, f"{file}: modules.load"),
-        site=_texts(_table(table, "site", file), f"{file}: site"),
-        sbatch=_sbatch(launch.get("sbatch", {}), f"{file}: launch.sbatch"),
+        words,
+        **sizes,
+        environment=_texts(environment, f"{file}: environment", _VARIABLE),
+        modules=_words(modules.get("load", []), f"{file}: modules.load"),
+        sbatch=_texts(launch.get("sbatch", {}), f"{file}: launch.sbatch", _SBATCH),
     )
 
 
-def _words_of(value, where: str) -> tuple[str, ...]:
-    what = 'a list of arguments, as ["srun", "--ntasks={ranks}"]'
-    require(not isinstance(value, str), where, what, value)
-    words = _words(value, where)
-    for place in re.findall(r"\{([^}]*)\}", "\n".join(words)):
-        if place not in _PLACES:
-            known = ", ".join(f"{{{name}}}" for name in _PLACES)
-            raise UsageError(f"{where}: {{{place}}} is none of {known}.")
-    return words
-
-
-def _sbatch(value, where: str) -> dict:
-    """Options of sbatch. Slurm reads these lines itself, with quoting of its own: only harmless
-    characters."""
-    found = _texts(value if isinstance(value, dict) else {"": None}, where)
-    for key, text in found.items():
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", key, re.ASCII) or not re.fullmatch(
-            r"[A-Za-z0-9_.:,=+@%/-]*", text, re.ASCII
-        ):
-            raise UsageError(
-                f"{where}: {key} = {text!r}: only letters, digits and _ . : , = + @ % / - may be "
-                "in it."
-            )
+def _texts(table, where: str, pattern: re.Pattern) -> dict[str, str]:
+    """Texts and numbers by name, which must fit a pattern together."""
+    require(isinstance(table, dict), where, "a table", table)
+    found = {}
+    for key, value in table.items():
+        found[key] = check_text(str(value) if type(value) is int else value, f"{where}: {key}")
+        if not pattern.fullmatch(f"{key}\n{found[key]}"):
+            raise UsageError(f"{where}: {key} = {value!r}: {_HARMLESS[pattern]}.")
     return found
 
 
-def _table(table: dict, key: str, file: str) -> dict:
-    value = table.get(key, {})
-    require(isinstance(value, dict), f"{file}: {key}", f"a table, as [{key}]", value)
-    return value
-
-
-def _texts(table: dict, where: str) -> dict:
-    return {
-        key: check_text(str(value) if type(value) is int else value, f"{where}.{key}")
-        for key, value in table.items()
-    }
-
-
 def _words(value, where: str) -> tuple[str, ...]:
-    require(isinstance(value, list), where, "a list of texts", value)
+    what = 'a list of arguments, as ["srun", "--ntasks={ranks}"]'
+    require(isinstance(value, list), where, what, value)
     return tuple(check_text(word, where) for word in value)

@@ -66,37 +66,9 @@ def about_file(path: Path) -> str:
     return " ".join(line.strip("# ") for line in lines)
 
 
-def find_torus(name: str, arbitration: str | None = None) -> Machine:
-    """A torus by its name without a shape, on 4 x 4 devices; ``arbitration`` as of
-    :func:`find_machine`.
-
-    Raises
-    ------
-    UsageError
-        If there is none, it has a shape already, or is no torus.
-
-    Examples
-    --------
-    >>> find_torus("tpuv4").torus
-    (4, 4)
-    """
-    known, base = machine_names(), name.split("-")[0]
-    if name not in known and base in known:
-        raise UsageError(
-            f"--machine {name} has a shape already, and it is what is looked for. Use {base}."
-        )
-    if name not in known:
-        find_machine(name)  # says so if there is none at all
-        raise UsageError(f"--machine {name} is a file, which says its shape. Use tpuv4.")
-    if "torus" not in read_toml(shipped("machines")[name])["model"]:
-        raise UsageError(f"--machine {name} is no torus. Use tpuv4.")
-    return find_machine(f"{name}-4x4", arbitration)
-
-
-def find_machine(name: str, arbitration: str | None = None) -> Machine:
+def find_machine(name: str) -> Machine:
     """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML
-    file; then constants that are changed, ``NAME,CONSTANT=VALUE``. Links are shared as
-    ``arbitration`` says, if it does.
+    file; then constants that are changed, ``NAME,CONSTANT=VALUE``.
 
     Raises
     ------
@@ -110,8 +82,6 @@ def find_machine(name: str, arbitration: str | None = None) -> Machine:
     >>> find_machine("pvc12,arbitration=fair").arbitration
     'fair'
     """
-    if arbitration is not None:
-        return find_machine(name).with_value("arbitration", arbitration)
     name, *changes = name.split(",")
     if changes:
         return _changed(find_machine(name), changes)

@@ -1,9 +1,36 @@
-"""Peaks: what cores or devices multiply at most, as the user gives it, and percent of it in
-records."""
+"""Peaks: what cores or devices multiply at most, as the user gives it, and percent of it.
 
+They are given by ``--peak``, or in a machine file, which has them in the tables ``[peak.DTYPE]``,
+each with its ``source``: ``core_gflops``, ``device_gflops``, or ``rank_gflops`` of whatever a rank
+has. ``drbench doctor`` measures those of this machine's cores. A machine model whose peak is a
+vendor's gives it too.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
 
+from drbench.errors import UsageError
 from drbench.measure.record import Record
+from drbench.model.machine import Machine
+from drbench.model.machine_file import ARITHMETICS
+from drbench.options import Option, named
+
+from .sweep_values import check_keys, read_table, read_toml, require, shipped
+
+
+def _above_0(gflops: float) -> float:
+    if not 0 < gflops < inf:
+        raise UsageError(f"must be a number above 0, got {gflops:g}.")
+    return gflops
+
+
+#: Element types that a peak may be of; bfloat16 also stands for products of it summed in float32.
+DTYPES = ARITHMETICS
+_RATES = named(
+    *(Option(f"{per}_gflops", float, check=_above_0) for per in ("core", "device", "rank"))
+)
 
 
 @dataclass(frozen=True)
@@ -91,3 +118,100 @@ def with_peak(record: Record, peaks: Peaks) -> Record:
         peak_source=peak.source,
         percent_of_peak=100 * record.gflops / total,
     )
+
+
+def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks:
+    """The peaks that ``--peak`` gives, for some cases; empty if it is not given and the machine's
+    file holds none.
+
+    Parameters
+    ----------
+    text : str or None
+        GFLOP/s of one rank, a machine by name or file, or ``none``; None for what the ``machine``
+        file holds.
+    cases : iterable of Case
+        What is to be run.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these, or a number stands for several element types.
+
+    Examples
+    --------
+    >>> from launch.cases.case import Case
+    >>> read_peaks("80.5", [Case(8, 8, 8)])
+    {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank')}
+    >>> read_peaks("h100x8", [])["float32"].gflops, read_peaks(None, [])
+    (67000.0, {})
+    """
+    if text is None:
+        return _of_file(machine.partition(",")[0]) if machine else {}
+    if text == "none":
+        return {}
+    try:
+        gflops = float(text)
+    except ValueError:
+        if found := _of_file(text):
+            return found
+        raise UsageError(
+            f"--peak {Path(text).name}: no number of GFLOP/s of one rank, none, nor a file (.toml) "
+            "or machine (drbench list machines) that holds a table [peak.DTYPE] or a model with a "
+            "vendor's peak. drbench doctor measures this machine's."
+        ) from None
+    if not 0 < gflops < inf:
+        raise UsageError(f"--peak {text}: must be above 0, in GFLOP/s of one rank.")
+    kinds = sorted({arithmetic(case.dtype, case.compute) for case in cases})
+    if len(kinds) > 1:
+        raise UsageError(
+            f"--peak {text}: the cases are of {' and '.join(kinds)}, which have peaks of their "
+            "own. Give a machine file with a table [peak.DTYPE] for each."
+        )
+    source = f"given: --peak {text} of one rank"
+    return {kind: Peak("rank", gflops, source) for kind in kinds}
+
+
+def check_peak(text: str) -> str:
+    """What ``--peak`` takes, read once to see that it can be.
+
+    Raises
+    ------
+    UsageError
+    """
+    read_peaks(text, ())
+    return text
+
+
+def _of_file(name: str) -> Peaks:
+    """The peaks that a machine file holds, a vendor's in its model included; empty if there are
+    none, or it is no file but a label."""
+    path = shipped("machines").get(name, Path(name))
+    if path.suffix != ".toml":
+        return {}
+    document = read_toml(path)
+    tables, where = document.get("peak", {}), f"{path.name}: peak"
+    require(isinstance(tables, dict), where, "tables, as [peak.float32]", tables)
+    check_keys(tables, DTYPES, f"{where}.")
+    found = _of_model(document.get("model"), path.stem)
+    for dtype, table in tables.items():
+        given = read_table(table, _RATES | named(Option("source")), f"{where}.{dtype}")
+        rates = [key for key in _RATES if key in given]
+        what = f"a table with one of {', '.join(_RATES)}, and its source"
+        require(len(rates) == 1 and "source" in given, f"{where}.{dtype}", what, table)
+        per = rates[0].partition("_")[0]
+        found[dtype] = Peak(per, given[rates[0]], given["source"])
+    return found
+
+
+def _of_model(section, name: str) -> Peaks:
+    """The peaks of a machine model, if they are not rates that products were fitted with."""
+    compute = section.get("compute", {}) if isinstance(section, dict) else {}
+    if "peak_flops" not in compute or compute.get("peak_measured"):
+        return {}
+    tables = {section.get("dtype", Machine.dtype): ("compute", compute)}
+    for dtype, own in section.get("dtypes", {}).items():
+        tables[dtype] = (f"dtypes.{dtype}", own)
+    return {
+        dtype: Peak("device", table["peak_flops"] / 1e9, f"model.{where}.peak_flops of {name}")
+        for dtype, (where, table) in tables.items()
+    }

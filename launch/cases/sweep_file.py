@@ -5,53 +5,76 @@ list of cases.
 overrides give the same cases in the same order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
+from typing import Any
 
-from algorithms import algorithms, get_algorithm
+from algorithms import algorithms
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
-from drbench.options import check_options
+from drbench.options import Option, check_options, named
 from launch.peers import PEERS, get_peer, known_options
-from partitions import LayoutError, parse
+from partitions import LayoutError
 from partitions.arithmetic import near_square
 from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
 from partitions.partition import replica_suffix
 
-from .case import FIELDS, OURS, Case, bound, partition_texts, refuse_our_options
+from .case import FIELDS, OURS, Case, bound, partition_texts, refuse_our_options, taker_of
 from .sweep_values import (
     check_keys,
-    check_text,
-    integer,
-    name_of,
+    check_name,
     overrides_of,
+    range_of,
+    read_at,
+    read_table,
     read_toml,
     require,
     scale_of,
     scaled_size,
     shipped,
-    values_of,
 )
 
-_TOP = ("name", "about", "scale", "ranks", "grow", "rounds", "view", "paper", "defaults", "cases")
 _SHAPE = ("m", "n", "k")
+#: The tables that a sweep may end with.
+VIEWS = ("scaling", "algorithms", "libraries", "mlp")
+#: Keys of a whole file; ``scale``, the blocks and their defaults aside.
+_TOP = named(
+    Option("name", check=check_name),
+    Option("about"),
+    Option("ranks", int, least=1, words=("doubling",)),
+    Option("grow", _SHAPE),
+    Option("rounds", int, words=("known",)),
+    Option("view", VIEWS),
+    Option("paper", bool),
+)
+_TABLES = ("scale", "defaults", "cases")
+#: Keys of a block that are not fields of a case but set several of them, or add cases; benchmarks
+#: hold the records of a block against its ``bar``.
+_SPECIAL = named(
+    Option("partitions", check=FIELDS["a"].check),
+    Option("replication", int, least=1),
+    Option("libraries", tuple(PEERS)),
+    Option("settings", ("default", "all")),
+    Option("same_tiles", bool),
+    Option("zip"),
+    Option("bar"),
+)
+#: Keys whose values are triples, for A, B and C.
+_TRIPLES = ("partitions", "replication")
+#: Keys that say where matrices lie; libraries have layouts of their own.
+_LAYOUT = {"partitions", "replication", "preset", "a", "b", "c"}
+_LIBRARIES = {"libraries", "settings"}
+#: What a key that is given instead of a file's leaves no room for.
+_INSTEAD = {"preset": {"partitions"}, "partitions": {"preset"}, "backend": {"get", "threads"}}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
-#: The tables that a sweep may end with.
-VIEWS = ("scaling", "algorithms", "libraries", "mlp")
 #: More cases than this are a slip of the pen.
 _MOST_CASES = 250_000
-#: Keys that are not fields of a case but set several of them, or add cases; benchmarks hold the
-#: records of a block against its ``bar``.
-_SPECIAL = ("partitions", "replication", "libraries", "settings", "same_tiles", "zip", "bar")
-#: Keys that say where matrices lie; libraries have layouts of their own.
-_LAYOUT = ("partitions", "replication", "preset", "a", "b", "c")
 #: The matrix that the universal algorithm keeps where an algorithm has this dataflow.
 _STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}
 
@@ -67,8 +90,6 @@ class Sweep:
         In the file's order, without repetition.
     scale : Fraction
         What m, n and k were multiplied by.
-    repeated : int
-        Cases left out because an earlier one is the same.
     rounds : int or str
         How often every case is run, interleaved with the others; ``known``: until the order of the
         fastest is known; 0: each case is run once.
@@ -80,7 +101,6 @@ class Sweep:
     about: str
     cases: tuple[Case, ...]
     scale: Fraction
-    repeated: int = 0
     rounds: int | str = 0
     view: str = ""
 
@@ -144,7 +164,7 @@ def load_sweep(
     path = find_sweep(text)
     table = read_toml(path)
     sweep = expand(table, ranks, path.name, scale, overrides, machine)
-    if simulate and table.get("paper", False) is True:
+    if simulate and table.get("paper"):
         cases = tuple(as_in_the_paper(case, ranks) for case in sweep.cases)
         return replace(sweep, cases=cases)
     return sweep
@@ -191,15 +211,13 @@ def ranks_of(
     ((1, 2, 4, 6), None, (1, 2))
     """
     path = find_sweep(text)
-    found = overrides_of(overrides, _takers).get("ranks", read_toml(path).get("ranks"))
-    if found is None:
+    value = overrides_of(overrides, _described).get("ranks", read_toml(path).get("ranks"))
+    if value is None:
         return None
-    where = f"{path.name}: ranks"
-    if found == "doubling":
+    found = _axis("ranks", value, 1, f"{path.name}: ranks")
+    if "doubling" in found:
         return (*(1 << step for step in range(((most or 1) - 1).bit_length())), most or 1)
-    listed = found if isinstance(found, list) else [found]
-    require(listed, where, 'numbers of ranks as [1, 2, 4], or "doubling"', found)
-    return tuple(sorted({integer(each, where, least=1) for each in listed}))
+    return tuple(sorted({*found}))
 
 
 def expand(
@@ -226,126 +244,213 @@ def expand(
     >>> [(case.m, case.c, case.options["stationary"]) for case in sweep.cases][:4]
     [(64, 'row', 'C'), (64, 'row', 'B'), (64, 'row/c2', 'C'), (64, 'row/c2', 'B')]
     """
-    given = overrides_of(overrides, _takers)
-    table = table | {key: given.pop(key) for key in _TOP if key in given}
-    check_keys(table, _TOP, f"{file}: ")
-    name = name_of(table.get("name"), file)
-    about = check_text(table.get("about", ""), f"{file}: about")
-    factor = (
-        scale_of(table.get("scale", "1"), f"{file}: scale")
-        if scale is None
-        else scale_of(scale, "--scale")
-    )
-    view, grow, rounds = (table.get(key, "") for key in ("view", "grow", "rounds"))
-    for key, value, words in (("view", view, VIEWS), ("grow", grow, _SHAPE)):
-        require(value in ("", *words), f"{file}: {key}", f"one of {', '.join(words)}", value)
-    if rounds not in ("", "known"):
-        fits = type(rounds) is int and rounds >= 0
-        require(fits, f"{file}: rounds", 'a whole number, or "known"', rounds)
-    paper = table.get("paper", False)
-    require(type(paper) is bool, f"{file}: paper", "true or false", paper)
+    given = overrides_of(overrides, _described)
+    for key in (*_TOP, "scale"):
+        if key in given:
+            value = given.pop(key)
+            table = table | {key: value[0] if len(value) == 1 else value}
+    check_keys(table, (*_TOP, *_TABLES), f"{file}: ")
+    single = {key: table[key] for key in table.keys() & _TOP.keys() - {"ranks"}}
+    top = {"about": "", "rounds": 0, "view": ""} | read_table(single, _TOP, file)
+    require("name" in top, file, "a sweep with a name", table)
+    where = f"{file}: scale" if scale is None else "--scale"
+    factor = scale_of(table.get("scale", "1") if scale is None else scale, where)
     defaults, blocks = table.get("defaults", {}), table.get("cases")
     is_table = isinstance(defaults, dict)
     require(is_table, f"{file}: defaults", "a table, as [defaults]", defaults)
     are_tables = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
     require(are_tables and blocks, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
-    cases: dict[str, Case] = {}
-    total, used, options = 0, set(), known_options().keys()
     blocks = [defaults | block for block in blocks]
-    laid_out = any(block.keys() & set(_LAYOUT) for block in blocks)
+    changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
+    cases: dict[str, Case] = {}
+    unused = {*given} - _SPECIAL.keys()
     for number, block in enumerate(blocks, 1):
-        block, mine = _overridden(block, given, laid_out)
-        used |= mine - options
-        for case, same in _block(block, ranks, factor, f"{file}: cases {number}", total, mine):
-            used |= mine & case.options.keys()
-            if grow:
-                case = replace(case, **{grow: ranks * getattr(case, grow)})
-            if machine is not None:
-                case = replace(case, machine=machine)
-            total += repr(case) not in cases or not same
-            cases.setdefault(repr(case), case)
-    for key in given:
-        if key not in used:
-            raise UsageError(f"-o {key}: no case of {name} takes it. Leave it out.")
-    return Sweep(name, about, tuple(cases.values()), factor, total - len(cases), rounds or 0, view)
+        mine, where = _given_to(block, blocks, given), f"{file}: cases {number}"
+        instead = set().union(*(_INSTEAD.get(key, ()) for key in mine))
+        block = {key: value for key, value in block.items() if key not in instead} | mine
+        twins = block.pop("same_tiles", False)
+        for values in _choices(block, ranks, where, len(cases)):
+            kept = _taken(values, mine, where)
+            if kept is None:
+                continue
+            unused -= kept.keys()
+            made = [_case(kept, ranks, factor, where)]
+            if read_at(f"{where}: same_tiles", [_SPECIAL["same_tiles"]], twins):
+                with suppress(UnsupportedError):  # not on this mesh: a row that says so
+                    made.append(_universal(*made, ranks))
+            for case in made:
+                if grow:
+                    changes[grow] = ranks * getattr(case, grow)
+                case = replace(case, **changes)
+                cases.setdefault(repr(case), case)
+    for key in unused:
+        raise UsageError(f"-o {key}: no case of {top['name']} takes it. Leave it out.")
+    found = tuple(cases.values())
+    return Sweep(top["name"], top["about"], found, factor, top["rounds"], top["view"])
 
 
-def _takers(key: str) -> list:
-    """What describes the values of a key; nothing for keys that are no field or option."""
-    known = (*FIELDS, *known_options(), *_SPECIAL, *_TOP)
-    if key not in known:
-        raise UsageError(f"-o {key}: there is no such key.{did_you_mean(key, known)}")
-    return [FIELDS[key]] if key in FIELDS else list(known_options().get(key, {}).values())
-
-
-def _overridden(block: dict, given: dict, laid_out: bool) -> tuple[dict, set[str]]:
-    """A block with the keys that are given instead of its own, and which of them are its: layouts
-    are given to blocks that name one, if any of the file does (``laid_out``), never to libraries;
-    libraries to blocks that name some."""
-    theirs = "libraries" in block
-    foreign = () if theirs else ("libraries", "settings")
-    if theirs or laid_out and not block.keys() & set(_LAYOUT):
-        foreign += _LAYOUT
-    mine = {key: value for key, value in given.items() if key not in foreign}
-    names = mine.get("algorithm", block.get("algorithm", Case.algorithm))
-    names = names if isinstance(names, list) else [names]
-    for key, takers in known_options().items():  # no axis of what no algorithm of the block takes
-        if key in mine and "all" not in names and not takers.keys() & {*map(str, names)}:
-            del mine[key]
-    if "preset" in mine or "partitions" in mine:  # one says what the other would
-        block = {key: value for key, value in block.items() if key not in ("preset", "partitions")}
-    if "backend" in mine:  # another backend has a way to get tiles of its own, and other threads
-        block = {key: value for key, value in block.items() if key not in ("get", "threads")}
-    return block | mine, set(mine)
-
-
-def _block(block: dict, ranks: int, scale: Fraction, where: str, before: int, given: set):
-    """The cases of one block: the product of its axes, the first key turning slowest; ``before`` it
-    there were so many. Each with False; with True what ``same_tiles`` adds, the universal algorithm
-    on the tiles of a case. Options that are ``given`` from outside are those of the algorithms that
-    take them."""
-    block = dict(block)
-    twins, settings = block.pop("same_tiles", False), block.pop("settings", "default")
-    require(type(twins) is bool, f"{where}: same_tiles", "true or false", twins)
-    if "libraries" in block:
-        block["libraries"] = _libraries(block["libraries"], settings, ranks, where)
-    axes = {
-        key: _axis(key, value, ranks, f"{where}: {key}")
-        for key, value in block.items()
-        if key not in ("zip", "bar")
+def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
+    """What is given instead of a block's own values: of keys that it names, and of those that no
+    block names. Keys of the layout count as one, and so do those of libraries."""
+    kin = lambda key: next((keys for keys in (_LAYOUT, _LIBRARIES) if key in keys), {key})
+    named = {key for each in blocks for key in each}
+    return {
+        key: value
+        for key, value in given.items()
+        if kin(key) & block.keys() or not kin(key) & named
     }
+
+
+def _described(key: str, where: str = "-o ") -> list[Option]:
+    """What describes the values of a key: one option of each algorithm that has it."""
+    if key in FIELDS:
+        return [FIELDS[key]]
+    options = known_options()
+    known = {key: list(takers.values()) for key, takers in options.items()}
+    known |= {key: [option] for key, option in (_SPECIAL | _TOP).items()} | {"scale": []}
+    if key not in known:
+        hint = did_you_mean(key, (*FIELDS, *known))
+        hint = hint or " They are those of drbench run, without dashes (docs/sweeps.md)."
+        raise UsageError(f"{where}{key}: there is no such key.{hint}")
+    return known[key]
+
+
+def _axis(key: str, value: Any, ranks: int, where: str) -> list:
+    """All values of one key: one, a list, ranges, or words that stand for some."""
+    options, words = _described(key, where.removesuffix(key)), {}
+    if key == "replication":
+        words = {word: make(ranks) for word, make in REPLICATIONS.items()}
+    elif key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
+        words["all"] = [name for name, each in algorithms().items() if "mesh" in each.options]
+    elif key in ("partitions", "libraries"):
+        words["all"] = partition_triples(KINDS) if key == "partitions" else PEERS
+    elif tried := next((each.tried for each in options if each.tried), ()):
+        words["all"] = tried(ranks) if callable(tried) else tried
+    listed, found = value if isinstance(value, list) else [value], []
+    require(listed, where, "a list that is not empty", value)
+    for each in listed:
+        if isinstance(each, str) and each in words:
+            found += words[each]
+        elif isinstance(each, dict):
+            found += range_of(each, where, options)
+        elif key in _TRIPLES:
+            three = each if isinstance(each, list) else [each] * 3
+            require(len(three) == 3, where, "three values, for A, B and C", each)
+            found.append(tuple(read_at(where, options, one) for one in three))
+        else:
+            found.append(read_at(where, options, each))
+    return found
+
+
+def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]:
+    """The combinations of the values of a block's keys, the first key turning slowest; before it
+    the file made so many cases. Keys that are zipped advance together, at the place of the first of
+    them."""
+    block = dict(block)
+    groups, settings = block.pop("zip", []), block.pop("settings", ["default"])
+    block.pop("bar", None)
+    axes = {
+        key: [{key: each} for each in _axis(key, value, ranks, f"{where}: {key}")]
+        for key, value in block.items()
+    }
+    if "libraries" in axes:
+        every = "all" in _axis("settings", settings, ranks, f"{where}: settings")
+        axes["libraries"] = [
+            {"libraries": {"algorithm": name["libraries"]} | setting.fields}
+            for name in axes["libraries"]
+            for setting in get_peer(name["libraries"]).settings(ranks)[: None if every else 1]
+        ]
     for key in _SHAPE:
         if key not in axes:
             raise UsageError(f"{where}: {key}: is missing. Every case needs m, n and k.")
-    merged = _zipped(axes, block.get("zip", []), f"{where}: zip")
-    if (count := before + prod(map(len, merged))) > _MOST_CASES:
-        lists = ", ".join(f"{len(axes[key])} of {key}" for key in axes if len(axes[key]) > 1)
+    where = f"{where}: zip"
+    require(isinstance(groups, list), where, 'a list of lists of keys, as [["m", "n"]]', groups)
+    for group in groups:
+        keys = group if isinstance(group, list) else []
+        if len(keys) < 2 or not all(isinstance(key, str) and key in axes for key in keys):
+            raise UsageError(
+                f"{where}: {shown(group)} must name two or more keys of this block, each in one "
+                "group."
+            )
+        lengths = {key: len(axes[key]) for key in keys}
+        if len({*lengths.values()}) > 1:
+            raise UsageError(
+                f"{where}: keys that advance together need lists of one length, got {lengths}."
+            )
+        first = min(keys, key=[*axes].index)
+        axes[first] = [_joined(each) for each in zip(*(axes[key] for key in keys))]
+        axes = {key: axes[key] for key in axes if key == first or key not in keys}
+    if (count := before + prod(map(len, axes.values()))) > _MOST_CASES:
+        lists = ", ".join(f"{len(axis)} of {key}" for key, axis in axes.items() if len(axis) > 1)
         raise UsageError(
-            f"{where}: makes {count} cases of the file, at most {_MOST_CASES} are taken. Use "
-            f"shorter lists, or several files; there are {lists}."
+            f"{where.removesuffix(': zip')}: makes {count} cases of the file, at most "
+            f"{_MOST_CASES} are taken. Use shorter lists, or several files; there are {lists}."
         )
-    for choice in product(*merged):
-        values = {key: value for part in choice for key, value in part.items()}
-        case = _case(values, ranks, scale, where, given)
-        if not _takes_given(case, given):
-            continue
-        yield case, False
-        if twins:
-            with suppress(UnsupportedError):  # not on this mesh: a row that says so
-                yield _universal(case, ranks), True
+    yield from map(_joined, product(*axes.values()))
 
 
-def _takes_given(case: Case, given: set) -> bool:
-    """Whether the algorithm takes the values of its options that are given from outside: OS is no
-    dataflow of every algorithm that has one."""
-    named = {key: case.options[key] for key in given & case.options.keys()}
-    if not named or case.algorithm in PEERS:
-        return True
+def _joined(parts: Iterable[dict]) -> dict:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _taken(values: dict, given: dict, where: str) -> dict | None:
+    """The values without those given from outside that their algorithm or library does not take;
+    None if it does not take the value of one: OS is no dataflow of every algorithm that has one."""
+    name = values.get("libraries", values).get("algorithm", Case.algorithm)
     try:
-        check_options(get_algorithm(case.algorithm).options, named)
+        taker = taker_of(name)
+    except UsageError as error:
+        raise UsageError(f"{where}: algorithm: {error}") from None
+    takes = FIELDS.keys() | _SPECIAL.keys() | taker.options.keys()
+    takes -= OURS if name in PEERS else set()
+    kept = {key: value for key, value in values.items() if key not in given or key in takes}
+    try:
+        if name not in PEERS:
+            check_options(taker.options, {key: kept[key] for key in given.keys() & kept.keys()})
     except UsageError:
-        return False
-    return True
+        return None
+    return kept
+
+
+def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
+    """One case of a combination of values.
+
+    Raises
+    ------
+    UsageError
+        For what no number of ranks makes right.
+    """
+    values = dict(values)
+    library = values.pop("libraries", {})
+    values |= {key: value for key, value in library.items() if key != "options"}
+    name = values.get("algorithm", Case.algorithm)
+    triple, factors = values.pop("partitions", None), values.pop("replication", None)
+    options = {key: values.pop(key) for key in list(values) if key not in FIELDS}
+    options |= library.get("options", {})
+    if library and values.get("backend") == "cupy" and "device" in PEERS[name]:
+        options["device"] = "cuda"
+        values["backend"] = Case.backend
+    values |= {key: scaled_size(values[key], scale) for key in _SHAPE}
+    values = dict(zip("abc", triple or ())) | values
+    try:
+        texts = partition_texts(values, ranks)
+    except LayoutError as error:
+        raise UsageError(f"{where}: preset: {error}") from None
+    for key, factor in zip("abc", factors or ()):
+        if texts[key] is None or (factor > 1 and "/c" in texts[key]):
+            raise UsageError(
+                f"{where}: replication: needs partitions of A, B and C without factors of "
+                f"their own; {key} is {texts[key]}."
+            )
+        texts[key] += replica_suffix(factor)
+    case = Case(**values | texts, options=options)
+    try:
+        taker_of(name).pick(options)
+        if name in PEERS:
+            refuse_our_options(case)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    return case
 
 
 def _universal(case: Case, ranks: int) -> Case:
@@ -356,169 +461,3 @@ def _universal(case: Case, ranks: int) -> Case:
     stationary = _STATIONARY.get(options.get("dataflow"), "auto")
     options = {"stationary": stationary}
     return replace(case, algorithm="universal", **problem.texts, options=options)
-
-
-def _libraries(names, settings, ranks: int, where: str) -> list[dict]:
-    """The fields of each library that is named, as it comes or in every setting."""
-    names = list(PEERS) if names == "all" else names if isinstance(names, list) else [names]
-    for name in names:
-        if name not in PEERS:
-            hint = did_you_mean(str(name), PEERS)
-            raise UsageError(
-                f"{where}: libraries: {shown(name)} is none of {', '.join(PEERS)}.{hint}"
-            )
-    if settings not in ("default", "all"):
-        raise UsageError(f"{where}: settings: {shown(settings)} is none of default, all.")
-    found = []
-    for name in names:
-        every = get_peer(name).settings(ranks)
-        chosen = every if settings == "all" else every[:1]
-        found += [{"algorithm": name} | setting.fields for setting in chosen]
-    return found
-
-
-def _axis(key: str, value, ranks: int, where: str) -> list:
-    """All values of one key of a block."""
-    if key == "libraries":
-        return value
-    if key == "partitions":
-        if value == "all":
-            return list(partition_triples(KINDS))
-        fits = value and isinstance(value, list)
-        require(fits, where, "a list that is not empty", value)
-        return [tuple(check_text(text, where) for text in _triple(each, where)) for each in value]
-    if key == "replication":
-        if isinstance(value, str):
-            if value not in REPLICATIONS:
-                raise UsageError(
-                    f"{where}: {value!r} is none of {', '.join(REPLICATIONS)}; or give factors, "
-                    "as [1, 2] or [[1, 1, 2]]."
-                )
-            return list(REPLICATIONS[value](ranks))
-        require(value != [], where, "a list that is not empty", value)
-        triples = [
-            (each,) * 3 if isinstance(each, int) else _triple(each, where)
-            for each in (value if isinstance(value, list) else [value])
-        ]
-        return [tuple(integer(factor, where, least=1) for factor in triple) for triple in triples]
-    takers = [FIELDS[key]] if key in FIELDS else list(known_options().get(key, {}).values())
-    if not takers:
-        known = (*FIELDS, *known_options(), *_SPECIAL)
-        raise UsageError(
-            f"{where}: there is no such key."
-            + (
-                did_you_mean(key, known)
-                or " They are those of drbench run, without dashes (docs/sweeps.md)."
-            )
-        )
-    if value == "all":
-        if key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
-            return [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
-        for option in takers:
-            if option.tried:
-                return list(option.tried(ranks) if callable(option.tried) else option.tried)
-    return values_of(value, where, takers)
-
-
-def _triple(value, where: str) -> tuple:
-    fits = isinstance(value, list) and len(value) == 3
-    require(fits, where, "three values, for A, B and C", value)
-    return tuple(value)
-
-
-def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
-    """Axes as lists of assignments; those of a zip group advance together, at the place of the
-    first of them."""
-    what = 'a list of lists of keys, as [["m", "n"]]'
-    require(isinstance(groups, list), where, what, groups)
-    group_of = {}
-    for group in groups:
-        keys = group if isinstance(group, list) else []
-        if len(keys) < 2 or not all(isinstance(key, str) and key in axes for key in keys):
-            raise UsageError(f"{where}: {shown(group)} must name two or more keys of this block.")
-        lengths = {key: len(axes[key]) for key in group}
-        if len(set(lengths.values())) > 1:
-            raise UsageError(
-                f"{where}: keys that advance together need lists of one length, got {lengths}."
-            )
-        for key in group:
-            if key in group_of:
-                raise UsageError(f"{where}: {key} is in two groups.")
-            group_of[key] = group
-    merged, done = [], set()
-    for key in axes:
-        group = group_of.get(key, [key])
-        if key not in done:
-            merged.append([dict(zip(group, each)) for each in zip(*(axes[name] for name in group))])
-        done |= set(group)
-    return merged
-
-
-def _case(values: dict, ranks: int, scale: Fraction, where: str, given: set) -> Case:
-    """One case of a combination of values."""
-    library = values.get("libraries", {})
-    values = {key: value for key, value in values.items() if key != "libraries"}
-    values |= {key: value for key, value in library.items() if key != "options"}
-    algorithm = values.get("algorithm", Case.algorithm)
-    if algorithm in PEERS:  # what is given from outside for our executor is none of theirs
-        values = {key: value for key, value in values.items() if key not in given & OURS}
-    triple, factors = values.pop("partitions", None), values.pop("replication", None)
-    for key in _SHAPE:
-        values[key] = scaled_size(values[key], scale)
-    options = {key: values.pop(key) for key in list(values) if key not in FIELDS}
-    if given & options.keys():
-        takers = known_options()
-        foreign = {key for key in given & options.keys() if algorithm not in takers[key]}
-        options = {key: value for key, value in options.items() if key not in foreign}
-    options |= library.get("options", {})
-    if library and values.get("backend") == "cupy" and "device" in PEERS[algorithm]:
-        options["device"] = "cuda"
-        values["backend"] = Case.backend
-    values = dict(zip("abc", triple or ())) | values
-    try:
-        texts = partition_texts(values, ranks)
-    except LayoutError as error:
-        raise UsageError(f"{where}: preset: {error}") from None
-    if factors is not None:
-        for name, factor in zip("abc", factors):
-            if texts[name] is None or (factor > 1 and "/c" in texts[name]):
-                raise UsageError(
-                    f"{where}: replication: needs partitions of A, B and C without factors of "
-                    f"their own; {name} is {texts[name]}."
-                )
-            texts[name] += replica_suffix(factor)
-    case = Case(**{**values, **texts}, options=options)
-    _check(case, where)
-    return case
-
-
-def _check(case: Case, where: str) -> None:
-    """Refuse what no number of ranks makes right: an unknown algorithm, an option that it does not
-    take, a partition that is none."""
-    try:
-        taker = (
-            get_peer(case.algorithm) if case.algorithm in PEERS else get_algorithm(case.algorithm)
-        )
-    except UsageError as error:
-        raise UsageError(f"{where}: algorithm: {error}") from None
-    for name in case.options:
-        if name not in taker.options:
-            takes = ", ".join(taker.options) or "no options of its own"
-            raise UsageError(f"{where}: {name}: {taker.name} takes none. It takes {takes}.")
-    if case.algorithm in PEERS:
-        try:
-            refuse_our_options(case)
-        except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
-    for name in "abc":
-        try:
-            _spelling(getattr(case, name))
-        except LayoutError as error:
-            raise UsageError(f"{where}: {name}: {error}") from None
-
-
-@cache
-def _spelling(text: str | None) -> None:
-    """A LayoutError if a text is no partition."""
-    if text is not None:
-        parse(text)

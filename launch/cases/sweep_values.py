@@ -5,12 +5,12 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, shown
 from drbench.options import Option, read_as_any
-from partitions import LayoutError, parse
 
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000
@@ -60,6 +60,13 @@ def check_keys(table: dict, known: Iterable[str], where: str) -> None:
     for key in table:
         if key not in known:
             raise UsageError(f"{where}{key}: there is no such key. There are {', '.join(known)}.")
+
+
+def read_table(table: Any, options: dict[str, Option], where: str) -> dict:
+    """The values of a table as they are described; a UsageError for a key that there is not."""
+    require(isinstance(table, dict), where, "a table", table)
+    check_keys(table, options, f"{where}: ")
+    return {key: read_at(f"{where}: {key}", [options[key]], table[key]) for key in table}
 
 
 def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
@@ -137,121 +144,82 @@ def scaled_size(size: int, scale: Fraction) -> int:
     return found
 
 
-def integer(value, where: str, least: int = 0) -> int:
-    """A whole number of at least ``least``."""
-    fits = type(value) is int and least <= value < 1 << 63
-    require(fits, where, f"a whole number of at least {least}", value)
-    return value
-
-
-def check_text(value, where: str) -> str:
+def check_text(value: Any, where: str) -> str:
     """A text on one line without control characters (it goes into records, file names and job
     scripts)."""
     return value if value == "" else read_at(where, [Option()], value)
 
 
-def name_of(value, file: str) -> str:
+def check_name(text: str) -> str:
     """The name of a sweep: letters, digits, - and _, at most 60 (it names folders and jobs)."""
-    fits = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", value)
-    require(fits, f"{file}: name", "letters, digits, - and _ only, at most 60", value)
-    return value
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", text):
+        raise UsageError(f"must be letters, digits, - and _ only, at most 60; got {shown(text)}.")
+    return text
 
 
-def values_of(value, where: str, options: Iterable[Option]) -> list:
-    """A value, a list of them, or a half-open range.
+def range_of(table: dict, where: str, options: list[Option]) -> list[int]:
+    """The values of a half-open range.
 
     Examples
     --------
     >>> size = [Option("m", int, least=1, unit="elements")]
-    >>> values_of({"start": 1, "stop": 10, "step": 4}, "m", size)
+    >>> range_of({"start": 1, "stop": 10, "step": 4}, "m", size)
     [1, 5, 9]
-    >>> values_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size)
+    >>> range_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size)
     [1024, 2048, 4096]
     """
-    if isinstance(value, list):
-        require(value, where, "a list that is not empty", value)
-        return [read_at(where, options, each) for each in value]
-    if not isinstance(value, dict):
-        return [read_at(where, options, value)]
-    if not any(option.type is int for option in options):
-        raise UsageError(f"{where}: takes no range; got {shown(value)}.")
-    by = [key for key in ("step", "factor") if key in value]
-    if set(value) != {"start", "stop", *by} or len(by) != 1:
-        raise UsageError(
-            f"{where}: a range has start, stop and either step or factor; got "
-            f"{', '.join(value) or 'nothing'}."
-        )
-    at, stop, move = (
-        read_at(where, options, value["start"]),
-        read_at(where, options, value["stop"]),
-        integer(value[by[0]], where, 1 if by == ["step"] else 2),
-    )
-    if by == ["factor"] and at < 1:
-        raise UsageError(f"{where}: a range with a factor starts at 1 or more, got {at}.")
-    found = []
-    while at < stop:
-        found.append(at)
-        if len(found) > _MOST:
-            raise UsageError(f"{where}: the range has more than {_MOST} values. Use a larger step.")
-        at = at + move if by == ["step"] else at * move
-    if not found:
-        raise UsageError(
-            f"{where}: the range is empty (start {value['start']}, stop {value['stop']}, which "
-            "is not in it)."
-        )
-    return found
+    require(any(option.type is int for option in options), where, "no range", table)
+    by = "factor" if "factor" in table else "step"
+    what = "a range with start, stop and either step or factor"
+    require({*table} == {"start", "stop", by}, where, what, table)
+    at, stop = (read_at(where, options, table[key]) for key in ("start", "stop"))
+    move = read_at(where, [Option(type=int, least=1 + (by == "factor"))], table[by])
+    found = range(at, stop, move)
+    if by == "factor":
+        require(at, where, "a range with a factor that starts at 1 or more", table)
+        found = list(takewhile(stop.__gt__, (at * move**power for power in count())))
+    what = f"a range that is not empty (stop is not in it), of at most {_MOST} values"
+    require(0 < len(found) <= _MOST, where, what, table)
+    return [*found]
 
 
 def overrides_of(
-    pairs: Iterable[tuple[str, str]], takers: Callable[[str], list[Option]]
-) -> dict[str, Any]:
-    """Keys of a sweep file and their values, of ``KEY=VALUE`` texts. Several values of a key are
-    separated by commas, unless it takes the text as one, or stand in brackets as in a sweep file,
-    or the key is there several times.
+    pairs: Iterable[tuple[str, str]], described: Callable[[str], list[Option]]
+) -> dict[str, list]:
+    """Keys of a sweep file and lists of their values, of ``KEY=VALUE`` texts. Several values of a
+    key are separated by commas, unless it takes the text as one, or stand in brackets as in a sweep
+    file, or the key is there several times.
 
     Parameters
     ----------
-    takers : callable
-        ``takers(key)`` -> what describes its values; UsageError if there is no such key.
+    described : callable
+        ``described(key)`` -> what describes its values; UsageError if there is no such key.
 
     Examples
     --------
-    >>> takers = lambda key: [Option(key, int)] if key == "m" else [Option(key)]
-    >>> overrides_of([("m", "1,2"), ("a", "S(0),R@2x3"), ("x", "[1, 2]"), ("x", "y")], takers)
-    {'m': ['1', '2'], 'a': 'S(0),R@2x3', 'x': [1, 2, 'y']}
+    >>> known = {"m": Option("m", int), "a": Option("a", check=str), "x": Option("x")}
+    >>> pairs = [("m", "1,2"), ("a", "S(0),R@2x3"), ("x", "[1, 2]"), ("x", "y")]
+    >>> overrides_of(pairs, lambda key: [known[key]])
+    {'m': ['1', '2'], 'a': ['S(0),R@2x3'], 'x': [1, 2, 'y']}
     """
-    found: dict[str, Any] = {}
+    found: dict[str, list] = {}
     for key, text in pairs:
-        options = takers(key)
-        text = str(text)
+        options, text = described(key), str(text)
         if text[:1] in ("[", "{"):
             try:
                 value = tomllib.loads(f"x = {text}")["x"]
             except ValueError as error:
                 raise UsageError(f"-o {key}={text} is not TOML: {error}.") from None
+            words = value if isinstance(value, list) else [value]
         else:
-            one = "," not in text or _is_one(key, text, options)
-            words = [text] if one else [word.strip() for word in text.split(",")]
-            words = [{"true": True, "false": False}.get(word, word) for word in words]
-            if not options:  # no field and no option: nobody else reads numbers
-                words = [int(each) if str(each).isdecimal() else each for each in words]
-            value = words[0] if one else words
-        if key in found:
-            both = (found[key], value)
-            value = [each for part in both for each in (part if type(part) is list else [part])]
-        found[key] = value
+            words = [text] if _is_one(text, options) else map(str.strip, text.split(","))
+        found.setdefault(key, []).extend(words)
     return found
 
 
-def _is_one(key: str, text: str, options: list[Option]) -> bool:
-    """Whether a text with commas is one value: a partition, or what a check takes."""
-    if key in ("a", "b", "c"):
-        try:
-            return bool(parse(text))
-        except LayoutError:
-            return False
-    checked = [each for each in options if each.check]
+def _is_one(text: str, options: list[Option]) -> bool:
+    """Whether a text with commas is one value: what a check takes."""
     try:
-        return bool(checked) and bool(read_as_any(checked, text))
-    except DrbenchError:
+        return bool(read_as_any([option for option in options if option.check], text))
+    except (DrbenchError, TypeError):  # TypeError: none of them checks
         return False

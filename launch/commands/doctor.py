@@ -122,8 +122,7 @@ def _mpi(ranks: int) -> Iterator[Finding]:
     yield _ok_if(
         probe["direct"],
         "windows",
-        f"ranks of a node read each other's tiles in place ({probe['allocation']}), unified "
-        "memory model",
+        "ranks of a node read each other's tiles in place, unified memory model",
         "advice",
         "ranks of a node do not see each other's windows: every transfer is RMA",
         "use an MPI with shared windows (MPICH, Open MPI 5)",
@@ -131,9 +130,9 @@ def _mpi(ranks: int) -> Iterator[Finding]:
     yield _ok_if(
         probe["rma"],
         "RMA",
-        "Rget, Rput and Raccumulate work in one passive epoch",
+        "a product by gets and accumulates in one passive epoch is exact",
         "missing",
-        "a small get, put or accumulate gave a wrong result",
+        "a small product by gets and accumulates is wrong",
         "use another MPI",
     )
     yield from _tcp(probe["tcp"])

@@ -1,37 +1,15 @@
-"""What is asked, or refused, before anything is started that nobody may have meant."""
+"""How many ranks are started, and what is refused that nobody may have meant."""
 
 import json
 import os
 import subprocess
 import sys
 
-import click
-
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
-from launch.host.units import duration
 
 #: More ranks than this are refused where they are also so many times the cores.
 _MOST_RANKS, _MOST_A_CORE = 64, 16
-
-
-def go_on(time_s: float, what: str, yes: bool, smaller: str) -> None:
-    """Ask whether to go on with what takes so long (0: no need to ask); without a terminal refuse,
-    unless ``--yes`` was given.
-
-    Raises
-    ------
-    UsageError
-        With the way out: ``--yes``, or what is ``smaller``.
-    """
-    if not time_s or yes:
-        return
-    told = f"{what} is estimated at up to {duration(time_s)}"
-    asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-    if not asks:
-        raise UsageError(f"{told}. Add --yes to go on, or use {smaller}.")
-    if not click.confirm(f"{told}, communication not included. Go on?", err=True):
-        raise UsageError(f"nothing was started. Use {smaller}.")
 
 
 def default_ranks(threads: int | None = None, backend: str | None = None, words: tuple = ()) -> int:

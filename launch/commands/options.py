@@ -14,7 +14,7 @@ from drbench.measure.record_file import TornRowWarning
 from drbench.options import Option, read_as_any
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
-from launch.cases.peak_files import check_peak
+from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
 from launch.host.files import check_output
 from launch.host.mpi import launched
@@ -301,14 +301,6 @@ def machine_option(name: str = "model"):
     )
 
 
-def label_beside_launcher():
-    """The label of a command that has a launcher."""
-    return label_option(
-        default=None,
-        help="Name of the machine in the records. [default: the launcher file's, or here]",
-    )
-
-
 def problem_options(*fields: str, required: bool = True, **dtype):
     """The options that define C = A·B and the algorithm; ``dtype`` describes the element types
     anew, and ``fields`` of a case are given by ``-o`` as the algorithm's own options are."""
@@ -351,40 +343,29 @@ def pair(text: str, form: str = "NAME=VALUE", example: str = "chunk=256") -> tup
     return name.replace("-", "_"), value
 
 
-class _Pairs(_Option):
-    """``-o NAME=VALUE``; its value is the fields of a case that it takes, and a dict of texts."""
+def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorithms NAME."):
+    """``-o NAME=VALUE`` for these fields of a case, and what the algorithm of the command takes;
+    :func:`take_options` reads it."""
 
-    def __init__(self, *arguments, fields: tuple[str, ...], **words):
-        super().__init__(*arguments, **words)
-        self.fields = fields
+    def once(context, parameter, pairs) -> tuple[tuple, dict]:
+        own = {each.name: each.opts[0] for each in context.command.params}
+        for at, (name, text) in enumerate(pairs):
+            if name in own:
+                raise UsageError(f"{name} is an option of its own: use {own[name]} {text}.")
+            if name in dict(pairs[:at]):
+                raise UsageError(f"-o {name} is given twice. Leave one of the two out.")
+        return fields, dict(pairs)
 
-    def type_cast_value(self, context, value):
-        """What :func:`take_options` reads; a name twice, or of an option of its own, is refused."""
-        pairs: dict[str, str] = {}
-        for name, text in super().type_cast_value(context, value) or ():
-            if name in pairs:
-                self._fail(context, f"{name} is given twice. Leave one of the two out.")
-            own = {each.name: each for each in context.command.params}.get(name)
-            if own is not None:
-                self._fail(context, f"{name} is an option of its own: use {own.opts[0]} {text}.")
-            pairs[name] = text
-        return self.fields, pairs
-
-    def _fail(self, context, message: str):
-        raise click.BadParameter(message, context, self)
-
-
-def pairs_option(*fields: str, help: str = ""):
-    """``-o NAME=VALUE`` for these fields of a case, and what the algorithm of the command takes."""
-    words = {
-        "multiple": True,
-        "default": (),
-        "type": Value(Option(check=pair)),
-        "metavar": "NAME=VALUE",
-        "help": help or "Repeatable; see drbench list algorithms NAME.",
-        "group": "Algorithm",
-    }
-    return click.option("-o", "option", cls=_Pairs, fields=fields, **words)
+    return option(
+        "-o",
+        "option",
+        multiple=True,
+        type=Value(Option(check=pair)),
+        metavar="NAME=VALUE",
+        help=help,
+        group="Algorithm",
+        callback=once,
+    )
 
 
 def take_options(values: dict) -> dict:
@@ -398,36 +379,23 @@ def take_options(values: dict) -> dict:
     """
     fields, pairs = values.pop("option")
     values |= {name: FIELDS[name].default for name in fields if name not in values}
-    known = taker_of(values["algorithm"]).options if "algorithm" in values else {}
+    algorithm = values.get("algorithm")
+    known = taker_of(algorithm).options if algorithm else {}
     given = {name: values.pop(name, None) for name in _OWN} | pairs
     options = {}
     for name, text in given.items():
         if text is None:
             continue
-        if name in known:
-            options[name] = _read(known[name], text)
-        elif name in fields:
-            values[name] = _read(FIELDS[name], text)
-        else:
-            raise UsageError(_unknown(name, values.get("algorithm"), known, fields))
+        described = known.get(name) or FIELDS.get(name if name in fields else "")
+        if described is None:
+            takes = ", ".join((*known, *fields)) or "no options of its own"
+            hint = did_you_mean(name, (*known, *fields))
+            raise UsageError(f"{algorithm or '-o'} takes no {name}. It takes {takes}.{hint}")
+        try:
+            (options if name in known else values)[name] = described.read(text)
+        except DrbenchError as error:
+            raise UsageError(f"{described.flag}: {error}") from None
     return options
-
-
-def _read(described: Option, text: str):
-    try:
-        return described.read(text)
-    except DrbenchError as error:
-        raise UsageError(f"{described.flag}: {error}") from None
-
-
-def _unknown(name: str, algorithm: str | None, known: dict, fields: tuple) -> str:
-    """What is wrong with an option that nobody here takes."""
-    hint = did_you_mean(name, (*known, *fields))
-    if algorithm is None:
-        return f"-o {name}: there is no such option. There are {', '.join(fields)}.{hint}"
-    more = f"; every algorithm {', '.join(fields)}" if fields else ""
-    takes = f"It takes {', '.join(known) or 'no options of its own'}{more}."
-    return f"{algorithm} takes no {name}. {takes}{hint}"
 
 
 def instead_of(flag: str, arguments: Sequence[str]) -> str | None:
@@ -440,16 +408,14 @@ def instead_of(flag: str, arguments: Sequence[str]) -> str | None:
     ('-o chunk=256', '-o check=false')
     >>> instead_of("--nothing", [])
     """
-    off = flag.startswith("--no-")
-    name = flag.removeprefix("--no-" if off else "--").replace("-", "_")
+    name = flag.removeprefix("--no-").removeprefix("--").replace("-", "_")
     described = FIELDS.get(name) or next(iter(known_options().get(name, {}).values()), None)
     if described is None or described.group:
         return None
     if described.type is bool:
-        return f"-o {name}={'false' if off else 'true'}"
-    words = [*arguments, "VALUE"]
-    at = next((at for at, each in enumerate(words) if each.partition("=")[0] == flag), 0)
-    return f"-o {name}={words[at].partition('=')[2] or words[at + 1]}"
+        return f"-o {name}={'false' if flag.startswith('--no-') else 'true'}"
+    text = " ".join([*arguments, "VALUE"]).replace(f"{flag}=", f"{flag} ")
+    return f"-o {name}={text.partition(f'{flag} ')[2].partition(' ')[0]}"
 
 
 def refuse_ranks(name: str) -> None:

@@ -2,15 +2,13 @@
 
 import os
 import sys
-from dataclasses import replace
 from functools import partial
 
 import click
 
-from drbench.errors import DrbenchError, UsageError
-from launch.cases.case import FIELDS, Case, bound, case_keys, failure, refuse_our_options
-from launch.cases.peak_files import read_peaks
-from launch.cases.peaks import Peaks, with_peak
+from drbench.errors import UsageError
+from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
+from launch.cases.peaks import read_peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
 from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import launched, run_ranks, started_by_us
@@ -107,20 +105,9 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
                 f"{case.algorithm} is a program of its own, and does not say which BLAS it calls: "
                 "leave -o roof out."
             )
-        case, peaks = replace(case, roof=False), read_peaks(peak, [case], named)
-        return _run_program(algorithm_or_peer, case, ranks, csv_path, as_json, timeout, peaks)
+        record = run_program(case, ranks, timeout)
+        return hand_over(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)
     return run_ranks(ranks, list(arguments), timeout, environ)
-
-
-def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout, peaks: Peaks) -> int:
-    """Run one case of a peer that is a program of its own; the exit code."""
-    try:
-        record = with_peak(peer.launch(case, case_keys(case), ranks, timeout), peaks)
-    except UsageError:
-        raise
-    except DrbenchError as error:
-        record = failure(case, ranks, error.status, str(error))
-    return hand_over(record, csv_path, as_json)
 
 
 @click.command("serve", hidden=True)

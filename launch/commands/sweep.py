@@ -16,20 +16,20 @@ from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
 from launch.host.files import check_output, write_table
 from launch.host.kernels import without_weaker_pins
-from launch.sweeps.estimate import long_time
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import progress_console
-from launch.sweeps.sweep import left_to_run, run_sweep
+from launch.sweeps.sweep import run_sweep
 
-from .guards import default_ranks, go_on, refuse_too_many
+from .guards import default_ranks, refuse_too_many
 from .options import (
     BYTES,
     TEXT,
     Value,
     command,
     csv_option,
+    draw_figure,
     json_option,
-    label_beside_launcher,
+    label_option,
     launcher_option,
     machine_option,
     option,
@@ -71,7 +71,7 @@ def _part(text: str) -> tuple[int, int]:
     "results/measured/here/NAME-KEYS-RANKS, or results/simulated/here]"
 )
 @option("--simulate", is_flag=True, help="Predict the cases on --machine; run nothing.")
-@machine_option()
+@machine_option("machine")
 @option(
     "--dry-run",
     is_flag=True,
@@ -90,7 +90,11 @@ def _part(text: str) -> tuple[int, int]:
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
 @launcher_option()
 @peak_option()
-@label_beside_launcher()
+@label_option(
+    name="label",
+    default=None,
+    help="Name of the machine in the records. [default: the launcher file's, or here]",
+)
 @option(
     "--mem-limit",
     type=BYTES,
@@ -125,21 +129,7 @@ def _part(text: str) -> tuple[int, int]:
     default=1,
     help="With --jobs: share the sweep between so many jobs.",
 )
-def sweep(
-    sweep,
-    ranks,
-    out,
-    scale,
-    machine,
-    model,
-    dry_run,
-    limit,
-    jobs,
-    parts,
-    as_json,
-    csv_path,
-    **options,
-):
+def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **options):
     """Run every case of an experiment, resume it, lose nothing; print its table, draw its figure.
 
     \b
@@ -157,9 +147,10 @@ def sweep(
     _refuse_useless()
     check_output("--csv", csv_path)
     simulate, given = options["simulate"], options["override"]
+    scale, model = options["scale"], options["machine"]
     if simulate and model is None:
         raise UsageError("--simulate needs a machine model. Name a --machine.")
-    words = ("Slurm",) if jobs else tuple(load_launcher(options["launcher"]).words)
+    launcher = load_launcher(options["launcher"])
     listed = ranks_of(sweep, None, given)
     doubling = listed == (1,)
     if listed and not doubling:
@@ -172,41 +163,37 @@ def sweep(
         from launch.models.predict import ranks_on
 
         ranks = ranks_on(find_machine(model))
-    threads = dict(given).get("threads", "")
-    threads = int(threads) if threads.isdecimal() else None
-    ranks = ranks or default_ranks(threads, dict(given).get("backend"), words)
+    keys = dict(given)
+    threads = int(keys["threads"]) if keys.get("threads", "").isdecimal() else None
+    ranks = ranks or default_ranks(
+        threads, keys.get("backend"), ("Slurm",) if jobs else launcher.words
+    )
     name = _folder_name(sweep, ranks if not listed or doubling else None, scale, given)
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
     plugins = click.get_current_context().find_root().params.get("plugins", ())
-    options |= {"scale": scale, "label": machine, "machine": model, "plugins": plugins}
-    request = SweepRequest(sweep, ranks, out or place, **options)
+    request = SweepRequest(sweep, ranks, out or place, plugins=plugins, **options)
     console = progress_console(stderr=request.stream or as_json)
     if jobs:
         from launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, console)
+    plan, run = plan_cases(request), None
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 
-        return show(request, plan_cases(request), 40 if limit is None else limit, console)
-    run = None
+        return show(request, plan, 40 if limit is None else limit, console)
     if simulate:
-        from launch.models.simulate_sweeps import simulate_cases
+        from launch.models.simulate_sweeps import simulated
 
-        run = partial(simulate_cases, find_machine(model))
-    else:
-        here = load_launcher(request.launcher).words == ()
-        if here:
-            refuse_too_many(ranks, threads, request.yes)
-        long = long_time(left_to_run(request))
-        go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
-        if here:
-            environ = without_weaker_pins(partial(console.print, markup=False))
-            request = replace(request, environ=environ)
-    show = partial(_show, Path(request.out), console, as_json, csv_path)
-    return run_sweep(request, console, run=run, show=show)
+        run = partial(simulated, find_machine(model))
+    elif not launcher.words:
+        refuse_too_many(ranks, threads, request.yes)
+        environ = without_weaker_pins(partial(console.print, markup=False))
+        request = replace(request, environ=environ)
+    show = partial(_show, plan.sweep, Path(request.out), console, as_json, csv_path)
+    return run_sweep(plan, request, console, run, show)
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
@@ -251,10 +238,11 @@ def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str
 _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 
 
-def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found: dict) -> None:
+def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
     from plots.report.verdict import fastest_lines
+    from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
     tables = tables_of(sweep.view, found)
@@ -275,19 +263,9 @@ def _show(out: Path, console, as_json: bool, csv_path: str | None, sweep, found:
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:
         kind = "weak" if ok["shape"].nunique() > 1 else "strong"
     if kind and len(ok):
-        _draw(kind, out, console)
-
-
-def _draw(kind: str, out: Path, console) -> None:
-    from plots.registry import draw
-    from plots.select.cases import SelectionError
-
-    try:
-        drawn = draw(kind, [out / "records.csv"], out / kind, (".pdf", ".png"))
-    except SelectionError as error:
-        console.print(f"no figure: {error}", markup=False)
-        return
-    for line in drawn.notes:
-        console.print(line, markup=False)
-    for path in drawn.paths:
-        console.print(f"figure: {path}", markup=False)
+        try:
+            drawn = draw_figure(kind, [out / "records.csv"], out / kind)
+        except SelectionError as error:
+            drawn = [f"no figure: {error}"]
+        for line in drawn:
+            console.print(line, markup=False)

@@ -80,7 +80,7 @@ def rank_facts() -> dict:
     }
     return {
         "host": MPI.Get_processor_name(),
-        "cores": _ranges(sorted(os.sched_getaffinity(0))),
+        "cores": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
         **({"gpus": gpus} if gpus else {}),
         "cpu": processor_name(),
         "cores_of_host": psutil.cpu_count(),
@@ -199,20 +199,3 @@ def processor_name() -> str:
         return named[1].strip() if named else platform.machine()
     except OSError:
         return platform.processor() or platform.machine()
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Cores as Linux writes them.
-
-    Examples
-    --------
-    >>> _ranges([0, 1, 2, 5, 8, 9])
-    '0-2,5,8-9'
-    """
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

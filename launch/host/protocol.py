@@ -1,9 +1,8 @@
 """What the supervisor and its ranks say to each other. No MPI.
 
 ==============================  ====================================================================
-to rank 0's standard input      ``{"index", "case", "mem_limit"}`` for each case; ``{"end"}``
-from rank 0's standard output   ``{"ready", "slurm"}``, then ``{"start"}`` and ``{"done",
-                                "record"}`` of each case
+to rank 0's standard input      ``{"case", "mem_limit"}`` for each case; ``{"end"}``
+from rank 0's standard output   ``{"ready", "slurm"}``, then ``{"record"}`` of each case
 from any rank's standard error  ``{"status", "reason"}`` when it raised and takes the others down
 ==============================  ====================================================================
 """
@@ -20,8 +19,8 @@ def parse(line: str, mark: str) -> dict | None:
 
     Examples
     --------
-    >>> parse('a library says hello@drbench-answer {"start": 3}', ANSWER)
-    {'start': 3}
+    >>> parse('a library says hello@drbench-answer {"end": true}', ANSWER)
+    {'end': True}
     >>> parse("hello", ANSWER) is None
     True
     """

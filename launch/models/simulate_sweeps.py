@@ -2,8 +2,9 @@
 of a machine."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -18,6 +19,9 @@ from drbench.program.trace import no_collection
 from launch.cases.case import Case
 from launch.cases.machine_models import model_version
 from launch.cases.sweep_file import load_sweep
+from launch.sweeps.progress import SweepProgress
+from launch.sweeps.rounds import Job
+from launch.sweeps.store import Store
 from partitions import LayoutError
 
 from .intervals import alternatives
@@ -61,24 +65,17 @@ def legend_cases(
         yield replace(dtensor_case(batch, n, k, by), **fields)
 
 
-def simulate_cases(
-    machine: Machine, todo: Iterable[tuple[str, Case]], store, settings, watch
-) -> None:
-    """Predict cases in order, but for those that have a row: what ``run_cases`` of the supervisor
-    does with cases that run."""
-    others, model = alternatives(machine), model_version(machine)
-    for name, case in todo:
-        if name not in store.done:
-            watch.started(case)
-            record = _predicted(case, machine, settings.ranks, others)
-            store.add(replace(record, case=name, environment=model))
-            watch.ended(case, record)
+@contextmanager
+def simulated(machine: Machine, store: Store, watch: SweepProgress) -> Iterator[Callable]:
+    """What predicts a job, as ``supervised`` of the supervisor gives what runs it."""
+    yield partial(_predicted, machine, alternatives(machine))
 
 
-def _predicted(case: Case, machine: Machine, ranks: int, others) -> Record:
+def _predicted(machine: Machine, others: list, job: Job) -> Record:
     """The record of one case of many, with its interval: one that makes no sense is a row like the
     others. Its ranks are traced once."""
-    keys = simulated_keys(case, machine, ranks)
+    _, ranks, case = job
+    keys = simulated_keys(case, machine, ranks) | {"environment": model_version(machine)}
     if case.algorithm not in algorithms():
         return Record(
             **keys,
@@ -92,7 +89,8 @@ def _predicted(case: Case, machine: Machine, ranks: int, others) -> Record:
             made = programs_of(case, machine, ranks)
             plan_s = Clock.now() - start
         record, _ = predict_with(case, machine, ranks, made=made)
-        return with_interval(replace(record, plan_s=plan_s), case, machine, ranks, made, others)
+        record = replace(record, plan_s=plan_s, environment=keys["environment"])
+        return with_interval(record, case, machine, ranks, made, others)
     except (UsageError, LayoutError) as error:
         return Record(**keys, status="failed", reason=str(error))
     except DrbenchError as error:

@@ -265,9 +265,10 @@ def fitting_scale(place: Place) -> str:
     sweeps = [*LAYERS, *[DTENSOR] * get_peer("dtensor").available().ok]
     for scale in SCALES[:-1]:
         plans = (plan_cases(request_of(place, sweep, scale)) for sweep in sweeps)
-        cases = [case for plan in plans for _, case in plan.pairs]
-        elements = max(each.m * each.k + each.k * each.n + each.m * each.n for each in cases)
-        short = not place.quick or estimated(cases, place.ranks).time_s <= EXPERIMENTS_S
+        jobs = [job for plan in plans for job in plan.jobs]
+        shapes = [(job.case.m, job.case.n, job.case.k) for job in jobs]
+        elements = max(m * k + k * n + m * n for m, n, k in shapes)
+        short = not place.quick or estimated(jobs).time_s <= EXPERIMENTS_S
         if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
             return scale
     return SCALES[-1]

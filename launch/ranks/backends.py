@@ -361,53 +361,38 @@ def check_memory(
     # one message; every rank then finds the same
     needs, free, hosts, rooms = zip(*comm.allgather((need, device_free, platform.node(), room)))
     rank = max(range(comm.size), key=lambda r: needs[r].arena)
-    arena = needs[rank].arena
-    if pool_limit is not None and arena > pool_limit:
-        raise OutOfMemory(
-            f"the plan needs a pool of {format_bytes(arena)} on rank {rank}, -o pool allows "
-            f"{format_bytes(pool_limit)}: {format_bytes(arena - pool_limit)} are missing. "
-            "Use a larger -o pool, a lower -o prefetch or smaller tiles."
-        )
+    _refuse(
+        needs[rank].arena,
+        pool_limit,
+        f"the plan needs a pool of {{}} on rank {rank}, -o pool allows {{}}",
+        "Use a larger -o pool, a lower -o prefetch or smaller tiles",
+    )
+    fewer = "smaller matrices or lower replication factors"
     if device_free is not None:
-        _check_devices(needs, free, limit)
+        for rank, (need, room) in enumerate(zip(needs, free)):
+            room = room if limit is None else min(room, limit)
+            told = f"rank {rank} needs {{}} of device memory, {{}} are free for it"
+            _refuse(need.total, room, told, f"Use more devices, {fewer}")
         return
-    for lowest in sorted(set(topology.node_of)):
+    for lowest in sorted({*topology.node_of}):
         here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
-        _check_node(here, hosts[lowest], *rooms[lowest], limit)
-
-
-def _check_devices(needs, free, limit: int | None) -> None:
-    """Raise if some rank needs more device memory than it may have."""
-    for rank, (need, room) in enumerate(zip(needs, free)):
-        room = room if limit is None else min(room, limit)
-        if need.total > room:
-            raise OutOfMemory(
-                f"rank {rank} needs {format_bytes(need.total)} of device memory, "
-                f"{format_bytes(room)} are free for it: {format_bytes(need.total - room)} are "
-                "missing. Use more devices, smaller matrices or lower replication factors."
+        who, (shared, available) = f"the {len(here)} ranks on {hosts[lowest]}", rooms[lowest]
+        if len(here) > 1:
+            _refuse(
+                windows_bytes([need.tiles + need.inboxes for need in here]),
+                shared,
+                f"tiles and inboxes of {who} need {{}} of shared memory (with what MPI adds), "
+                f"{SHARED_MEMORY} has {{}} free",
+                f"Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices",
             )
+        for room, about in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
+            told = f"{who} need {{}} of memory, {about}"
+            _refuse(sum(need.total for need in here), room, told, f"Use more nodes, {fewer}")
 
 
-def _check_node(
-    needs: list[Need], host: str, shared: int | None, available: int, limit: int | None
-) -> None:
-    """Raise if the ranks of one node need more than it has, or may give."""
-    ranks = len(needs)
-    total = sum(need.total for need in needs)
-    windows = windows_bytes([need.tiles + need.inboxes for need in needs])
-    if ranks > 1 and shared is not None and windows > shared:
-        raise OutOfMemory(
-            f"tiles and inboxes of the {ranks} ranks on {host} need {format_bytes(windows)} of "
-            f"shared memory (with what MPI adds), {SHARED_MEMORY} has "
-            f"{format_bytes(shared)} free: {format_bytes(windows - shared)} are missing. Enlarge "
-            f"{SHARED_MEMORY}, or use "
-            "more nodes or smaller matrices."
-        )
-    for room, about in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
-        if room is not None and total > room:
-            raise OutOfMemory(
-                f"the {ranks} ranks on {host} need {format_bytes(total)} of memory, "
-                f"{about.format(format_bytes(room))}: "
-                f"{format_bytes(total - room)} are missing. Use more nodes, smaller matrices or "
-                "lower replication factors."
-            )
+def _refuse(needed: int, room: int | None, text: str, way_out: str) -> None:
+    """Raise if more is needed than there is room for; None is no limit."""
+    if room is not None and needed > room:
+        sizes = format_bytes(needed), format_bytes(room)
+        missing = format_bytes(needed - room)
+        raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {way_out}.")

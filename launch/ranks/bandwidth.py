@@ -10,7 +10,7 @@ from drbench.common import parse_transport
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.fill import Fill, HostElements
 from drbench.host.topology import Topology, mpi_version
-from drbench.measure.noise import Timed, cores_had, enough, is_noisy, median_interval
+from drbench.measure.noise import Timed, median_interval
 from drbench.measure.roof import timed
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
@@ -18,6 +18,7 @@ from launch.cases.case import Case, check_case
 
 from .backends import Need, call_together, check_memory, open_backend
 from .run_case import found_transport, world
+from .samples import sample
 from .transfers import Rows, trace_of
 
 #: Transfers of one run: as many as OSU's, of fewer bytes than this together.
@@ -100,13 +101,11 @@ def _of_size(
                     found.append(row | {"reason": str(error)})
                     continue
                 with executor:
-                    repeats = _sampled(comm, rows, backend, matrices["C"], executor, name)
-                samples = [repeat.seconds / times for repeat in repeats]
-                pairs = [(repeat,) for repeat in repeats]
-                cores = cores_had(pairs, range(len(pairs)), backend.core_due)
-                told = {"samples_s": samples, "interval": median_interval(samples)}
-                told |= {"noisy": cores.lacking or is_noisy(samples)}
-                found.append(row | told | {"core_share": cores.core_share})
+                    columns = _sampled(comm, rows, backend, matrices["C"], executor, name)
+                samples = [seconds / times for seconds in columns["samples_s"]]
+                told = {name: columns[name] for name in ("noisy", "core_share")}
+                told |= {"samples_s": samples, "interval": median_interval(samples)}
+                found.append(row | told)
     return transport, found
 
 
@@ -118,25 +117,27 @@ def _moved(name: str, rows: Rows) -> int:
     return columns * rows.problem.itemsize
 
 
-def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> list[Timed]:
-    """What each repeat took; what the last one moved is verified, of other elements than those
-    before, so that nothing old can pass for it."""
-    samples: list[Timed] = []
-    spent = 0.0
-    for last in (False, True):
-        fill = Fill("integer", 1 + last, 1)
+def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
+    """The columns of what the repeats took; what one more moves is verified, of other elements than
+    those before, so that nothing old can pass for it."""
+
+    def fill(seed: int) -> Fill:
+        found = Fill("integer", seed, 1)
         for block, tile in c.own_blocks():
-            backend.fill(tile, fill, "A", block.row0, 0)
-        if not last:
-            executor.run()  # pages, connections, protocols
-        while last or not enough([each.seconds for each in samples], spent, _LEAST, _BUDGET_S):
-            executor.prepare()
-            samples.append(timed(comm, executor.run))
-            spent += samples[-1].seconds
-            if last:
-                break
-    _verify(comm, rows, c, executor, name, fill)
-    return samples
+            backend.fill(tile, found, "A", block.row0, 0)
+        return found
+
+    def once(place: int) -> tuple[Timed]:
+        executor.prepare()
+        return (timed(comm, executor.run),)
+
+    fill(1)
+    executor.run()  # pages, connections, protocols
+    columns, _, _ = sample(comm, once, _LEAST, _BUDGET_S, backend.core_due)
+    last = fill(2)
+    once(0)
+    _verify(comm, rows, c, executor, name, last)
+    return columns
 
 
 def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:

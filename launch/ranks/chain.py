@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -13,11 +14,11 @@ import drbench
 from algorithms.chains.description import Chain, Map, Matmul
 from algorithms.chains.functions import apply
 from drbench.common import Clock
-from drbench.errors import DrbenchError
+from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
-from drbench.measure.noise import cores_had, enough, is_noisy, time_columns, undisturbed
+from drbench.measure.noise import Timed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
 from drbench.measure.verify_chain import product_error
@@ -25,8 +26,8 @@ from launch.cases.chains import ChainOrder, keys_of
 from partitions import partition
 
 from .run_case import MPI, world
+from .samples import sample
 
-_LEAST = 5  # repeats that must be left where others had the cores for a while
 _ROOM = 1 << 16  # bytes of a heap beside the elements of each matrix
 
 
@@ -178,33 +179,23 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
     for name, write in given.items():
         write(run.matrices[name], run.matrices[name].local)
 
-    def once():
+    def once(place: int) -> tuple[Timed]:
         run.poison()
         comm.Barrier()
-        return timed(comm, run.run)
+        return (timed(comm, run.run),)
 
-    once()  # plans, pages, buffers of MPI
+    once(0)  # plans, pages, buffers of MPI
     plan_s = Clock.now() - start
-    repeats, spent, began = [], 0.0, Clock.now()
-    while not enough([each.seconds for each in repeats], spent, order.iters, order.budget_s):
-        repeats.append(once())
-        spent = comm.bcast(Clock.now() - began)
-    error = run.error(order.fill == "integer", order.seed, given)
-    due, pairs = topology.core_due(1), [(each,) for each in repeats]
-    kept = undisturbed(pairs, _LEAST) if due == 1 else range(len(repeats))
-    cores = cores_had(pairs, kept, due)
-    samples = [repeats[x].seconds for x in kept]
-    ok = error <= (0.0 if order.fill == "integer" else 1.0)
-    columns = time_columns(samples)
+    found, _, _ = sample(comm, once, order.iters, order.budget_s, topology.core_due(1))
+    exact = order.fill == "integer"
+    error = run.error(exact, order.seed, given)
+    ok = error <= (0.0 if exact else 1.0)
     return Record(
         **keys_of(order),
+        **found,
         status="ok" if ok else "wrong",
         reason=None if ok else f"some operation is wrong: {error:g} times what it may differ",
-        **columns,
-        noisy=cores.lacking or is_noisy(samples),
-        disturbed=cores.disturbed,
-        core_share=cores.core_share,
-        gflops=chain.flops / columns["median_s"] / 1e9,
+        gflops=chain.flops / found["median_s"] / 1e9,
         error=error,
         plan_s=plan_s,
         threads=1,
@@ -215,17 +206,12 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
         seed=order.seed,
         iters=order.iters,
         budget_s=order.budget_s,
-        timestamp=datetime.now().astimezone().isoformat(timespec="seconds"),
+        timestamp=Clock.date(),
     )
 
 
 def serve_chain(path: str, answer: str) -> int:
     """Run the order of a file; rank 0 writes the record's cells to another."""
-    import json
-    from pathlib import Path
-
-    from drbench.errors import EXIT_CODES
-
     comm = world()
     order = ChainOrder.read(Path(path).read_text())
     record = run_chain(order, comm)

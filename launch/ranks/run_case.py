@@ -41,16 +41,7 @@ from algorithms.registry import Algorithm
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
-from drbench.measure.noise import (
-    Timed,
-    cores_had,
-    enough,
-    is_noisy,
-    nearest_to_median,
-    ratio_columns,
-    time_columns,
-    undisturbed,
-)
+from drbench.measure.noise import Timed, nearest_to_median, ratio_columns
 from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork, Roof, timed
 from drbench.measure.timeline import chrome_trace
@@ -60,7 +51,6 @@ from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
-from drbench.program.trace import no_collection
 from launch.cases.case import (
     TOLD,
     Case,
@@ -80,6 +70,7 @@ from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
 from .backends import Need, call_together, check_memory, open_backend
+from .samples import sample
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
@@ -108,7 +99,8 @@ def run_here(
     case = case_of(comm.size)
     peaks = peaks_of(case)
     if csv_path or case.timeline:
-        call_together(comm, lambda: comm.rank or _check_outputs(csv_path, case.timeline))
+        check = lambda: (check_csv(csv_path), check_output("--timeline", case.timeline))
+        call_together(comm, lambda: comm.rank or check())
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
@@ -131,11 +123,6 @@ def write_timeline(case: Case, timelines: list[str]) -> None:
     """
     for text in timelines:
         write_output("--timeline", str(case.timeline), text)
-
-
-def _check_outputs(csv_path: str | None, trace: str | None) -> None:
-    check_csv(csv_path)
-    check_output("--timeline", trace)
 
 
 def world() -> MPI.Comm:
@@ -448,75 +435,64 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
 
 def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, roofs) -> dict:
     """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
-    beside every few, so that a drifting machine hurts all alike; repeats in which a rank was kept
-    from its core are left out, unless ranks share cores. ``due`` is the share of a core that a
-    rank can have, 1 unless they do (:func:`cores_had`)."""
+    beside every few, so that a drifting machine hurts all alike. ``due`` is the share of a core
+    that a rank can have."""
     roof, known = None, {} if roofs is None else roofs
+    phases, alone_s, collective_s = [], [], []
     if case.roof:
-        same = (tuple(problem.local_shapes()),)
-        same += (problem.dtype, problem.transpose, problem.updates)
         multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
-        shape = known.get((same, multiplier))
-        roof = Roof(problem, comm, work, fill, shape)
-        known[same, multiplier] = roof.shape
+        same = (
+            tuple(problem.local_shapes()),
+            problem.dtype,
+            problem.transpose,
+            problem.updates,
+            *multiplier,
+        )
+        roof = Roof(problem, comm, work, fill, known.get(same))
+        known[same] = roof.shape
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
             each.spoil()
             comm.Barrier()
             each.run()
-    repeats: list[tuple[Timed, ...]] = []
-    phases, collective_s = [], []
-    start, done = Clock.now(), False
-    with no_collection():
-        while not done:
-            if baseline and len(repeats) % _BASELINE_EVERY == 0:
-                baseline.prepare()  # before the repeat: C is the algorithm's own when verified
-                collective_s.append(timed(comm, baseline.run).seconds)
-            # the roof goes first every other time: what drifts is in both alike
-            sampled = [roof.sample()] if roof and len(repeats) % 2 else []
-            executor.spoil()
-            clock.reset()
-            found = timed(comm, executor.run)
-            phases.append(dict(clock.seconds))
-            if roof and not sampled:
-                sampled = [roof.sample()]
-            repeats.append((found, *sampled))
-            counted = undisturbed(repeats, case.iters) if due == 1 else range(len(repeats))
-            samples = [round(repeats[place][0].seconds, 9) for place in counted]
-            roofs = [roof.flops / repeats[place][1].seconds for place in counted] if roof else []
-            ratios = [100 * problem.flops / s / flops for s, flops in zip(samples, roofs)]
-            # times are the same on every rank, the time spent is rank 0's
-            spent_s = Clock.now() - start
-            done = comm.bcast(enough(samples, spent_s, case.iters, case.budget, ratios))
-    cores = cores_had(repeats, counted, due)
-    phases = [phases[place] for place in counted]
-    phase = phases[nearest_to_median(samples)]
-    measured = time_columns(samples, ratios) | {
-        "noisy": cores.lacking or is_noisy(samples, ratios),
-        "cpu_s": statistics.median(repeats[place][0].cpu_s for place in counted),
-        "disturbed": cores.disturbed,
-        "core_share": cores.core_share,
-    }
+
+    def once(place: int) -> tuple[Timed, ...]:
+        if baseline and place % _BASELINE_EVERY == 0:
+            baseline.prepare()  # before the repeat: C is the algorithm's own when verified
+            collective_s.append(timed(comm, baseline.run).seconds)
+        # the roof goes first every other time: what drifts is in both alike
+        alone = [roof.sample()] if roof and place % 2 else []
+        executor.spoil()
+        clock.reset()
+        found = timed(comm, executor.run)
+        phases.append(dict(clock.seconds))
+        if roof and not alone:
+            alone = [roof.sample()]
+        alone_s.extend(each.seconds for each in alone)
+        return found, *alone
+
+    percent = lambda run, alone: 100 * problem.flops / run.seconds * alone.seconds / roof.flops
+    measured, counted, ratios = sample(
+        comm, once, case.iters, case.budget, due, percent if roof else None
+    )
     time_s = measured["median_s"]
+    phase = phases[counted[nearest_to_median(measured["samples_s"])]]
     measured["gflops"] = problem.flops / time_s / 1e9
-    counted = {name: executor.bytes[name] for name in COUNTERS}
+    counts = {name: executor.bytes[name] for name in COUNTERS}
     if executor.clock is not None:  # on a device nobody is idle where the host could see it
-        counted |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
+        counts |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
     # one message instead of one each: bytes are exact up to 2**53
-    sums = np.array(list(counted.values()), dtype=float)
+    sums = np.array(list(counts.values()), dtype=float)
     comm.Allreduce(MPI.IN_PLACE, sums)
-    measured |= zip(counted, sums)
+    measured |= zip(counts, sums)
     measured |= {name: int(measured[name]) for name in COUNTERS}
     if roof:
-        roof_flops = statistics.median(roofs)
+        roof_flops = statistics.median(roof.flops / alone_s[place] for place in counted)
         measured |= {"roof_gflops": roof_flops / 1e9} | ratio_columns(ratios)
         if case.algorithm in BASELINES:
-            collective_s = samples
-        measured |= overlap(
-            time_s,
-            problem.flops / roof_flops,
-            statistics.median(collective_s) if collective_s else None,
-        )
+            collective_s = measured["samples_s"]
+        other_s = statistics.median(collective_s) if collective_s else None
+        measured |= overlap(time_s, problem.flops / roof_flops, other_s)
     return measured
 
 

@@ -54,7 +54,6 @@ def serve() -> int:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
                 return 0
-            say({"start": order["index"]})
             case, timelines = Case(**order["case"]), []
             try:
                 record = run_case(case, comm, topology, order.get("mem_limit"), roofs, timelines)
@@ -70,7 +69,7 @@ def serve() -> int:
                 write_timeline(case, timelines)
             except UsageError as error:  # the record counts
                 sys.stderr.write(f"drbench: {error}\n")
-            say({"done": order["index"], "record": record.to_row()})
+            say({"record": record.to_row()})
 
 
 def _listen(cases) -> None:

@@ -3,7 +3,7 @@ which partitionings move nothing."""
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -17,13 +17,13 @@ from launch.host.units import duration, format_bytes, plural
 from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
-from .estimate import OVERHEAD_S, estimated
-from .plan import Plan, SweepRequest, part_of
+from .estimate import estimated
+from .plan import Plan, SweepRequest
 from .progress import title
+from .rounds import OVERHEAD_S
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """What one case takes.
 
     Attributes
@@ -60,10 +60,9 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
         if case.algorithm in PEERS:
             present(get_peer(case.algorithm))
         node_of = node_of or [0] * ranks
-        count = len({*node_of})
         taker, problem, options = bound_on(case, node_of)
         if case.algorithm not in PEERS:
-            resolved = taker.resolve(problem, in_place_on(case, count), **options)
+            resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
             model = of_schedule(case.model, resolved, case.transport, case.dtype)
             moves = False
             for rank in range(ranks):
@@ -79,19 +78,15 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
 
 def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
     """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
-    sweep, launcher = plan.sweep, plan.launcher
-    console.print(
-        f"{sweep.name}: {sweep.about}; scale {sweep.scale}, launcher "
-        f"{' '.join(launcher.words) or 'mpiexec'}",
-        markup=False,
-    )
-    chosen = part_of(plan.pairs, request.part)[: request.max_cases]
-    most, most_nodes, counts, able = Needs(), 1, Counter(), {}
-    for number, (name, case) in enumerate(chosen, 1):
-        ranks = plan.ranks_of[name]
-        nodes = launcher.nodes(ranks)
+    sweep, launcher, say = plan.sweep, plan.launcher, console.print
+    words = " ".join(launcher.words) or "mpiexec"
+    say(f"{sweep.name}: {sweep.about}; scale {sweep.scale}, launcher {words}", markup=False)
+    chosen = plan.mine[: request.max_cases]
+    most, most_nodes, counts, able = Needs(), 1, Counter(), []
+    for number, job in enumerate(chosen, 1):
+        nodes = launcher.nodes(job.ranks)
         room = math.inf if request.mem_limit is None else request.mem_limit * nodes
-        each = needs(case, ranks, launcher.node_of(ranks))
+        each = needs(job.case, job.ranks, launcher.node_of(job.ranks))
         flags = {
             "refused": each.refused,
             "no communication": not each.moves,
@@ -100,39 +95,38 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         marks = [mark for mark, holds in flags.items() if holds]
         counts.update(marks)
         if not each.refused:
-            able.setdefault(ranks, []).append(case)
+            able.append(job)
         if each.total_bytes > most.total_bytes:
             most, most_nodes = each, nodes
         if not limit or number <= limit:
-            on = f" on {plural(ranks, 'rank')}" if len({*plan.ranks_of.values()}) > 1 else ""
+            on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
             told = f"refused: {each.refused}" if each.refused else "; ".join(marks)
-            console.print(Text(f"{number:6}  {title(case) + on:<48} {memory}  {told}".rstrip()))
+            say(Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {told}".rstrip()))
         elif number == limit + 1:
-            console.print(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
-    rounds = sweep.rounds if type(sweep.rounds) is int else 1
-    found = [estimated(cases * max(1, rounds), ranks) for ranks, cases in able.items()]
-    ranks = ", ".join(map(str, sorted({*plan.ranks_of.values()})))
-    console.print(
+            say(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
+    ranks = ", ".join(map(str, plan.counts))
+    say(
         f"cases: {len(chosen)} on {ranks} rank{'s' * (ranks != '1')} and "
-        f"{plural(max(map(launcher.nodes, plan.ranks_of.values())), 'node')}; "
+        f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
         f"no communication: {counts['no communication']} (marked, figures leave them out); "
         f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
     )
     if sweep.rounds:
-        told = "until the fastest are known" if rounds != sweep.rounds else plural(rounds, "round")
-        console.print(f"interleaved, {told}")
-    console.print(
+        known = sweep.rounds == "known"
+        told = "until the fastest are known" if known else plural(sweep.rounds, "round")
+        say(f"interleaved, {told}")
+    say(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
         f"{format_bytes(-(-most.total_bytes // most_nodes))} a node "
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
-    if found:
-        console.print(
-            f"estimated time: up to {duration(sum(each.time_s for each in found))} for "
-            f"{sum(each.flops for each in found):.3g} FLOPs at the "
-            f"{found[-1].flops_per_s / 1e9:.4g} GFLOP/s of {found[-1].cores} "
-            "cores, measured just now on this machine with a 1024^3 product, and "
-            f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
+    if able:
+        found = estimated(able * plan.times)
+        say(
+            f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
+            f"{found.core_flops_per_s / 1e9:.4g} GFLOP/s of a core, measured just now on this "
+            f"machine with a 1024^3 product, and {OVERHEAD_S * 1e3:.0f} ms a case; communication "
+            "not included"
         )
     return 0

@@ -1,18 +1,24 @@
-"""What a sweep was asked to be, and what that comes to: its cases, their ids and ranks."""
+"""What a sweep was asked to be, and what that comes to: an experiment of jobs."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import NamedTuple
 
-from launch.cases.case import Case
+from drbench.errors import DrbenchError
+from launch.cases.case import bound
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.machine_models import find_machine, model_version
 from launch.cases.sweep_file import Sweep, load_sweep, ranks_of
+from partitions import LayoutError
 
+from .rounds import Experiment, Job
 from .store import case_id
 
 #: What is asked for once, the same again goes on; and what is no option of the command.
 _ONCE = ("fresh", "retry", "plugins")
+#: Fields that make a problem: cases that differ in one are not compared.
+_PROBLEM = ("m", "n", "k", "dtype", "compute", "transpose", "alpha", "beta")
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class SweepRequest:
             if each.default in (MISSING, value) or each.name in _ONCE:
                 continue
             if each.name == "override":
-                words += [word for pair in value for word in ("-o", "{}={}".format(*pair))]
+                words += [word for pair in value for word in ("-o", "=".join(map(str, pair)))]
                 continue
             if each.name == "part":
                 value = "{}/{}".format(*value)
@@ -69,13 +75,45 @@ class SweepRequest:
 
 
 class Plan(NamedTuple):
-    """What a request comes to: the sweep, where it runs, its (id, case) pairs in the order of the
-    file, all parts of it, and the number of ranks of each id."""
+    """What a request comes to: the sweep, where it runs, and its jobs in the order of the file, all
+    of them and those of the part that is asked for."""
 
     sweep: Sweep
     launcher: Launcher
-    pairs: list[tuple[str, Case]]
-    ranks_of: dict[str, int]
+    jobs: list[Job]
+    mine: list[Job]
+
+    @property
+    def counts(self) -> list[int]:
+        """The numbers of ranks."""
+        return sorted({job.ranks for job in self.jobs})
+
+    @property
+    def times(self) -> int:
+        """How often each case is run with all its repeats."""
+        rounds = self.sweep.rounds
+        return rounds if type(rounds) is int and rounds else 1
+
+    def experiment(self, jobs: Iterable[Job], simulate: bool = False) -> Experiment:
+        """Some of the jobs as an experiment. Compared are cases of one problem, in a sweep of
+        algorithms those on the same tiles; what is simulated needs no rounds."""
+        sweep, groups = self.sweep, {}
+        for job in jobs:
+            key = tuple(getattr(job.case, each) for each in _PROBLEM)
+            if sweep.rounds == "known":
+                key += (job.ranks, _tiles(job) if sweep.view == "algorithms" else ())
+            elif len(self.counts) > 1 or not sweep.rounds:
+                key = ()
+            groups.setdefault(key, []).append(job)
+        return Experiment(sweep.name, list(groups.values()), 0 if simulate else sweep.rounds)
+
+
+def _tiles(job: Job) -> tuple:
+    """Where the tiles of a case lie; what is refused lies nowhere, and is compared with nothing."""
+    try:
+        return tuple(bound(job.case, job.ranks)[1].texts.values())
+    except (DrbenchError, LayoutError):
+        return (job.name,)
 
 
 def plan_cases(request: SweepRequest) -> Plan:
@@ -88,23 +126,11 @@ def plan_cases(request: SweepRequest) -> Plan:
     elif label is None and launcher.name != "here":
         label = launcher.name
     counts = ranks_of(request.sweep, request.ranks, request.override) or (request.ranks,)
-    pairs, on = [], {}
+    jobs: list[Job] = []
     for ranks in counts:
         sweep = load_sweep(
             request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
-        named = [(case_id(case, ranks, code), case) for case in sweep.cases]
-        pairs += named
-        on |= dict.fromkeys((name for name, _ in named), ranks)
-    return Plan(sweep, launcher, pairs, on)
-
-
-def part_of(pairs: list, part: tuple[int, int]) -> list:
-    """Every n-th, from the i-th.
-
-    Examples
-    --------
-    >>> part_of(["a", "b", "c", "d", "e"], (2, 2))
-    ['b', 'd']
-    """
-    return pairs[part[0] - 1 :: part[1]]
+        jobs += [Job(case_id(case, ranks, code), ranks, case) for case in sweep.cases]
+    first, step = request.part  # every n-th, from the i-th
+    return Plan(sweep, launcher, jobs, jobs[first - 1 :: step])

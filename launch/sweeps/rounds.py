@@ -1,15 +1,14 @@
-"""Rounds: contenders are measured in turn, each once a round, so that a drifting machine hurts all
-alike; what is compared are ratios of times of the same round. Pure: nothing is run here.
-
-Sweeps with ``rounds = "known"`` and ``tune --measure`` go on until the ratios to the fastest are
-known (:func:`turns`); others make as many rounds as they are told, in the same order
-(:func:`turned`).
+"""What is run in which order: jobs, once each or in rounds. In rounds contenders are measured in
+turn, so that a drifting machine hurts all alike; what is compared are ratios of times of the same
+round. Pure: nothing is run here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from drbench.measure.noise import (
     MOST_REPEATS,
@@ -23,8 +22,155 @@ from drbench.measure.noise import (
 )
 from drbench.measure.record import Record
 from launch.cases.case import Case
+from launch.peers import PEERS
 
-from .estimate import OVERHEAD_S
+#: Seconds between the repeats of one case and the next, measured at 4 ranks.
+OVERHEAD_S = 0.03
+#: Where the rows of all rounds are, in a folder that is kept; beside it, a row a case.
+ROUNDS = "rounds"
+
+
+class Job(NamedTuple):
+    """A case on so many ranks, by its id; or one turn of it, by the name of that."""
+
+    name: str
+    ranks: int
+    case: Case
+
+    @property
+    def library(self) -> str:
+        """Whose process the ranks are: each library has ranks of its own, so that none meets what
+        another has left in them."""
+        name = self.case.algorithm
+        return name.partition("+")[0] if name in PEERS else ""
+
+
+class Experiment(NamedTuple):
+    """What is run.
+
+    Attributes
+    ----------
+    name : str
+    groups : sequence of sequence of Job
+        Those of a group are compared with one another.
+    rounds : int or str
+        How often every case is run, interleaved; ``known``: one repeat a turn, after a first one
+        with all that a case with a roof asks for, until the ratio of each to the fastest of its
+        group is known within 2 %, or the ``budget`` of all its turns is spent, and at least
+        ``iters`` times; 0: once, in order.
+    probe : bool
+        With ``known``: look for the fastest only. After ``iters`` rounds, and again after as many
+        as were made before, the slower half has no further turn. The last two go on until their
+        ratio is known, or that they differ by more than 2 %, or a budget is spent: then it is a
+        tie.
+
+    Notes
+    -----
+    A probe is successive halving (Karnin, Koren and Somekh, ICML 2013): the turns go to those among
+    whom it is hard to decide.
+    """
+
+    name: str
+    groups: Sequence[Sequence[Job]]
+    rounds: int | str = 0
+    probe: bool = False
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every case once."""
+        return [job for group in self.groups for job in group]
+
+    @property
+    def least(self) -> int:
+        """Rounds that are made whatever they show."""
+        if self.rounds == "known":
+            return max(job.case.iters for job in self.jobs)
+        return self.rounds or 1
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all rows there may be."""
+        if not self.rounds:
+            return [job.name for job in self.jobs]
+        turns = range(max(self.least, MOST_REPEATS))
+        return [turn_name(turn, job.name) for turn in turns for job in self.jobs]
+
+    def folder(self, out: str | Path) -> Path:
+        """Where its rows are, in the folder of the results."""
+        return Path(out) / ROUNDS if self.rounds else Path(out)
+
+    def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
+        """What is to be run next, again and again, by what is ``done`` meanwhile. Libraries and
+        numbers of ranks, which need ranks of their own, are visited in changing order.
+
+        Examples
+        --------
+        >>> jobs = [Job(name, 1 + (name == "c"), Case(8, 8, 8)) for name in "abc"]
+        >>> [job.name for job in Experiment("x", [jobs], 2).todo({})]
+        ['1 | a', '1 | b', '1 | c', '2 | c', '2 | b', '2 | a']
+        """
+        if not self.rounds:
+            yield from self.jobs
+            return
+        known, left = self.rounds == "known", self.groups
+        for turn in range(max(self.least, MOST_REPEATS) if known else self.least):
+            for group in turned(left, turn):
+                for batch in turned(_batches(group), turn):
+                    yield from (self._in_turn(job, turn) for job in turned(batch, turn))
+            if known:
+                left = [self._unknown(group, done, turn + 1) for group in self.groups]
+                if not any(left):
+                    return
+
+    def runs(self, done: Mapping[str, Record]) -> dict[str, dict[int, Record]]:
+        """The records of each case by round."""
+        if self.rounds:
+            most = len(self.names) // len(self.jobs)
+            return {job.name: runs_of(job.name, done, most) for job in self.jobs}
+        names = self.names
+        return {name: {0: done[name]} if name in done else {} for name in names}
+
+    def _in_turn(self, job: Job, turn: int) -> Job:
+        case = job.case
+        if self.rounds == "known" and not (case.roof and turn == 0):
+            case = replace(case, iters=1, budget=0.0, roof=False)
+        return Job(turn_name(turn, job.name), job.ranks, case)
+
+    def _unknown(self, group: Sequence[Job], done: Mapping[str, Record], rounds: int) -> list[Job]:
+        """Who has to go on after so many rounds: those whose ratio is not known, and the fastest to
+        compare them with. Who was not ok has no further turn."""
+        runs = {job.name: runs_of(job.name, done, rounds) for job in group}
+        runs = {
+            name: run
+            for name, run in runs.items()
+            if all(record.status == "ok" for record in run.values())
+            and (len(run) == rounds or not self.probe)  # else it was given up
+        }
+        if len(runs) < 1 + self.probe:
+            return []
+        fastest, ratios = paired({name: seconds_of(run) for name, run in runs.items()})
+        left = list(runs)
+        if self.probe and len(left) > 2 and rounds in (self.least << step for step in range(7)):
+            left.sort(key=lambda name: (name != fastest, median(ratios[name])))
+            del left[-(-len(left) // 2) :]
+        if rounds >= self.least and (len(left) < 3 or not self.probe):
+            others = {name for name in left if name != fastest}
+            unknown = {x for x in others if not self._is_known(ratios[x], _spent_s(runs[x]))}
+            left = [fastest, *unknown] if unknown else []
+        return [job for job in group if job.name in left]
+
+    def _is_known(self, ratios: list[float], spent_s: float) -> bool:
+        low, budget_s = ratio_of(ratios).low, max(job.case.budget for job in self.jobs)
+        apart = self.probe and low is not None and low > 1 + STABLE
+        return apart or enough(ratios, spent_s, self.least, budget_s)
+
+
+def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs of one number of ranks and one library together."""
+    found: dict[tuple, list[Job]] = {}
+    for job in jobs:
+        found.setdefault((job.ranks, job.library), []).append(job)
+    return list(found.values())
 
 
 def turned(items: Sequence, turn: int) -> list:
@@ -90,126 +236,6 @@ def over(times: Times, base: Times) -> list[float]:
     return [seconds / base[turn] for turn, seconds in times.items() if turn in base]
 
 
-def turn_case(case: Case, turn: int) -> Case:
-    """What is run in a turn: one repeat; in the first, where there is a roof to compare with, all
-    that the case asks for, once and for all.
-
-    Examples
-    --------
-    >>> case = Case(8, 8, 8, roof=True, iters=5)
-    >>> turn_case(case, 0) == case, turn_case(case, 1).iters, turn_case(case, 1).roof
-    (True, 1, False)
-    """
-    whole = case.roof and turn == 0
-    return case if whole else replace(case, iters=1, budget=0.0, roof=False)
-
-
-def turns(
-    groups: Iterable[Mapping[str, Case]],
-    done: Mapping[str, Record],
-    least: int,
-    budget_s: float,
-) -> Iterator[tuple[str, Case]]:
-    """The next turn, again and again, until the ratio of every contender to the fastest of its
-    group is known within 2 %, or its budget is spent. Pure: it looks at what is done.
-
-    Parameters
-    ----------
-    groups : iterable of mapping of str to Case
-        Contenders by name; those of a group are compared.
-    done : mapping of str to Record
-        By the names that are given here; each is there when the next is asked for.
-    least : int
-        Rounds that are made whatever they show.
-    budget_s : float
-        Seconds a contender may take in all its turns together, the first of one with a roof aside;
-        0: exactly ``least`` rounds.
-
-    Yields
-    ------
-    (str, Case)
-        A name (:func:`turn_name`) and what is to be run. Who was not ok has no further turn.
-    """
-    groups = list(groups)
-    cases = {name: case for group in groups for name, case in group.items()}
-    left = [list(group) for group in groups]
-    for turn in range(max(least, MOST_REPEATS)):
-        for group in turned(left, turn):
-            for name in turned(group, turn):
-                yield turn_name(turn, name), turn_case(cases[name], turn)
-        left = [_unknown(group, done, turn + 1, least, budget_s) for group in groups]
-        if not any(left):
-            return
-
-
-def halving(
-    group: Mapping[str, Case], done: Mapping[str, Record], least: int, budget_s: float
-) -> Iterator[tuple[str, Case]]:
-    """The next turn of a probe for the fastest: after ``least`` rounds, and again after as many as
-    were made before, the slower half has no further turn. The last two go on until their ratio is
-    known within 2 %, or that they differ by more, or a budget is spent: then it is a tie. Pure, and
-    as of :func:`turns`, whose arguments these are, for one group.
-
-    Notes
-    -----
-    Successive halving (Karnin, Koren and Somekh, ICML 2013): the turns go to those among whom it is
-    hard to decide.
-
-    Examples
-    --------
-    Four contenders, two rounds of all, then four of two:
-
-    >>> done, ran = {}, []
-    >>> for name, case in halving({x: Case(8, 8, 8) for x in "abcd"}, done, 2, 60.0):
-    ...     seconds = 1.0 + "abcd".index(name[-1])
-    ...     done[name] = Record(mode="measured", status="ok", best_s=seconds, samples_s=[seconds])
-    ...     ran.append(name[-1])
-    >>> "".join(ran)
-    'abcddcbabaababba'
-    """
-    left, turn, until = list(group), 0, max(1, least)
-    while left and turn < MOST_REPEATS:
-        for name in turned(left, turn):
-            yield turn_name(turn, name), turn_case(group[name], turn)
-        turn += 1
-        runs = {name: runs_of(name, done, turn) for name in left}
-        left = [name for name in left if all(r.status == "ok" for r in runs[name].values())]
-        if len(left) < 2:
-            return
-        fastest, ratios = paired({name: seconds_of(runs[name]) for name in left})
-        if turn >= until and len(left) > 2:
-            order = sorted(left, key=lambda name: (name != fastest, median(ratios[name])))
-            left = [name for name in left if name in order[: -(-len(left) // 2)]]
-            until = 2 * turn
-        if len(left) == 2 and turn >= least:
-            (other,) = (name for name in left if name != fastest)
-            found = ratio_of(ratios[other])
-            spent_s = max(_spent_s(runs[name]) for name in left)
-            if found.low is not None and found.low > 1 + STABLE:
-                return
-            if enough(ratios[other], spent_s, least, budget_s):
-                return
-
-
-def _unknown(
-    group: Iterable[str], done: Mapping[str, Record], rounds: int, least: int, budget_s: float
-) -> list[str]:
-    """Who has to go on: those whose ratio is not known, and the fastest to compare them with."""
-    runs = {name: runs_of(name, done, rounds) for name in group}
-    runs = {name: run for name, run in runs.items() if all(r.status == "ok" for r in run.values())}
-    if not runs:
-        return []
-    fastest, ratios = paired({name: seconds_of(run) for name, run in runs.items()})
-    if rounds < least:
-        return list(runs)
-    unknown = {
-        name
-        for name, run in runs.items()
-        if name != fastest and not enough(ratios[name], _spent_s(run), least, budget_s)
-    }
-    return [name for name in runs if name in unknown or name == fastest] if unknown else []
-
-
 def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -> dict[int, Record]:
     """The records of a contender by turn."""
     found = {turn: done.get(turn_name(turn, name)) for turn in range(rounds)}
@@ -217,7 +243,7 @@ def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -
 
 
 def seconds_of(run: Mapping[int, Record]) -> Times:
-    """The time of each turn: the first repeat of each turn: the first turn may have more."""
+    """The time of each turn, that of its first repeat: the first turn may have more."""
     return {turn: (record.samples_s or [record.time_s])[0] for turn, record in run.items()}
 
 
@@ -241,7 +267,7 @@ class Standing:
     fastest : bool
         Whether it is that one.
     given_up : bool
-        A probe (:func:`halving`) gave it no further turn.
+        A probe gave it no further turn.
     """
 
     record: Record

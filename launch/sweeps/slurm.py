@@ -3,23 +3,23 @@
 Every value is quoted for the shell or refused; none is ever joined to a line unquoted.
 """
 
-import dataclasses
 import math
 import os
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from drbench.errors import UsageError
-from launch.cases.case import Case
 from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
 from .estimate import estimated
-from .plan import SweepRequest, part_of, plan_cases
+from .plan import SweepRequest, plan_cases
+from .rounds import Job
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
@@ -45,18 +45,9 @@ def quote(value) -> str:
     return shlex.quote(comment(value))
 
 
-def sbatch_script(
-    launcher: Launcher,
-    ranks: int,
-    command: list[str],
-    folder: str,
-    job: str,
-    about: str,
-    script: str,
-    asked: dict[str, str] | None = None,
-) -> str:
-    """The text of a job script that runs ``command`` in ``folder``. ``asked`` are options of sbatch
-    that the machine file goes before.
+def sbatch_script(launcher: Launcher, ranks: int, options: dict[str, str], **words) -> str:
+    """The text of a job script that runs a ``command`` in a ``folder``, with options of sbatch;
+    ``words`` are those of the template.
 
     Raises
     ------
@@ -65,8 +56,6 @@ def sbatch_script(
     """
     import jinja2
 
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", job, re.ASCII):
-        raise UsageError(f"job name {job!r}: only letters, digits, - and _.")
     place = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -77,16 +66,12 @@ def sbatch_script(
     )
     place.filters.update(quote=quote, comment=comment)
     text = place.get_template("sweep.sbatch.j2").render(
-        about=about,
-        script=script,
-        job=job,
+        words,
         nodes=launcher.nodes(ranks),
         ranks=ranks,
         tasks_per_node=min(ranks, launcher.ranks_per_node or 0),
         launcher=launcher,
-        options=(asked or {}) | launcher.sbatch,
-        folder=folder,
-        command=command,
+        options=options,
     )
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -104,47 +89,48 @@ def time_limit(seconds: float) -> str:
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
 
 
-def _asked(request: SweepRequest, launcher: Launcher, cases: list[Case]) -> dict[str, str]:
-    """What a job needs: cores of each rank, and time, as far as they are known here."""
-    ranks, options = min(request.ranks, launcher.ranks_per_node or request.ranks), {}
-    threads = dict(request.override).get("threads", "")
-    threads = int(threads) if threads.isdecimal() else None
-    if threads is None and launcher.cores_per_node:
-        threads = max(1, launcher.cores_per_node // ranks)
+def _options(request: SweepRequest, launcher: Launcher, jobs: list[Job]) -> dict[str, str]:
+    """What a job of Slurm needs: cores of each rank, and time, as far as they are known here; what
+    the machine file says goes before."""
+    options, threads, cores = {}, dict(request.override).get("threads"), launcher.cores_per_node
+    if not threads and cores:
+        ranks = min(request.ranks, launcher.ranks_per_node or request.ranks)
+        threads = max(1, cores // ranks)
     if threads:
         options["cpus-per-task"] = str(threads)
-    if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in cases):
-        options["time"] = time_limit(estimated(cases, request.ranks).time_s)
-    return options
+    if "time" not in launcher.sbatch and all(job.case.backend == "numpy" for job in jobs):
+        options["time"] = time_limit(estimated(jobs).time_s)
+    return options | launcher.sbatch
 
 
 def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
     """Write one script a part into the folder of the sweep; says how to submit them."""
-    plan = plan_cases(request)
-    sweep, launcher, pairs = plan.sweep, plan.launcher, plan.pairs
-    if len({*plan.ranks_of.values()}) > 1:
-        raise UsageError(
-            f"--jobs: {sweep.name} runs on several numbers of ranks, and a job has one. Use -o "
-            "ranks=N, a job each."
-        )
     if request.launcher is None:
-        launcher = launcher.with_launcher("srun")
-        request = dataclasses.replace(request, launcher="srun")
+        request = replace(request, launcher="srun")
     folder = Path(request.out)
-    folder.mkdir(parents=True, exist_ok=True)
     for number in range(1, parts + 1):
-        stem = sweep.name if parts == 1 else f"{sweep.name}-{number}of{parts}"
-        part = request
+        part, ending = request, ""
         if parts > 1:
-            out = os.path.join(request.out, f"part-{number}")
-            part = dataclasses.replace(request, part=(number, parts), out=out)
-        command = [sys.executable, "-m", *part.arguments()]
-        path = folder / f"{stem}.sbatch"
-        cases = [case for _, case in part_of(pairs, (number, parts))]
-        about = f"{len(cases)} cases of {sweep.name} on {request.ranks} ranks"
-        asked = _asked(request, launcher, cases)
+            out, ending = os.path.join(request.out, f"part-{number}"), f"-{number}of{parts}"
+            part = replace(request, part=(number, parts), out=out)
+        plan = plan_cases(part)
+        name, launcher, ranks = plan.sweep.name, plan.launcher, request.ranks
+        if len(plan.counts) > 1:
+            raise UsageError(
+                f"--jobs: {name} runs on several numbers of ranks, and a job has one. Use -o "
+                "ranks=N, a job each."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}{ending}.sbatch"
         text = sbatch_script(
-            launcher, request.ranks, command, os.getcwd(), stem, about, path.name, asked
+            launcher,
+            ranks,
+            _options(part, launcher, plan.mine),
+            command=[sys.executable, "-m", *part.arguments()],
+            folder=os.getcwd(),
+            job=path.stem,
+            about=f"{len(plan.mine)} cases of {name} on {ranks} ranks",
+            script=path.name,
         )
         write_whole(path, text)
         console.print(f"sbatch {path}", markup=False)

@@ -6,30 +6,42 @@ and is there once.
 ``journal.txt``       a line for each time a case was given to ranks, so that one that takes the
                       machine down is not tried for ever
 ``sweep.json``        name, ranks and the id of every case of the sweep
-``superseded.csv``    rows of cases whose definition has changed since
+``superseded.csv``    rows of cases whose definition has changed since, or that ran again (--retry)
 ``*.damaged.txt``     lines of result files that were no records; their cases run again
-``previous-N/``       what ``--fresh`` and ``--retry`` moved aside
+``previous-N/``       what ``--fresh`` moved aside
 ====================  ==========================================================================
 """
 
+from __future__ import annotations
+
+import errno
 import hashlib
 import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+
+from rich.console import Console
 
 from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import append_csv, read_damaged_csv
 from launch.cases.case import Case
-from launch.host.files import free_name, sync_folder, write_json
+from launch.host.files import free_name, made_folder, sync_folder, write_json
+from launch.host.processes import interruptible
 from launch.host.units import plural
+
+from .lock import hold_folder
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
+#: What a disk says that takes nothing more.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 def case_id(case: Case, ranks: int, code: str | None = None) -> str:
@@ -44,10 +56,8 @@ def case_id(case: Case, ranks: int, code: str | None = None) -> str:
     >>> one == case_id(Case(64, 64, 64, options={"stationary": "C"}), 8)
     False
     """
-    fields = {name: value for name, value in asdict(case).items() if value is not None}
-    fields["options"] = {
-        name: value for name, value in fields["options"].items() if value is not None
-    }
+    given = lambda values: {name: value for name, value in values.items() if value is not None}
+    fields = given(asdict(case)) | {"options": given(case.options)}
     text = json.dumps(
         {"case": fields, "ranks": ranks, "code": code}, sort_keys=True, separators=(",", ":")
     )
@@ -61,6 +71,52 @@ def write_csv(path: Path, records: Iterable[Record]) -> None:
     append_csv(new, *records)
     os.replace(new, path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def opened(
+    folder: str | os.PathLike,
+    name: str,
+    ranks: int,
+    wanted: Iterable[str],
+    say: Console,
+    *,
+    fresh: bool = False,
+    retry: bool = False,
+) -> Iterator[Store]:
+    """The store of a folder, made if need be, held against others. Whoever ends this process
+    meanwhile means its ranks.
+
+    Parameters
+    ----------
+    wanted : iterable of str
+        Ids of the cases. The rows of others are moved out of the way.
+    fresh, retry : bool
+        Move earlier results aside; or rows of cases that were not ok.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be made, is in use, or holds something else, or takes nothing more.
+    """
+    folder = made_folder(folder)
+    warn = partial(say.print, style="yellow", markup=False)
+    try:
+        with interruptible(), hold_folder(folder, warn):
+            store = Store(folder)
+            if fresh:
+                store.set_aside()
+            store.open(name, ranks, list(wanted), retry)
+            for note in store.notes:
+                say.print(note, markup=False)
+            yield store
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise UsageError(
+            f"{folder}: {error.strerror}. No finished case is lost; make room, or let it be "
+            "written to, and run the same command again."
+        ) from None
 
 
 class Store:
@@ -77,18 +133,20 @@ class Store:
         By case id.
     attempts : Counter
         How often each case was given to ranks since it last had a row.
+    notes : list of str
+        What was found and done when it was opened.
     """
 
     def __init__(self, folder: Path):
         self.folder = Path(folder)
-        self.records_path = self.folder / "records.csv"
-        self.journal_path = self.folder / "journal.txt"
+        self.records_path, self.journal_path = folder / "records.csv", folder / "journal.txt"
         self.done: dict[str, Record] = {}
         self.attempts: Counter = Counter()
         self.notes: list[str] = []
 
-    def open(self, name: str, ranks: int, ids: list[str]) -> None:
-        """Take up a sweep where it was left.
+    def open(self, name: str, ranks: int, ids: list[str], retry: bool = False) -> None:
+        """Take up a sweep where it was left; with ``retry`` without the rows of cases that were
+        neither ok nor unsupported.
 
         Raises
         ------
@@ -96,29 +154,39 @@ class Store:
             If the folder holds results of another sweep, of none but other cases, or a file that
             is not one of ours.
         """
-        self._is_there(self.folder / "log.txt")
-        self._refuse_another(name)
-        records = self._read(self.records_path)
-        ids = list(dict.fromkeys(ids))
-        wanted = set(ids)
-        kept = [record for record in records if record.case in wanted]
-        if records and not kept:
+        for each in ("log.txt", "sweep.json", "records.csv", "superseded.csv", "journal.txt"):
+            if (path := self.folder / each).exists() and not path.is_file():  # a pipe, say
+                raise UsageError(
+                    f"{each} in {self.folder} is no file. Use another --out, or --fresh to move "
+                    "it aside."
+                )
+        before = self._before(name)
+        records, wanted = self._read(self.records_path), dict.fromkeys(ids)
+        for record in records:
+            if record.case in wanted and not (retry and record.status not in GOOD):
+                self.done.setdefault(record.case, record)
+        if records and not any(record.case in wanted for record in records):
+            changed = "another --scale, -o or file"
+            if before.get("ranks", ranks) != ranks:
+                changed = f"they are on {plural(before['ranks'], 'rank')}, these on {ranks}"
             raise UsageError(
                 f"{self.folder} holds {plural(len(records), 'row')} of {name}, none of these cases "
-                f"({self._changed(ranks)}). Use another --out to keep both, or move them aside "
-                "with --fresh."
+                f"({changed}). Use another --out to keep both, or move them aside with --fresh."
             )
-        if len(kept) < len(records):
-            self._supersede([record for record in records if record.case not in wanted], kept)
-        for record in kept:
-            self.done.setdefault(record.case, record)
-        self.attempts = Counter(word for word in self._journal() if word not in self.done)
-        write_json(self.folder / "sweep.json", {"name": name, "ranks": ranks, "cases": ids})
+        if retry:
+            self.journal_path.unlink(missing_ok=True)
+        self._supersede(records)
+        if self.journal_path.exists():
+            words = self.journal_path.read_bytes().decode("utf-8", "replace").split()
+            self.attempts = Counter(word for word in words if word not in self.done)
+        write_json(
+            self.folder / "sweep.json", {"name": name, "ranks": ranks, "cases": list(wanted)}
+        )
 
     def started(self, case: str) -> None:
         """Note, durably, that a case is about to be given to ranks."""
         with open(self.journal_path, "a") as file:
-            file.write(f"{case}\n")
+            file.write(f"\n{case}\n")  # the last line may be torn
             file.flush()
             os.fsync(file.fileno())
         self.attempts[case] += 1
@@ -131,8 +199,6 @@ class Store:
         UsageError
             If it cannot be written; nothing was.
         """
-        if record.case in self.done:
-            raise AssertionError(f"case {record.case} has a row already")
         new = not self.records_path.exists()
         try:
             with warnings.catch_warnings():
@@ -143,94 +209,60 @@ class Store:
         except (OSError, RecordError) as error:
             raise UsageError(
                 f"{self.records_path.name}: {error}. The row of case {record.case} was not "
-                "written; make room and run "
-                "the same command again."
+                "written; make room and run the same command again."
             ) from None
         self.done[record.case] = record
         self.attempts.pop(record.case, None)
 
-    def set_aside(self, all_of_it: bool = True) -> Path | None:
-        """Move the results (or, with ``all_of_it=False``, a copy of the rows, the bad ones then
-        leaving) to ``previous-N``."""
-        names = (
-            "records.csv",
-            "journal.txt",
-            "sweep.json",
-            "superseded.csv",
-            "environment.json",
-            "environments",
-        )
-        if not self.records_path.exists() and not (self.folder / "sweep.json").exists():
-            return None
-        aside = free_name(self.folder, "previous")
-        aside.mkdir()
-        if all_of_it:
-            for name in names:
-                if (self.folder / name).exists():
-                    os.rename(self.folder / name, aside / name)
-        else:
-            records = self._read(self.records_path)
-            append_csv(aside / "records.csv", *records)
-            write_csv(self.records_path, [row for row in records if row.status in GOOD])
-            self.journal_path.unlink(missing_ok=True)
-        sync_folder(aside)
-        sync_folder(self.folder)
-        return aside
+    def set_aside(self) -> None:
+        """Move the results to ``previous-N``, if there are any."""
+        names = "records.csv journal.txt sweep.json superseded.csv environment.json environments"
+        there = [path for each in names.split() if (path := self.folder / each).exists()]
+        if there:
+            aside = free_name(self.folder, "previous")
+            aside.mkdir()
+            for path in there:
+                os.rename(path, aside / path.name)
+            sync_folder(aside)
+            sync_folder(self.folder)
+            self.notes.append(f"earlier results: {aside}")
 
-    def _refuse_another(self, name: str) -> None:
+    def _before(self, name: str) -> dict:
+        """What ``sweep.json`` says, of the same sweep; empty if there is none."""
         path = self.folder / "sweep.json"
-        there = self._is_there(path)
+        if not path.exists():
+            return {}
         try:
-            text = path.read_text() if there else "{}"
-            try:
-                found = json.loads(text)
-            except ValueError:  # cut off by a crash: the rows say what was done
-                self.notes.append(f"{path.name} is damaged or empty: written anew")
-                return
-            known = found["name"] if found != {} else None
-        except (ValueError, KeyError, TypeError, OSError):
+            found = json.loads(path.read_text())
+        except ValueError:  # cut off by a crash: the rows say what was done
+            self.notes.append(f"{path.name} is damaged or empty: written anew")
+            return {}
+        if not isinstance(found, dict) or found.get("name") != name:
+            known = found.get("name") if isinstance(found, dict) else None
+            holds = f"holds the sweep {known!r}" if known else f"has a {path.name} of its own"
             raise UsageError(
-                f"{path.name} in {self.folder.name} is not a sweep's. Use another --out, or "
-                "--fresh to move it aside."
-            ) from None
-        if known is not None and known != name:
-            raise UsageError(
-                f"{self.folder.name} holds the sweep {known!r}, not {name!r}. Use another --out, "
-                "or --fresh to move it aside."
+                f"{self.folder.name} {holds}, not {name!r}. Use another --out, or --fresh to move "
+                "it aside."
             )
+        return found
 
-    def _changed(self, ranks: int) -> str:
-        """What may have changed since the rows were measured."""
-        try:
-            before = json.loads((self.folder / "sweep.json").read_text())["ranks"]
-        except (OSError, ValueError, KeyError):
-            before = ranks
-        if before != ranks:
-            return f"they are on {plural(before, 'rank')}, these on {ranks}"
-        return "another --scale, -o or file"
-
-    def _supersede(self, stray: list[Record], kept: list[Record]) -> None:
+    def _supersede(self, records: list[Record]) -> None:
+        """Move the rows that count no longer out of the way."""
+        stray = [record for record in records if record.case not in self.done]
+        if not stray:
+            return
         path = self.folder / "superseded.csv"
         # a crash between the two writes has put them there already
         there = set(map(repr, self._read(path)))
         append_csv(path, *(record for record in stray if repr(record) not in there))
-        write_csv(self.records_path, kept)
+        write_csv(self.records_path, self.done.values())
         self.notes.append(
-            f"{plural(len(stray), 'row')} of cases whose definition has changed: moved to "
-            f"{path.name}, those cases run again"
+            f"{plural(len(stray), 'row')} of cases that have changed, or run again, moved to "
+            f"{path.name}"
         )
 
-    def _is_there(self, path: Path) -> bool:
-        """Whether there is such a file; a pipe would keep its reader waiting."""
-        if path.exists() and not path.is_file():
-            raise UsageError(
-                f"{path.name} in {self.folder} is no file. Use another --out, or --fresh to move "
-                "it aside."
-            )
-        return path.exists()
-
     def _read(self, path: Path) -> list[Record]:
-        if not self._is_there(path):
+        if not path.exists():
             return []
         try:
             with warnings.catch_warnings(record=True) as warned:
@@ -242,30 +274,15 @@ class Store:
             self.notes.append(
                 f"the last line of {path.name} is torn: its writer was killed; that case runs again"
             )
-        if damaged:
-            self._set_damaged_aside(path, damaged)
+        if damaged:  # lines that are no records are kept before they leave their file
+            aside = path.with_name(f"{path.stem}.damaged.txt")
+            with open(aside, "ab") as file:
+                file.writelines(line + b"\n" for line in damaged.values())
+                file.flush()
+                os.fsync(file.fileno())
+            self.notes.append(
+                f"{path.name}, line {', '.join(map(str, damaged))}: damaged, moved to "
+                f"{aside.name}; those cases run again"
+            )
             write_csv(path, records)
         return [replace(record, case=record.case or "unnamed") for record in records]
-
-    def _set_damaged_aside(self, path: Path, lines: dict[int, bytes]) -> None:
-        """Keep lines that are no records, before they leave their file."""
-        aside = path.with_name(f"{path.stem}.damaged.txt")
-        with open(aside, "ab") as file:
-            file.writelines(line + b"\n" for line in lines.values())
-            file.flush()
-            os.fsync(file.fileno())
-        where = ", ".join(map(str, lines))
-        self.notes.append(
-            f"{path.name}, line {where}: damaged, moved to {aside.name}; those cases run again"
-        )
-
-    def _journal(self) -> list[str]:
-        if not self._is_there(self.journal_path):
-            return []
-        text = self.journal_path.read_bytes().decode("utf-8", "replace")
-        if text and not text.endswith(
-            "\n"
-        ):  # torn: end it, so that the next line is not joined to it
-            with open(self.journal_path, "a") as file:
-                file.write("\n")
-        return text.splitlines()

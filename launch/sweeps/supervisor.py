@@ -2,19 +2,21 @@
 not the rest."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from drbench.errors import CaseFailed, DrbenchError, MissingError
+from drbench.errors import CaseFailed, MissingError
 from drbench.measure.record import Record
-from launch.cases.case import Case, case_keys, failure
+from launch.cases.case import failure, run_program
 from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
 from launch.peers import PEERS, get_peer
 
+from .rounds import Job
 from .starter import Ranks, RanksEnded, RanksLate
 from .store import Store
 
@@ -36,7 +38,6 @@ class Settings:
 
     Attributes
     ----------
-    ranks : int
     launcher : Launcher
     timeout_s : float or None
         Longest a case may take.
@@ -48,7 +49,6 @@ class Settings:
         For percent of peak, by element type.
     """
 
-    ranks: int
     launcher: Launcher = Launcher()
     timeout_s: float | None = 120.0
     mem_limit: int | None = None
@@ -56,16 +56,10 @@ class Settings:
     peaks: Peaks = field(default_factory=dict)
 
 
-def run_cases(todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch) -> None:
-    """Run cases in order, but for those that have a row; each row is on disk before the next case
-    begins.
-
-    Parameters
-    ----------
-    todo : iterable of (str, Case)
-        Ids and cases.
-    watch : SweepProgress
-        Is told how it goes.
+@contextmanager
+def supervised(settings: Settings, store: Store, watch) -> Iterator[Callable[[Job], Record]]:
+    """What runs a job on ranks, which are started when they are needed and end with the block;
+    ``watch`` is the :class:`.progress.SweepProgress`.
 
     Raises
     ------
@@ -83,135 +77,127 @@ def run_cases(todo: Iterable[tuple[str, Case]], store: Store, settings: Settings
     too.
     """
     with open(store.folder / "log.txt", "ab") as log:
-        here = _Starter(store, settings, watch, log)
+        here = _Supervisor(settings, store, watch, log)
         try:
-            for index, (name, case) in enumerate(todo):
-                if name in store.done:
-                    continue
-                record, environment, crashes = _without_ranks(case, settings), None, 0
-                while record is None:
-                    if store.attempts[name] >= ATTEMPTS:
-                        reason = (
-                            f"given to ranks {store.attempts[name]} times, and each time they, "
-                            "the sweep or the machine went down before it was done"
-                        )
-                        record = failure(case, settings.ranks, "failed", reason)
-                        break
-                    ranks, environment = here.ranks()
-                    store.started(name)
-                    watch.started(case)
-                    record, crashed = here.run(ranks, index, case, crashes)
-                    crashes += crashed
-                record = replace(
-                    with_peak(record, settings.peaks), case=name, environment=environment
-                )
-                store.add(record)
-                watch.ended(case, record)
+            yield here.run
             here.stop(in_order=True)
         except BaseException:
             here.stop(grace_s=0.3)
             raise
 
 
-def _without_ranks(case: Case, settings: Settings) -> Record | None:
+def _without_ranks(job: Job, settings: Settings) -> Record | None:
     """The row of a case that no ranks of ours run: of a program of its own, or of an algorithm that
     this installation does not have."""
     from algorithms import algorithms
 
-    name = case.algorithm
+    name = job.case.algorithm
     if name in PEERS:
-        return _launched(case, settings) if get_peer(name).launch is not None else None
+        alone = get_peer(name).launch is not None
+        return run_program(job.case, job.ranks, settings.timeout_s) if alone else None
     if name in algorithms():
         return None
     known = ", ".join(algorithms())
     reason = f"no algorithm {name!r} in this drbench; there are {known}"
-    return failure(case, settings.ranks, "unsupported", reason)
+    return failure(job.case, job.ranks, "unsupported", reason)
 
 
-def _launched(case: Case, settings: Settings) -> Record:
-    """The row of a case of a program of its own, which is started for it. Nobody knows its BLAS, so
-    it has no roof."""
-    case = replace(case, roof=False)
-    launch = get_peer(case.algorithm).launch
-    try:
-        return launch(case, case_keys(case), settings.ranks, settings.timeout_s)
-    except DrbenchError as error:
-        status = "failed" if error.status == "usage" else error.status
-        return failure(case, settings.ranks, status, str(error))
+class _Supervisor:
+    """The ranks of now, for jobs of one library and number of ranks."""
 
-
-class _Starter:
-    """The ranks of now, started when they are needed."""
-
-    def __init__(self, store: Store, settings: Settings, watch, log):
-        self._store, self._settings, self._watch, self._log = store, settings, watch, log
-        self._command = settings.launcher.command(settings.ranks)
+    def __init__(self, settings: Settings, store: Store, watch, log):
+        self._settings, self._store, self._watch, self._log = settings, store, watch, log
         self._see = f"See {store.folder.name}/log.txt, and try: drbench doctor"
         self._ranks: Ranks | None = None
+        self._kind: tuple = ()
         self._environment: str | None = None
 
-    def ranks(self) -> tuple[Ranks, str]:
-        """Ranks that wait for a case, and the id of their environment."""
+    def run(self, job: Job) -> Record:
+        """The record of a job."""
+        if self._kind != (job.ranks, job.library):
+            self.stop(in_order=True)
+            self._kind = (job.ranks, job.library)
+        record, environment, crashes = _without_ranks(job, self._settings), None, 0
+        while record is None:
+            if (attempts := self._store.attempts[job.name]) >= ATTEMPTS:
+                reason = (
+                    f"given to ranks {attempts} times, and each time they, the sweep or the "
+                    "machine went down before it was done"
+                )
+                record = failure(job.case, job.ranks, "failed", reason)
+                break
+            self._have_ranks(job.ranks)
+            environment = self._environment
+            self._store.started(job.name)
+            try:
+                record = self._tried(job)
+            except RanksEnded as ended:
+                self.stop()
+                crashes += ended.crashed
+                if ended.sure or ended.crashed and crashes >= CRASHES:
+                    again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
+                    record = failure(job.case, job.ranks, ended.status, ended.reason + again)
+                else:
+                    self._watch.note(f"{ended.reason}. The case runs again in a fresh start")
+        return replace(with_peak(record, self._settings.peaks), environment=environment)
+
+    def stop(self, grace_s: float = 2.0, in_order: bool = False) -> None:
+        """End the ranks, now or in good order."""
+        if self._ranks is not None:
+            if in_order:
+                self._ranks.end()
+            self._ranks.stop(grace_s)
+        self._ranks = None
+
+    def _tried(self, job: Job) -> Record:
+        limit_s = self._settings.timeout_s
+        try:
+            row = self._ranks.run(asdict(job.case), self._settings.mem_limit, limit_s)
+            return Record.from_row(row)
+        except RanksLate:
+            self.stop()
+            reason = f"no result after {limit_s:g} s; its ranks were killed"
+            return failure(job.case, job.ranks, "timeout", reason)
+
+    def _have_ranks(self, count: int) -> None:
+        """Have ranks that wait for a case."""
         for attempt in range(1, _STARTS + 1):
             if self._ranks is not None:
-                return self._ranks, self._environment
-            self._start()
+                return
+            self._start(count)
             try:
                 facts = self._ranks.wait_ready(_START_S)
-                description = describe(facts, self._command, self._ranks.environ)
+                description = describe(facts, self._ranks.command, self._ranks.environ)
                 self._environment = write_environment(self._store.folder, description)
             except RanksLate:
                 self.stop()
                 raise CaseFailed(
-                    f"the {self._settings.ranks} ranks were not up after {_START_S:g} s. "
-                    f"{self._see}"
+                    f"the {count} ranks were not up after {_START_S:g} s. {self._see}"
                 ) from None
             except RanksEnded as ended:
-                self.stop()
-                self._judge(ended, last=attempt == _STARTS)
-        return self._ranks, self._environment
+                self._judge(ended, count, last=attempt == _STARTS)
 
-    def run(self, ranks: Ranks, index: int, case: Case, crashes: int) -> tuple[Record | None, bool]:
-        """The record of a case, None if it is to be tried again; and whether its ranks crashed."""
-        settings = self._settings
+    def _start(self, count: int) -> None:
+        launcher = self._settings.launcher
+        command, environ = launcher.command(count), self._settings.environ | launcher.environment
         try:
-            row = ranks.run(index, asdict(case), settings.mem_limit, settings.timeout_s)
-            return Record.from_row(row), False
-        except RanksLate:
-            self.stop()
-            reason = f"no result after {settings.timeout_s:g} s; its ranks were killed"
-            return failure(case, settings.ranks, "timeout", reason), False
-        except RanksEnded as ended:
-            self.stop()
-            crashed = ended.crashed
-            if ended.sure or crashed and crashes + 1 >= CRASHES:
-                again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
-                return failure(case, settings.ranks, ended.status, ended.reason + again), crashed
-            self._watch.note(f"{ended.reason}. The case runs again in a fresh start")
-            return None, crashed
-
-    def _start(self) -> None:
-        settings = self._settings
-        try:
-            self._ranks = Ranks(
-                self._command,
-                settings.ranks,
-                {**settings.environ, **settings.launcher.environment},
-                self._log,
-                self._watch.tick,
-            )
+            self._ranks = Ranks(command, count, environ, self._log, self._watch.tick)
         except OSError as error:
             raise MissingError(
-                f"cannot start {self._command[0]}: {error.strerror}. Use another --launcher, or "
-                "load your system's MPI."
+                f"cannot start {command[0]}: {error.strerror}. Use another --launcher, or load "
+                "your system's MPI."
             ) from None
 
-    def _judge(self, ended: RanksEnded, last: bool) -> None:
+    def _judge(self, ended: RanksEnded, count: int, last: bool) -> None:
+        """Raise why no ranks can be started, unless another start may help."""
+        program, *words = self._ranks.command
+        told = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
+        self.stop()
         if ended.code == STRANGERS:
             raise MissingError(
-                mismatch_message(Launched(self._settings.ranks, 0, "the launcher, -n"), "of mpi4py")
+                mismatch_message(Launched(count, 0, "the launcher, -n"), "of mpi4py")
             )
-        if ended.code == 3 and self._launcher_knows_no_mpi():
+        if ended.code == 3 and Path(program).name == "srun" and not told:
             raise MissingError(
                 "the ranks did not find one another: srun was not told which MPI it starts. Add "
                 "--mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI) to launch.launcher in a machine file, "
@@ -221,21 +207,3 @@ class _Starter:
             error = MissingError if ended.code == 3 else CaseFailed
             raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")
         self._watch.note(f"the ranks did not start: {ended.reason}. Trying again")
-
-    def _launcher_knows_no_mpi(self) -> bool:
-        """Whether this is a srun that goes by the site's default alone."""
-        program, *words = self._command
-        told = "SLURM_MPI_TYPE" in self._settings.environ | self._settings.launcher.environment
-        return (
-            Path(program).name == "srun"
-            and not told
-            and not any(word.startswith("--mpi") for word in words)
-        )
-
-    def stop(self, grace_s: float = 2.0, in_order: bool = False) -> None:
-        """End them, now or in good order."""
-        if self._ranks is not None:
-            if in_order:
-                self._ranks.end()
-            self._ranks.stop(grace_s)
-        self._ranks = None

@@ -1,60 +1,30 @@
-"""``drbench sweep``: expand, lock, resume, run, sum up."""
+"""``drbench sweep``: what a plan comes to, run and summed up."""
 
 import csv
 import os
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from drbench.errors import EXIT_CODES, DrbenchError, MissingError
-from drbench.measure.record import HEADER, Record, RecordError
-from drbench.measure.record_file import read_csv
-from launch.cases.case import Case, bound
-from launch.cases.peak_files import read_peaks
-from launch.cases.sweep_file import Sweep
+from drbench.errors import EXIT_CODES, MissingError
+from drbench.measure.record import HEADER, Record
+from launch.cases.peaks import read_peaks
 from launch.host.units import plural
 from launch.peers import PEERS, get_peer
-from partitions import LayoutError
 
-from .plan import Plan, SweepRequest, part_of, plan_cases
-from .rounds import pooled
-from .run_rounds import ROUNDS, Experiment, Job, run_experiment
+from .experiment import Runner, rows_of_runs, run_experiment
+from .plan import Plan, SweepRequest
 from .store import GOOD
-from .supervisor import Settings
+from .supervisor import Settings, supervised
 
 INTERRUPTED = 130
-#: Fields that make a problem: cases that differ in one are not compared.
-_PROBLEM = ("m", "n", "k", "dtype", "compute", "transpose", "alpha", "beta")
 
 
-def experiment_of(plan: Plan, pairs: list[tuple[str, Case]], simulate: bool = False) -> Experiment:
-    """The experiment of some cases of a plan. Compared are cases of one problem, in a sweep of
-    algorithms those on the same tiles; what is simulated needs no rounds."""
-    sweep, groups = plan.sweep, {}
-    for name, case in pairs:
-        job = Job(name, plan.ranks_of[name], case)
-        key = tuple(getattr(case, each) for each in _PROBLEM)
-        if sweep.rounds == "known":
-            key += (job.ranks, _tiles(job) if sweep.view == "algorithms" else ())
-        elif len({*plan.ranks_of.values()}) > 1 or not sweep.rounds:
-            key = ()
-        groups.setdefault(key, []).append(job)
-    return Experiment(sweep.name, list(groups.values()), 0 if simulate else sweep.rounds)
-
-
-def _tiles(job: Job) -> tuple:
-    """Where the tiles of a case lie; what is refused lies nowhere, and is compared with nothing."""
-    try:
-        return tuple(bound(job.case, job.ranks)[1].texts.values())
-    except (DrbenchError, LayoutError):
-        return (job.name,)
-
-
-def absent_libraries(names: set[str], simulate: bool) -> dict[str, str]:
+def absent_libraries(names: Iterable[str], simulate: bool) -> dict[str, str]:
     """Libraries of those names that do not take part: name -> why."""
     found = {}
     for name in PEERS:
@@ -67,131 +37,80 @@ def absent_libraries(names: set[str], simulate: bool) -> dict[str, str]:
     return found
 
 
-def left_to_run(request: SweepRequest) -> list[tuple[int, Case]]:
-    """(ranks, case) of what a sweep on this machine would run now, as far as its folder says, each
-    as often as it has rounds at least; none if ranks are started elsewhere, or compute on GPUs,
-    whose time nobody here knows."""
-    plan = plan_cases(request)
-    experiment = experiment_of(plan, part_of(plan.pairs, request.part), request.simulate)
-    folder = Path(request.out) / ROUNDS if experiment.rounds else Path(request.out)
-    path = folder / "records.csv"
-    try:
-        kept = path.is_file() and not request.fresh  # a pipe would keep its reader waiting
-        done = {record.case for record in read_csv(path)} if kept else set()
-    except (OSError, RecordError):
-        done = set()  # none, or one that is refused when it is opened
-    jobs = experiment.jobs.values()
-    if plan.launcher.words or any(job.case.backend != "numpy" for job in jobs):
-        return []
-    if not experiment.rounds:
-        todo = [(job.ranks, job.case) for job in jobs if job.name not in done]
-    else:
-        left = max(0, experiment.total - len(done)) // max(1, len(jobs))
-        todo = [(job.ranks, job.case) for job in jobs for _ in range(left)]
-    return todo[: request.max_cases]
-
-
 def run_sweep(
+    plan: Plan,
     request: SweepRequest,
     console: Console,
-    run: Callable | None = None,
-    show: Callable[[Sweep, dict], None] | None = None,
+    run: Runner | None = None,
+    show: Callable[[dict], None] = lambda found: None,
 ) -> int:
     """Run what has no row yet; the exit code. With ``stream`` each record goes to standard output,
-    those of earlier runs first. ``run`` is what runs cases (:func:`run_experiment`), and ``show``
-    gets the sweep and the records of each case by round in the end.
+    those of earlier runs first. ``run`` is what runs cases, by default on ranks, and ``show`` gets
+    the records of each case by round in the end.
 
     Returns
     -------
     int
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
-    plan = plan_cases(request)
-    sweep, launcher = plan.sweep, plan.launcher
-    if sweep.repeated:
-        console.print(
-            f"{plural(sweep.repeated, 'case')} of {sweep.name} the same as an earlier one: run once"
-        )
-    pairs, mine = plan.pairs, part_of(plan.pairs, request.part)
-    if not launcher.words:
-        absent = absent_libraries({case.algorithm for _, case in mine}, request.simulate)
+    sweep, mine = plan.sweep, plan.mine
+    say = partial(console.print, markup=False)
+    if not plan.launcher.words:
+        absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
         for name, why in absent.items():
-            console.print(f"without {name}: {why}", markup=False)
-        mine = [(name, case) for name, case in mine if case.algorithm not in absent]
+            say(f"without {name}: {why}")
+        mine = [job for job in mine if job.case.algorithm not in absent]
         if not mine:
             raise MissingError(
                 f"no case of {sweep.name} is left to run. drbench list says who is here."
             )
-    settings = Settings(
-        request.ranks,
-        launcher,
-        request.timeout or None,
-        request.mem_limit,
-        request.environ,
-        {} if request.simulate else read_peaks(request.peak, sweep.cases, request.launcher),
-    )
-    counts = sorted({plan.ranks_of[name] for name, _ in mine})
-    told = (
-        plural(counts[-1], "rank") if len(counts) == 1 else f"{', '.join(map(str, counts))} ranks"
-    )
-    experiment = experiment_of(plan, mine, request.simulate)
+    if run is None:
+        peaks = read_peaks(request.peak, sweep.cases, request.launcher)
+        limits = request.timeout or None, request.mem_limit
+        run = partial(supervised, Settings(plan.launcher, *limits, request.environ, peaks))
+    if request.stream:
+        _stream(HEADER)
+    counts = sorted({job.ranks for job in mine})
+    on = f"{', '.join(map(str, counts))} rank{'s' * (counts != [1])}"
     try:
         found = run_experiment(
-            experiment_of(plan, pairs, request.simulate),
+            plan.experiment(mine, request.simulate),
             request.out,
-            settings,
+            run,
             console,
-            mine=experiment,
+            names=plan.experiment(plan.jobs, request.simulate).names,
             most=request.max_cases,
-            on_record=Stream() if request.stream else None,
-            run=run,
-            about=f"{sweep.name}: {plural(len(mine), 'case')} on {told}",
+            on_record=lambda record: request.stream and _stream(record.to_row()),
+            about=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
             fresh=request.fresh,
             retry=request.retry,
         )
     except KeyboardInterrupt:
-        console.print(
-            "interrupted; nothing that was finished is lost. Resume: "
-            f"{shlex.join(request.arguments())}",
-            soft_wrap=True,
-            markup=False,
-        )
+        again = shlex.join(request.arguments())
+        say(f"interrupted; nothing that was finished is lost. Resume: {again}", soft_wrap=True)
         return INTERRUPTED
-    rows = {
-        name: replace(pooled(list(run.values())), case=name) for name, run in found.items() if run
-    }
+    rows = rows_of_runs(found)
     if len(rows) < len(found):
-        console.print(
-            f"left: {plural(len(found) - len(rows), 'case')} (--max-cases). The same command goes "
-            "on",
-            markup=False,
-        )
-    if show is not None and rows:
-        show(sweep, found)
-    console.print(f"records: {Path(request.out) / 'records.csv'}", markup=False)
+        left = plural(len(found) - len(rows), "case")
+        say(f"left: {left} (--max-cases). The same command goes on")
+    if rows:
+        show(found)
+    say(f"records: {Path(request.out) / 'records.csv'}")
     return verdict(rows.values())
 
 
-class Stream:
-    """Writes each record it is called with; a reader that has gone away interrupts the sweep."""
-
-    def __init__(self):
-        self._write(HEADER)
-
-    def __call__(self, record: Record) -> None:
-        self._write(record.to_row())
-
-    def _write(self, row) -> None:
-        try:
-            csv.writer(sys.stdout, lineterminator="\n").writerow(row)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # what is left to flush goes nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise KeyboardInterrupt from None
+def _stream(row: Iterable[str]) -> None:
+    """Write a row to standard output; a reader that has gone away interrupts the sweep."""
+    try:
+        csv.writer(sys.stdout, lineterminator="\n").writerow(row)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is left to flush goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise KeyboardInterrupt from None
 
 
-def verdict(records) -> int:
+def verdict(records: Iterable[Record]) -> int:
     """The exit code of a sweep.
 
     Examples

@@ -581,14 +581,14 @@ def _measure(places, ranks: int, how: dict, quiet: bool) -> list:
     """Run the cases of these places in rounds, in a folder that is not kept; how they fared."""
     from dataclasses import replace
 
+    from launch.sweeps.experiment import run_rounds
     from launch.sweeps.progress import progress_console
     from launch.sweeps.rounds import standings
-    from launch.sweeps.run_rounds import run_rounds
     from launch.sweeps.supervisor import Settings
 
     cases = [replace(place.case, **how) for place in places]
     say = progress_console(stderr=quiet)
-    (runs,) = run_rounds([cases], "tune", Settings(ranks), say, probe=True)
+    (runs,) = run_rounds([cases], ranks, "tune", Settings(), say, probe=True)
     return standings(runs)
 
 

@@ -47,7 +47,7 @@ from algorithms.wang import costlier_direction
 from drbench.model.bounds import bound_of, link_parts
 from drbench.model.machine import Machine
 from launch.cases.case import Case
-from launch.cases.machine_models import find_machine, find_torus
+from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, trace_of
 from launch.models.simulate_sweeps import Variant
 
@@ -405,9 +405,10 @@ def dataflows(model: Transformer, base: Machine) -> Iterator:
 def slice4x4(model: Transformer, base: Machine) -> Iterator:
     """Table 3: TPUs overlapped no collective, so MeshSlice runs without overlap, and its last
     column with. Batch and S are those of the authors' script."""
-    study = Study(
-        "slice4x4", model, find_machine("tpuv4slice-4x4", base.sources.get("arbitration")), 16, 16
-    )
+    machine = find_machine("tpuv4slice-4x4")
+    if rule := base.sources.get("arbitration"):
+        machine = machine.with_value("arbitration", rule)
+    study = Study("slice4x4", model, machine, 16, 16)
     for name, study.variant, ahead in (
         ("collective", "", 0),
         ("wang", "nothing overlaps", 0),
@@ -430,7 +431,7 @@ def changes() -> Iterator[tuple[str, Changed]]:
     >>> next(words for words, _ in changes())
     'bandwidth x 0.75'
     """
-    for words, machine in _varied(find_torus(MACHINE)):
+    for words, machine in _varied(find_machine(f"{MACHINE}-4x4")):
         yield words, {MACHINE: Variant(machine)}
 
 
@@ -463,20 +464,20 @@ def _varied(base: Machine) -> Iterator[tuple[str, Machine]]:
 
 def simulate(changed: Changed) -> list:
     """MeshSlice, Wang and Collective at their best meshes of 256 chips, as rows of ``weak``."""
-    base = changed[MACHINE].machine if changed else find_torus(MACHINE)
+    base = changed[MACHINE].machine if changed else find_machine(f"{MACHINE}-4x4")
     studies = [Study("weak", model, base) for model in MODELS.values()]
     return [row for study in studies for row in study.rows_of(*_FASTEST)]
 
 
 def sensitivity(model: Transformer, base: Machine) -> Iterator:
     """The same with one constant changed."""
-    as_they_are = [("as it is", base), (EARLIER, find_torus("tpuv4"))]
+    as_they_are = [("as it is", base), (EARLIER, find_machine("tpuv4-4x4"))]
     for words, machine in [*as_they_are, *_varied(base)]:
         yield from Study("sensitivity", model, machine, variant=words).rows_of(*_FASTEST)
 
 
 def _rows(study: Callable[[Transformer, Machine], Iterator]) -> list:
-    base = find_torus(MACHINE)
+    base = find_machine(f"{MACHINE}-4x4")
     return [row for model in MODELS.values() for row in study(model, base)]
 
 

@@ -8,8 +8,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.cases.launchers import load_launcher
-from launch.cases.peak_files import DTYPES, read_peaks
-from launch.cases.peaks import Peak, with_peak
+from launch.cases.peaks import DTYPES, Peak, read_peaks, with_peak
 
 CASES = [Case(8, 8, 8), Case(8, 8, 8, dtype="float64")]
 RUN = {"mode": "measured", "status": "ok", "best_s": 1.0, "dtype": "float32", "gflops": 90.0}
@@ -54,12 +53,15 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
         ("peak = 3", "peak: must be tables"),
         ("[peak.float32]\nsource = 'x'", "peak.float32: must be a table with one of core_gflops"),
         ("[peak.float32]\ncore_gflops = 1\nrank_gflops = 1\nsource = 'x'", "must be a table with"),
-        ("[peak.float32]\ncore_gflops = 1", "peak.float32: must be a table with its source"),
-        ("[peak.float32]\ncore_gflops = -1\nsource = ''", "core_gflops: must be a number above 0"),
+        ("[peak.float32]\ncore_gflops = 1", "peak.float32: must be a table with one of"),
+        ("[peak.float32]\ncore_gflops = -1\nsource = 'x'", "core_gflops: must be a number above 0"),
         ("[peak.float32]\nnode_gflops = 2\nsource = ''", "node_gflops: there is no such key"),
-        ("[peak.float32]\ngflops = 1\nsource = ''", "peak.float32.gflops: there is no such key"),
-        ("", "holds no table [peak.DTYPE]"),
-        ("[model.compute]\npeak_flops = 1e12\npeak_measured = true", "holds no table [peak.DTYPE]"),
+        ("[peak.float32]\ngflops = 1\nsource = ''", "peak.float32: gflops: there is no such key"),
+        ("", "that holds a table [peak.DTYPE]"),
+        (
+            "[model.compute]\npeak_flops = 1e12\npeak_measured = true",
+            "that holds a table [peak.DTYPE]",
+        ),
     ],
 )
 def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, told):

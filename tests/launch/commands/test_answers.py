@@ -1,23 +1,18 @@
 """What users and attackers typed, and the one right line that answers it."""
 
 import errno
-import io
 import os
 import sys
-from dataclasses import replace
 
-import click
 import pytest
 from made_up import made_up
 
 from drbench.errors import UsageError
 from drbench.measure.record_file import append_csv
-from launch.commands.guards import go_on
 from launch.host.files import hand_over
 from launch.host.kernels import Kernels
-from launch.sweeps.plan import SweepRequest, plan_cases
+from launch.sweeps.plan import SweepRequest
 from launch.sweeps.store import Store
-from launch.sweeps.sweep import left_to_run
 
 SIZES = "-m 64 -n 64 -k 64".split()
 
@@ -37,11 +32,6 @@ def nothing_starts(monkeypatch):
 
 #: Command lines that are refused with exit code 2, and what the line must mention.
 REFUSED = [
-    (
-        ["sweep", "mlp1", "--stream", "--scale", "1/16", "--scale", "1"],
-        ["the sweep mlp1 is estimated at", "--yes", "--scale"],
-    ),
-    (["sweep", "mlp", "--scale", "1"], ["the sweep mlp is estimated at", "--yes", "--scale"]),
     ("sweep mlp --simulate --machine h100x8 --peak 3".split(), ["--peak", "Leave one"]),
     (["sweep", "mlp", "-o", "iters"], ["'iters'", "KEY=VALUE"]),
     ("sweep scaling -p 8 -o ranks=1,2".split(), ["-p 8", "1, 2", "Leave -p out"]),
@@ -61,27 +51,6 @@ def test_it_is_refused_in_one_line(say, monkeypatch, tmp_path, words, mentioned)
     monkeypatch.chdir(tmp_path)
     line = say(*words).refusal()
     assert all(text in line for text in mentioned), line
-
-
-class _Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize("answer", [True, False])
-def test_on_a_terminal_it_asks(monkeypatch, answer):
-    monkeypatch.setattr(sys, "stdin", _Terminal())
-    monkeypatch.setattr(sys, "stderr", _Terminal())
-    asked = []
-    monkeypatch.setattr(click, "confirm", lambda text, err: asked.append(text) or answer)
-    if answer:
-        go_on(7200, "it", False, "less")
-    else:
-        with pytest.raises(UsageError, match="nothing was started"):
-            go_on(7200, "it", False, "less")
-    assert asked == ["it is estimated at up to 2.0 h, communication not included. Go on?"]
-    go_on(7200, "it", True, "less")
-    go_on(0, "it", False, "less")
 
 
 def test_the_command_that_resumes_keeps_everything_but_what_is_asked_once():
@@ -111,9 +80,9 @@ def made():
 SLIPS = {
     'algorithm = "sumna"': ["cases 2: algorithm: ", "'sumna'", "Did you mean summa?"],
     'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, A, B, C"],
-    'algorithm = "summa"\nstationary = "A"': ["cases 2: stationary: summa takes none", "panel"],
+    'algorithm = "summa"\nstationary = "A"': ["cases 2: summa takes no stationary", "panel"],
     'b = "rwo"': ["cases 2: b: ", "'rwo'", "did you mean row"],
-    'partitions = [["row", "rwo", "row"]]': ["cases 2: b: ", "'rwo'"],
+    'partitions = [["row", "rwo", "row"]]': ["cases 2: partitions: ", "'rwo'"],
     "colour = 3": ["cases 2: colour: there is no such key"],
 }
 
@@ -210,16 +179,3 @@ def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys,
         hand_over(made_up(m=4321), str(path), True)
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out
-
-
-def test_what_has_its_row_is_not_estimated_nor_what_runs_elsewhere(tmp_path, made):
-    request = SweepRequest("mlp1", 2, str(tmp_path), max_cases=None)
-    pairs = plan_cases(request).pairs
-    cases = lambda some: [(2, case) for _, case in some]
-    assert left_to_run(request) == cases(pairs)
-    append_csv(tmp_path / "records.csv", made(pairs[0][0]))
-    assert left_to_run(request) == cases(pairs[1:])
-    assert left_to_run(replace(request, part=(1, 2), max_cases=2)) == cases([pairs[2], pairs[4]])
-    assert left_to_run(replace(request, fresh=True)) == cases(pairs)
-    assert left_to_run(replace(request, launcher="srun")) == []
-    assert left_to_run(replace(request, override=(("backend", "cupy"),))) == []

@@ -182,7 +182,7 @@ def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
     monkeypatch.setattr(
         launch.commands.sweep,
         "run_sweep",
-        lambda request, console, **more: given.append(request.environ) or 0,
+        lambda plan, request, *more: given.append(request.environ) or 0,
     )
     words = "-p 2 -m 64 -n 64 -k 64".split()
     ended = say("run", *words), say("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")

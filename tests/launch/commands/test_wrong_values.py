@@ -57,7 +57,7 @@ def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, ment
 
 def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(say, monkeypatch):
     monkeypatch.setattr(
-        "launch.sweeps.run_rounds.run_cases", lambda *_: pytest.fail("ranks were started")
+        "launch.sweeps.sweep.supervised", lambda *_: pytest.fail("ranks were started")
     )
     words = "sweep mlp -p 2 --scale 1/192 --out /dev/null/results".split()
     assert "--out" in say(*words).stderr

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import islice
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,8 @@ from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
 from launch.models.predict import predict, programs_of, with_interval
-from launch.models.simulate_sweeps import legend_cases, simulate_cases
+from launch.models.simulate_sweeps import legend_cases, simulated
+from launch.sweeps.rounds import Job
 
 
 @pytest.mark.parametrize("ranks", [8, 12])
@@ -47,14 +47,10 @@ def test_options_say_otherwise_and_users_get_slices():
     assert not {"fetch", "reduce"} & get_algorithm("universal").resolve(problem, True).keys()
 
 
-def simulated(cases, machine, ranks):
+def records_of(cases, machine, ranks):
     """The records of some cases."""
-    found = []
-    store = SimpleNamespace(done={}, add=found.append)
-    watch = SimpleNamespace(started=lambda case: None, ended=lambda case, record: None)
-    named = [(str(at), case) for at, case in enumerate(cases)]
-    simulate_cases(machine, named, store, SimpleNamespace(ranks=ranks), watch)
-    return found
+    with simulated(machine, None, None) as predict_job:
+        return [predict_job(Job("id", ranks, case)) for case in cases]
 
 
 @pytest.mark.parametrize("name, ranks", [("h100x8", 8), ("pvc12", 12)])
@@ -77,12 +73,12 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
             traced.append(rank) or trace(self, problem, rank, **more)
         ),
     )
-    together = simulated(mine, machine, ranks)
+    together = records_of(mine, machine, ranks)
     once = len(traced)
     for case in mine:
         programs_of(case, machine, ranks)
     assert once == len(traced) - once > 0
-    together += simulated([cost, refused], machine, ranks)
+    together += records_of([cost, refused], machine, ranks)
     assert together.pop().status == "failed"
     for record, single in zip(together, singly, strict=True):
         assert record.median_low_s < record.median_s < record.median_high_s

@@ -4,7 +4,7 @@ is measured is what was chosen."""
 import json
 import re
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -247,17 +247,16 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
     is slower in every round, and the second place half as fast again as the first."""
     ran = []
 
-    def run_cases(pairs, store, settings, watch):
-        for number, (name, case) in enumerate(pairs):
-            record, _ = predict_with(case, find_machine(str(CALIBRATED)), settings.ranks)
-            first = ran[0] if ran else case
-            ran.append(case)
-            twice = 2 * record.best_s * (1.5 if case == ran[min(1, number)] != first else 1)
-            twice *= 1 + 0.001 * turn_of(name)
-            times = {"best_s": twice, "median_s": twice, "samples_s": [twice]}
-            store.add(replace(record, case=name, mode="measured", **times))
+    def measure(job):
+        name, ranks, case = job
+        record, _ = predict_with(case, find_machine(str(CALIBRATED)), ranks)
+        ran.append(case)
+        twice = 2 * record.best_s * (1.5 if len(ran) > 1 and case == ran[1] else 1)
+        twice *= 1 + 0.001 * turn_of(name)
+        times = {"best_s": twice, "median_s": twice, "samples_s": [twice]}
+        return replace(record, mode="measured", **times)
 
-    monkeypatch.setattr("launch.sweeps.run_rounds.run_cases", run_cases)
+    monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))
     assert main([*TUNE, "--measure", "3", "--json"]) == 0
     places = json.loads(capsys.readouterr().out)["ranking"]
     assert len(ran) == 3 * 5 + 2 and {case.iters for case in ran} == {1}

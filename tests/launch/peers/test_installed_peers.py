@@ -8,9 +8,10 @@ from rich.console import Console
 
 from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
-from launch.sweeps.folder import opened
 from launch.sweeps.progress import SweepProgress
-from launch.sweeps.supervisor import Settings, run_cases
+from launch.sweeps.rounds import Job
+from launch.sweeps.store import opened
+from launch.sweeps.supervisor import Settings, supervised
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -24,19 +25,14 @@ def ran(environ, tmp_path):
         found = get_peer(cases[0]["algorithm"]).available()
         if not found.ok:
             pytest.skip(f"{found.what}. {found.get}")
-        todo = [
-            (
-                str(number),
-                Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1} | case),
-            )
-            for number, case in enumerate(cases)
-        ]
-        console, seen = Console(), []
-        ids = [name for name, _ in todo]
+        small = {"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1}
+        todo = [Job(str(at), ranks, Case(**small | case)) for at, case in enumerate(cases)]
+        console, ids = Console(), [job.name for job in todo]
         with opened(tmp_path / "runs", "installed", ranks, ids, console) as store:
-            settings = Settings(ranks, timeout_s=90, environ=environ())
-            run_cases(todo, store, settings, SweepProgress(len(todo), [], console, seen.append))
-        return seen
+            settings = Settings(timeout_s=90, environ=environ())
+            watch = SweepProgress(len(todo), [], console)
+            with supervised(settings, store, watch) as measure:
+                return list(map(measure, todo))
 
     return run
 

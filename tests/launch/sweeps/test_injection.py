@@ -47,17 +47,16 @@ def write(path, **tables):
 
 @pytest.mark.parametrize("text", EVIL)
 def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
-    machine = Launcher(
-        "test", environment={"DRBENCH_EVIL": text}, modules=(text,), site={"SITE": text}
-    )
+    machine = Launcher("test", environment={"DRBENCH_EVIL": text}, modules=(text,))
     script = sbatch_script(
         machine,
         4,
-        [sys.executable, "-c", ECHO, text, f"--out={text}"],
-        os.fspath(tmp_path),
-        "job",
-        text,
-        "job.sbatch",
+        {},
+        command=[sys.executable, "-c", ECHO, text, f"--out={text}"],
+        folder=os.fspath(tmp_path),
+        job="job",
+        about=text,
+        script="job.sbatch",
     )
     loaded = tmp_path / "module"  # what `module load` does is the site's; here it notes its words
     loaded.write_text(
@@ -117,7 +116,6 @@ def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep
         {"environment": {"A": text}},
         {"modules": {"load": [text]}},
         {"launch": {"launcher": ["srun", text]}},
-        {"site": {"A": text}},
     ):
         with pytest.raises(UsageError, match="m.toml: "):
             load_launcher(write(tmp_path / "m.toml", **tables))

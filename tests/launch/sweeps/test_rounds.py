@@ -2,6 +2,7 @@
 and what is not told apart is not said to be."""
 
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from statistics import median
@@ -15,19 +16,18 @@ from drbench.errors import UsageError
 from drbench.measure.noise import MOST_REPEATS
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
-from launch.sweeps import run_rounds as runner
+from launch.sweeps.experiment import run_rounds
 from launch.sweeps.progress import progress_console
 from launch.sweeps.rounds import (
-    halving,
+    Experiment,
+    Job,
     paired,
     pooled,
     ratio_of,
     standings,
     turn_of,
     turned,
-    turns,
 )
-from launch.sweeps.run_rounds import run_rounds
 from launch.sweeps.supervisor import Settings
 
 CASE = Case(8, 8, 8, iters=5, budget=1000.0)
@@ -41,7 +41,9 @@ def row(seconds, **more):
 def probed(names, seconds_of, least=5, budget_s=1e9):
     """Run the probe of contenders that take ``seconds_of(name, turn)``: records by turn of each."""
     done, runs = {}, {name: {} for name in names}
-    for name, _ in halving(dict.fromkeys(names, CASE), done, least, budget_s):
+    case = replace(CASE, iters=least, budget=budget_s)
+    group = [Job(name, 2, case) for name in names]
+    for name, _, _ in Experiment("probe", [group], "known", probe=True).todo(done):
         who, turn = name.partition(" | ")[2], turn_of(name)
         found = seconds_of(who, turn)
         done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
@@ -93,7 +95,9 @@ def played(groups, seconds_of, least=6, budget_s=1e9):
     """Run the turns of contenders that take ``seconds_of(name, turn)``: the names in order, and the
     records by turn of each contender."""
     done, order = {}, []
-    for name, case in turns(groups, done, least, budget_s):
+    more = {"iters": least, "budget": budget_s}
+    jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
+    for name, _, case in Experiment("rounds", jobs, "known").todo(done):
         who, turn = name.partition(" | ")[2], turn_of(name)
         found = seconds_of(who, turn)
         done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
@@ -177,18 +181,18 @@ def test_who_failed_has_no_further_turn_and_no_ratio():
 def test_nothing_is_left_to_do_when_it_is_asked_for_again():
     """Which turns come next follows from what is done alone."""
     noise = Random(5)
-    groups = [dict.fromkeys("abc", CASE)]
-    done = {}
-    for name, _ in turns(groups, done, 5, 3.0):
+    group = [Job(name, 2, replace(CASE, budget=3.0)) for name in "abc"]
+    experiment, done = Experiment("again", [group], "known"), {}
+    for name, _, _ in experiment.todo(done):
         done[name] = row(noise.uniform(0.01, 0.02))
     before = len(done)
-    assert {name for name, _ in turns(groups, done, 5, 3.0)} == set(done)
+    assert {job.name for job in experiment.todo(done)} == set(done)
     assert len(done) == before > 15
 
 
 def test_where_there_is_a_roof_the_first_turn_is_the_whole_case_and_the_others_one_repeat():
-    case = replace(CASE, roof=True, budget=2.0)
-    order, _ = played([{"a": case}], lambda who, turn: 1.0, least=3)
+    case = replace(CASE, roof=True, budget=2.0, iters=3)
+    order, _ = played([{"a": case}], lambda who, turn: 1.0, least=3, budget_s=2.0)
     assert [each for _, _, each in order] == [
         case,
         *[replace(case, iters=1, budget=0.0, roof=False)] * 2,
@@ -222,16 +226,13 @@ def stand_in(monkeypatch):
     """Ranks that answer at once; what they were given."""
     ran = []
 
-    def run_cases(todo, store, settings, watch):
-        for name, case in todo:
-            if name not in store.done:
-                ran.append(name)
-                known = case_keys(case) | {"mode": "measured", "status": "ok", "case": name}
-                seconds = case.m / 8 * (1 + turn_of(name))
-                store.add(row(seconds, **{k: v for k, v in known.items() if k not in "mnk"}))
-                watch.ended(case, store.done[name])
+    def measure(job):
+        ran.append(job.name)
+        known = case_keys(job.case) | {"mode": "measured", "status": "ok"}
+        seconds = job.case.m / 8 * (1 + turn_of(job.name))
+        return row(seconds, **{k: v for k, v in known.items() if k not in "mnk"})
 
-    monkeypatch.setattr(runner, "run_cases", run_cases)
+    monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))
     return ran
 
 
@@ -240,18 +241,18 @@ def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp
         [[CASE, replace(CASE, m=16)], [replace(CASE, m=24), replace(CASE, m=32)]],
         tmp_path / "out",
     )
-    settings, say = Settings(2), progress_console()
-    found = run_rounds(cases, "test", settings, say, str(out))
+    settings, say = Settings(), progress_console()
+    found = run_rounds(cases, 2, "test", settings, say, str(out))
     assert len(stand_in) == 4 * 6
     assert [[list(run) for run in group] for group in found] == [[list(range(6))] * 2] * 2
     rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
     assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
-    assert run_rounds(cases, "test", settings, say, str(out)) == found and len(stand_in) == 24
+    assert run_rounds(cases, 2, "test", settings, say, str(out)) == found and len(stand_in) == 24
     assert read_csv(out / "records.csv") == rows
 
 
 def test_the_records_of_another_run_are_not_overwritten(stand_in, tmp_path):
     (tmp_path / "records.csv").write_text("something\n")
     with pytest.raises(UsageError, match="another run"):
-        run_rounds([[CASE]], "test", Settings(2), progress_console(), str(tmp_path))
+        run_rounds([[CASE]], 2, "test", Settings(), progress_console(), str(tmp_path))
     assert (tmp_path / "records.csv").read_text() == "something\n" and not stand_in

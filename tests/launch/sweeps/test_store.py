@@ -103,23 +103,21 @@ def test_fresh_moves_all_aside_and_deletes_nothing(tmp_path, rows):
     for number in (1, 2):
         store = filled(tmp_path, rows)
         before = store.records_path.read_bytes()
-        assert store.set_aside() == tmp_path / f"previous-{number}"
+        store.set_aside()
         assert (tmp_path / f"previous-{number}" / "records.csv").read_bytes() == before
         assert opened(tmp_path).done == {}
-    assert Store(tmp_path / "previous-1").set_aside() == tmp_path / "previous-1" / "previous-1"
 
 
 def test_retry_takes_out_what_was_not_fine_and_keeps_a_copy(tmp_path, rows):
     store = opened(tmp_path)
     for name, case, status in zip(IDS, CASES, ("ok", "timeout", "unsupported")):
         store.add(rows(case, status=status, case=name))
-    aside = store.set_aside(all_of_it=False)
-    assert [record.status for record in read_csv(aside / "records.csv")] == [
-        "ok",
-        "timeout",
-        "unsupported",
-    ]
-    assert list(opened(tmp_path).done) == [IDS[0], IDS[2]]
+    store.started(IDS[1])
+    again = Store(tmp_path)
+    again.open("test", 2, IDS, retry=True)
+    assert list(again.done) == [IDS[0], IDS[2]] and again.attempts[IDS[1]] == 0
+    (aside,) = read_csv(tmp_path / "superseded.csv")
+    assert (aside.case, aside.status) == (IDS[1], "timeout")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"name": "te'])
@@ -165,7 +163,7 @@ def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", fsync)
     store.started(IDS[0])
-    assert synced == [(str(store.journal_path), len(IDS[0]) + 1)]
+    assert synced == [(str(store.journal_path), len(IDS[0]) + 2)]
 
 
 @pytest.fixture
@@ -187,11 +185,11 @@ def test_resume_on_a_full_or_read_only_disk_is_one_line_and_leaves_nothing(
     file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = [8, 9]\n")
     folder = small_disk / "out"
     words = ("sweep", file, "-p", 2, "--out", folder)
-    pairs = plan_cases(SweepRequest(file, 2, str(folder)))[2]
+    jobs = plan_cases(SweepRequest(file, 2, str(folder))).jobs
     folder.mkdir()
     store = Store(folder)
-    store.open("tiny", 2, [name for name, _ in pairs])
-    store.add(rows(pairs[0][1], case=pairs[0][0]))
+    store.open("tiny", 2, [job.name for job in jobs])
+    store.add(rows(jobs[0].case, case=jobs[0].name))
     before = sorted(path.name for path in folder.iterdir())
     if what == "full":
         with pytest.raises(OSError), open(small_disk / "filler", "wb", buffering=0) as filler:

@@ -9,9 +9,10 @@ from launch.cases.case import Case
 from launch.sweeps import supervisor
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import SweepProgress
+from launch.sweeps.rounds import Job
 from launch.sweeps.starter import RanksEnded
 from launch.sweeps.store import Store, case_id
-from launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, run_cases
+from launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, supervised
 
 CASE = Case(8, 8, 8, "row", "row", "row")
 CRASH = RanksEnded("failed", "a rank was killed by SIGSEGV", 139, crashed=True)
@@ -27,7 +28,7 @@ def tried(tmp_path, monkeypatch, rows):
         fates, told = iter(fates), []
 
         class Ranks:
-            environ: dict = {}
+            environ, command = {}, ["mpiexec"]
 
             def __init__(self, *_):
                 pass
@@ -51,11 +52,11 @@ def tried(tmp_path, monkeypatch, rows):
         monkeypatch.setattr(supervisor, "Ranks", Ranks)
         monkeypatch.setattr(supervisor, "describe", lambda *_: {})
         monkeypatch.setattr(supervisor, "write_environment", lambda *_: "e")
-        name, store, found = case_id(CASE, 2), Store(tmp_path), []
+        name, store = case_id(CASE, 2), Store(tmp_path)
         store.open("test", 2, [name])
-        watch = SweepProgress(1, [], Console(file=io.StringIO()), found.append)
-        run_cases([(name, CASE)], store, Settings(2), watch)
-        return found[0], len(told)
+        watch = SweepProgress(1, [], Console(file=io.StringIO()))
+        with supervised(Settings(), store, watch) as measure:
+            return measure(Job(name, 2, CASE)), len(told)
 
     return run
 
@@ -84,7 +85,7 @@ def test_a_case_that_says_why_is_not_tried_again(tried):
 def test_the_machine_of_a_file_stays_unless_another_is_asked_for(sweep_file):
     file = sweep_file('[[cases]]\nm = 8\nn = 8\nk = 8\nmachine = "box"\n')
     machines = lambda **asked: {
-        case.machine for _, case in plan_cases(SweepRequest(file, 2, "out", **asked))[2]
+        job.case.machine for job in plan_cases(SweepRequest(file, 2, "out", **asked)).jobs
     }
     assert machines() == {"box"}
     assert machines(label="another") == {"another"}

@@ -111,7 +111,8 @@ def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(
     swept, sweep_file, tmp_path
 ):
     file = sweep_file(CASES + "k = [8, 9]\n")
-    ((name, _),) = [pair for pair in plan_cases(SweepRequest(file, 2, "out"))[2] if pair[1].k == 8]
+    jobs = plan_cases(SweepRequest(file, 2, "out")).jobs
+    (name,) = [job.name for job in jobs if job.case.k == 8]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "journal.txt").write_text(f"{name}\n" * ATTEMPTS)
     _, records = swept(file, code=5)

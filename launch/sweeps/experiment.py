@@ -1,0 +1,125 @@
+"""The experiment engine: jobs of any numbers of ranks and any libraries, once each or in rounds, in
+a folder that is taken up where it was left."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from drbench.errors import UsageError
+from drbench.measure.record import Record
+from launch.cases.case import Case
+from launch.host.units import plural
+
+from .progress import SweepProgress
+from .rounds import ROUNDS, Experiment, Job, pooled
+from .store import Store, case_id, opened, write_csv
+from .supervisor import Settings, supervised
+
+#: What runs jobs: opened with the store and who watches, it gives what makes a record of a job.
+Runner = Callable[[Store, SweepProgress], AbstractContextManager[Callable[[Job], Record]]]
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: str | Path,
+    run: Runner,
+    console: Console,
+    *,
+    names: Iterable[str] = (),
+    most: int | None = None,
+    on_record: Callable[[Record], None] = lambda record: None,
+    about: str = "",
+    **modes: bool,
+) -> dict[str, dict[int, Record]]:
+    """Run what has no row yet in the folder ``out``; the records of each case by round.
+
+    With rounds the rows are in its folder :data:`ROUNDS`, and a row a case, of all its rounds, in
+    its ``records.csv``.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Further rows that the folder may hold: of a part that is run elsewhere.
+    most : int, optional
+        Run at most so many now.
+    on_record : callable
+        Gets the records, those of earlier runs first.
+    about : str
+        What is run, printed before it is.
+    modes
+        Those of :func:`.store.opened`.
+    """
+    folder, rounds = experiment.folder(out), bool(experiment.rounds)
+    pooled_path = Path(out) / "records.csv"
+    if rounds and not folder.is_dir() and pooled_path.exists():
+        raise UsageError(f"{out} holds the records of another run. Use another --out.")
+    if not rounds and (folder / ROUNDS).is_dir():
+        raise UsageError(f"{out} holds a run in rounds, and this is none. Use another --out.")
+    jobs, wanted = experiment.jobs, [*experiment.names, *names]
+    ranks = max(job.ranks for job in jobs)
+    with opened(folder, experiment.name, ranks, wanted, console, **modes) as store:
+        ours = {*experiment.names}
+        before = [record for name, record in store.done.items() if name in ours]
+        if about:
+            done = f", {len(before)} done before" if before else ""
+            console.print(f"{about}{done}", markup=False)
+        for record in before:
+            on_record(record)
+        total = len(jobs) * experiment.least
+        watch = SweepProgress(total, before, console, "turn" if rounds else "case")
+        todo = (job for job in experiment.todo(store.done) if job.name not in store.done)
+        try:
+            with run(store, watch) as measure:
+                for job in islice(todo, most):
+                    watch.started(job)
+                    record = replace(measure(job), case=job.name)
+                    store.add(record)
+                    watch.ended(record)
+                    on_record(record)
+        finally:
+            console.print(watch.line(), markup=False)
+            found = experiment.runs(store.done)
+            if rounds and any(found.values()):
+                write_csv(pooled_path, rows_of_runs(found).values())
+        if rounds:
+            few, many = (end(map(len, found.values())) for end in (min, max))
+            told = f"{few} to " if few < many else ""
+            console.print(f"in turn, {told}{plural(many, 'round')}", markup=False)
+        return found
+
+
+def rows_of_runs(found: Mapping[str, Mapping[int, Record]]) -> dict[str, Record]:
+    """A row a case, of all its rounds, of those that have any."""
+    return {
+        name: replace(pooled(list(run.values())), case=name) for name, run in found.items() if run
+    }
+
+
+def run_rounds(
+    groups: Sequence[Sequence[Case]],
+    ranks: int,
+    name: str,
+    settings: Settings,
+    console: Console,
+    out: str | Path | None = None,
+    probe: bool = False,
+) -> list[list[dict[int, Record]]]:
+    """Measure the cases of each group in rounds until their order is known
+    (:class:`.rounds.Experiment`); the records of each case by round.
+
+    ``iters`` of a case are its rounds at least, ``budget`` is that of all its rounds. Without
+    ``out`` nothing is kept. A ``probe`` looks for the fastest of one group only.
+    """
+    jobs = [[Job(case_id(case, ranks), ranks, case) for case in group] for group in groups]
+    experiment = Experiment(name, jobs, "known", probe)
+    with ExitStack() as stack:  # of no folder, if one is given
+        if out is None:
+            out = stack.enter_context(TemporaryDirectory(prefix=f"drbench-{name}-"))
+        found = run_experiment(experiment, out, partial(supervised, settings), console)
+        return [[found[job.name] for job in group] for group in jobs]
