@@ -373,7 +373,7 @@ def _libraries(names, settings, ranks: int, where: str) -> list[dict]:
     for name in names:
         every = get_peer(name).settings(ranks)
         chosen = every if settings == "all" else every[:1]
-        found += [{"algorithm": name} | setting.fields for setting in chosen]
+        found += [{"algorithm": name} | fields for fields in chosen]
     return found
 
 

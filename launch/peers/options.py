@@ -40,7 +40,7 @@ PEERS: dict[str, dict[str, Option]] = {
             says="its environment's",
         ),
     ),
-    "pylops": named(Option("variant", ("summa", "block"), help="summa or block.", says="summa")),
+    "pylops": {},
     "heat": _DEVICE,
     "symm_mem": _FLOW,
     "cublasmp": _FLOW,
