@@ -48,23 +48,21 @@ class DTensorPeer(TorchPeer):
         super().prepare(options)
         from torch.distributed.tensor import Replicate, Shard
 
-        every = on_one_mesh([placed(operand.stored) for operand in self.work.operands])
-        # chunks of chunks, as torch cuts what a finer mesh divides
-        texts = dict(zip("abc", map(placements_text, every)))
-        self.work = replace(self.work, **texts)
+        from drbench.torch.layouts import layout_text
+
+        device, texts, self.placed = self.torch_device.type, [], []
+        for dims, mesh in on_one_mesh([placed(operand.stored) for operand in self.work.operands]):
+            placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+            self.placed.append((_mesh(device, mesh), placements))
+            # chunks of chunks, as torch cuts what a finer mesh divides
+            texts.append(layout_text(placements, mesh))
+        self.work = replace(self.work, **dict(zip("abc", texts)))
         self._begin()
-        self.placed = [
-            (
-                _mesh(self.torch_device.type, extents),
-                [Replicate() if dim is None else Shard(dim) for dim in placements],
-            )
-            for placements, extents in every
-        ]
         self.operands = []
         for operand, local, where in zip(self.work.operands, self.filled(), self.placed):
             dealt = self._dealt(self.load(local), *where, operand.stored.shape)
             self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
-        self.resolved |= {"mesh": "x".join(map(str, every[0][1]))}
+        self.resolved |= {"mesh": "x".join(map(str, self.placed[0][0].shape))}
         self._look()
 
     def _begin(self) -> None:
@@ -113,19 +111,6 @@ class DTensorPeer(TorchPeer):
     def result(self):
         """That part as an array."""
         return self._elements().detach().cpu().numpy()
-
-
-def placements_text(placed: tuple) -> str:
-    """Placements on a mesh as the text form of a partition.
-
-    Examples
-    --------
-    >>> placements_text(((0, None), (2, 3)))
-    'S(0),R@2x3'
-    """
-    placements, extents = placed
-    words = ("R" if dim is None else f"S({dim})" for dim in placements)
-    return f"{','.join(words)}@{'x'.join(map(str, extents))}"
 
 
 @functools.cache
