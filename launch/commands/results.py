@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -59,14 +58,15 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     from launch.studies.compare import compare as judge
     from plots.select.records import read_records
 
-    with reading() as caught:
+    with reading():
         sides = [read_records([path]) for path in (old, new)]
     pairs, notes = judge(*sides, tolerance)
     found = summary(pairs)
     rows = [_row(pair, KEYS) for pair in pairs]
     if csv_path:
         write_table(csv_path, rows)
-    _warn(caught, notes)
+    for text in notes:
+        click.echo(text, err=True)
     if as_json:
         click.echo(
             json.dumps({"tolerance": tolerance, "summary": found, "cases": rows}, allow_nan=False)
@@ -76,11 +76,6 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     return (
         EXIT_CODES["wrong"] if any(found[outcome] for outcome in REGRESSIONS) else EXIT_CODES["ok"]
     )
-
-
-def _warn(caught: list, notes: Sequence[str] = ()) -> None:
-    for text in (*(str(warning.message) for warning in caught), *notes):
-        click.echo(text, err=True)
 
 
 def _list(path: str, limit: int) -> None:
@@ -224,7 +219,7 @@ def plot(name, files, save, width, title, notes, **options):
     from plots.registry import draw, find
 
     check_output("--save", save)
-    with reading("Use files that can be read and a folder that can be written.") as caught:
+    with reading("Use files that can be read and a folder that can be written."):
         find(name)
         if not files:
             raise UsageError(
@@ -232,7 +227,8 @@ def plot(name, files, save, width, title, notes, **options):
             )
         look = Look(width, title, notes)
         drawn = draw(name, files, name if save is None else save, look=look, **options)
-    _warn(caught, drawn.notes)
+    for text in drawn.notes:
+        click.echo(text, err=True)
     for path in drawn.paths:
         click.echo(f"figure: {path}")
     return 0
@@ -258,10 +254,9 @@ def report(folders, save):
     one = Path(folders[0])
     beside = one if one.is_dir() else one.parent
     out = Path(save) if save else (beside if len(folders) == 1 else Path()) / "report.html"
-    with reading("Use a path that can be read.") as caught:
+    with reading("Use a path that can be read."):
         page = build(folders)
     write_output("--save", out, page)
-    _warn(caught)
     click.echo(
         f"report: {out} ({out.stat().st_size / 2**20:.2f} MiB, nothing outside it is loaded)"
     )

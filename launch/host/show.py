@@ -224,7 +224,7 @@ def show_record(record: Record) -> None:
         record.dtype,
         record.fill and f"{record.fill} fill",
     )
-    add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
+    add("partitions", record.a and f"A {record.a}   B {record.b}   C {record.c}")
     add(
         "algorithm",
         record.algorithm,
