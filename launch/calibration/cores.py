@@ -88,6 +88,7 @@ def cores(
         functions = {"#": "seconds an element (drbench chain)"} | function_seconds(spent, code)
         found[name] = compute_section(*products, memory) | {"functions": functions}
     compute, several = found.pop("float32"), comm.size > 1
+    rings = collective_samples(comm, comm.rank // 2, trials) if several else {}
     return f"{threads} threads a rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
         | ranges(_SHAPES, SIZES, SHARDS),
@@ -102,7 +103,7 @@ def cores(
         **({"transports": _near(topology, trials)} if several else {}),
         "collectives": {
             name: fit_collective(samples) | {"#": about_collective(comm.size)}
-            for name, samples in (ring_samples(comm, trials) if several else {}).items()
+            for name, samples in rings.items()
         },
     }
 
@@ -290,27 +291,21 @@ def _overhead(topology, compute: dict, trials: int) -> float:
     return comm.allreduce(max(0.0, seconds / max(1, products) - own), MPI.MAX)
 
 
-def ring_samples(comm, trials: int) -> dict[str, list[tuple[int, int, float]]]:
-    """(ranks, bytes of a shard, seconds) of rings on 2 ranks, and on all if there are more."""
+def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[int, int, float]]]:
+    """(ranks, bytes of a shard, seconds) of each collective on the ranks of each colour, if they
+    are several and not all, and on all ranks."""
     samples: dict[str, list] = {}
-    pairs = comm.Split(comm.rank // 2 if comm.rank < comm.size // 2 * 2 else MPI.UNDEFINED)
+    part = comm.Split(colour, comm.rank)
     try:
-        for group in (pairs, comm) if comm.size > 2 else (comm,):
-            if group != MPI.COMM_NULL:
-                add_samples(samples, group, trials)
+        for group in (part, comm) if 1 < part.size < comm.size else (comm,):
+            for nbytes in SHARDS:
+                repeats = max(1, (1 << 18) // nbytes)
+                for name, call in _calls(group, nbytes // 4).items():
+                    seconds = best_of(group, call, trials, repeats)
+                    samples.setdefault(name, []).append((group.size, nbytes, seconds))
     finally:
-        if pairs != MPI.COMM_NULL:
-            pairs.Free()
+        part.Free()
     return samples
-
-
-def add_samples(samples: dict[str, list], group, trials: int) -> None:
-    """Measure each collective on a group, at each size."""
-    for nbytes in SHARDS:
-        repeats = max(1, (1 << 18) // nbytes)
-        for name, call in _calls(group, nbytes // 4).items():
-            sample = group.size, nbytes, best_of(group, call, trials, repeats)
-            samples.setdefault(name, []).append(sample)
 
 
 def about_collective(ranks: int) -> str:

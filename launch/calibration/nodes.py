@@ -20,11 +20,10 @@ from drbench.program.problem import Problem
 from .cores import (
     SIZES,
     about_collective,
-    add_samples,
     best_of,
+    collective_samples,
     core_constants,
     cores,
-    ring_samples,
     transfers,
 )
 from .pace import Pace
@@ -48,7 +47,7 @@ def between_nodes(
     with Topology(topology.node) as near:
         about, tables = cores(near, trials, pace, threads, topology)
         tables["links"] = _links(topology, size, trials)
-        tables["collectives"] = _collectives(topology, near.comm, trials)
+        tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})
     for table in transports.values():
         table["within"] = size
@@ -110,26 +109,17 @@ def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, flo
     return 1 / per_byte, 1 / max(per_byte, apart), row_s
 
 
-def _collectives(topology: Topology, near, trials: int) -> dict:
-    """The tables of collectives: of ranks of one node, if there are several there, and of groups
-    over nodes (collective). ``near`` is the communicator of this rank's node."""
-    comm, size = topology.comm, near.size
-    over: dict[str, list] = {}
-    same = comm.Split(comm.rank % size, comm.rank)  # a rank of each node
-    try:
-        for group in (same, comm) if size > 1 else (comm,):
-            add_samples(over, group, trials)
-    finally:
-        same.Free()
-    inside = ring_samples(near, trials) if size > 1 else {}
-    found = {}
-    for name, samples in over.items():
-        across, about = fit_collective(samples), {"#": about_collective(max(size, 2))}
-        if name not in inside:
-            found[name] = across | about
-            continue
-        across = {f"across_{constant}": value for constant, value in across.items()}
-        found[name] = fit_collective(inside[name]) | {"node": size} | across | about
+def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> dict:
+    """The tables of collectives: those of ranks of one node, if there are several there, and what
+    groups over nodes take (collective)."""
+    comm, found = topology.comm, {}
+    # of a rank of each node, then of all
+    for name, samples in collective_samples(comm, comm.rank % size, trials).items():
+        across = fit_collective(samples)
+        if inside:
+            across = {f"across_{constant}": value for constant, value in across.items()}
+            across["node"] = size
+        found[name] = {"#": about_collective(max(size, 2))} | inside.get(name, {}) | across
     return found
 
 

@@ -26,7 +26,6 @@ class CublasMp(Fused):
         "cuBLASMp through nvmath-python: all-gather + GEMM and GEMM + reduce-scatter, overlapped"
     )
     options = PEERS["cublasmp"]
-    _multiply = None
 
     @staticmethod
     def available():
@@ -72,8 +71,7 @@ class CublasMp(Fused):
     def close(self):
         """The plan, too."""
         super().close()
-        if self._multiply is not None:
-            self._multiply.free()
+        self._multiply.free()
 
 
 PEER = CublasMp

@@ -9,7 +9,6 @@ from drbench.errors import UnsupportedError
 from partitions import partition
 
 from .base import installed
-from .options import PEERS
 from .torch_side import TorchPeer
 
 _GET = (
@@ -25,7 +24,6 @@ class Heat(TorchPeer):
 
     name = "heat"
     about = "HeAT: ht.matmul on arrays split by rows, by columns or not at all"
-    options = PEERS["heat"]
     instead = "HeAT decides how C is split: leave it out."
 
     @staticmethod
@@ -60,12 +58,11 @@ class Heat(TorchPeer):
 
         self._multiply = heat.matmul
         comm = heat.communication.MPICommunication(self.topology.comm)
-        device = heat.gpu if self.torch_device.type == "cuda" else heat.cpu
         operands = self.work.a, self.work.b
         splits = [split_of(each.partition) for each in operands]
         self.check_even(*(each.axes[at] for each, at in zip(operands, splits) if at is not None))
         self.operands = [
-            heat.array(self.load(local), is_split=split, comm=comm, device=device)
+            heat.array(self.load(local), is_split=split, comm=comm)
             for local, split in zip(self.filled(), splits)
         ]
         self.run()
@@ -73,7 +70,6 @@ class Heat(TorchPeer):
     def run(self):
         """C of HeAT's own split."""
         self.out = self._multiply(*self.operands)
-        self.wait()
 
     def result(self):
         """Its torch tensor as an array."""
