@@ -35,7 +35,7 @@ _COMMANDS = {
 }
 #: Those that drbench starts its ranks with.
 _HIDDEN = {"serve": "run", "serve-chain": "predict.chain"}
-#: Commands and options that there were, and what does the same.
+#: Commands that there were, and what does the same.
 REMOVED = {
     "advise": "drbench tune",
     "bounds": "drbench tune",
@@ -47,18 +47,6 @@ REMOVED = {
     "peers": "drbench sweep libraries",
     "scaling": "drbench sweep scaling",
     "unlock": "not needed: a lock ends with the sweep that holds it",
-}
-_REMOVED_OPTIONS = {
-    "list --peers": "drbench list libraries",
-    "plot --list": "drbench list figures",
-    "chain --list": "drbench list chains",
-    "chain --placements": "the layouts that its table names",
-    "run --help-all": "drbench list algorithms NAME",
-    "run --no-roof": "-o roof=false",
-    "simulate --set": "--machine NAME,CONSTANT=VALUE",
-    "simulate --arbitration": "--machine NAME,arbitration=fifo",
-    "explain --arbitration": "--machine NAME,arbitration=fifo",
-    "chain --arbitration": "--machine NAME,arbitration=fifo",
 }
 _INTERRUPTED = 130
 
@@ -113,16 +101,13 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _instead(error: click.NoSuchOption, arguments: list[str]) -> str | None:
-    """What to use instead of an option that there was; None if there was none."""
-    if error.ctx is None:
+    """What to use instead of an option that is given by ``-o``; None if it is none."""
+    if error.ctx is None or all(each.name != "option" for each in error.ctx.command.params):
         return None
-    name = error.option_name
-    now = _REMOVED_OPTIONS.get(f"{error.ctx.info_name} {name}")
-    if now is None and any(each.name == "option" for each in error.ctx.command.params):
-        from .options import instead_of
+    from .options import instead_of
 
-        now = instead_of(name, arguments)
-    return now and f"there is no {name} any more: use {now}."
+    now = instead_of(error.option_name, arguments)
+    return now and f"there is no {error.option_name}: use {now}."
 
 
 def _say(message: str, code: int) -> int:
