@@ -1,7 +1,8 @@
 """What the products, transfers and collectives of cores take, all ranks of a node at once."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from math import inf
 
 import numpy as np
@@ -21,6 +22,7 @@ from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_turned
 from drbench.program.problem import Problem
 
 from .pace import Pace
+from .programs import in_rounds
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -59,7 +61,9 @@ _TURNED = [
 ]
 #: Transfers, in bytes.
 SIZES = [1 << s for s in range(14, 25, 2)]
-#: Blocks whose rows lie apart, of a tile with rows of 2048 elements: rows, and their elements.
+#: Elements of a row of the tiles that transfers go to.
+COLS = 2048
+#: Blocks whose rows lie apart: rows, and their elements.
 _APART = [(rows, width) for rows in (256, 2048) for width in (64, 256, 512, 1024)]
 #: Bytes that a rank reads between two transfers, so that these find nothing in caches.
 _SWEPT = 1 << 26
@@ -189,23 +193,24 @@ def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], li
         extents = (("a", m, k), ("b", k, n), ("c", m, n))
         matrices = [matrix(rows, cols, name == operand) for name, rows, cols in extents]
         operands[(m, n, k), operand] = matrices
-    took: dict[tuple, list] = {case: [] for case in cases}
-    for trial in range(trials + 1):
-        pace.begin()
-        for case, (a, b, c) in operands.items():
-            repeats = max(1, int(2e8 / (2 * a.size * b.shape[1] + 2e5)))
 
-            def several():
-                for _ in range(repeats):
-                    blas.gemm(a, b, c, 1.0)
+    def run(case: tuple) -> float:
+        a, b, c = operands[case]
+        repeats = max(1, int(2e8 / (2 * a.size * b.shape[1] + 2e5)))
 
-            found = pace.around(lambda: timed(comm, several).seconds / repeats)
-            if trial:
-                took[case].append(found)
-    seconds = {case: pace.median(found) for case, found in took.items()}
+        def several():
+            for _ in range(repeats):
+                blas.gemm(a, b, c, 1.0)
+
+        return timed(comm, several).seconds / repeats
+
+    for case in cases:  # what is touched for the first time does not count
+        run(case)
+    (found,) = in_rounds({"": cases}, trials, run, pace).values()
+    seconds = list(zip(cases, found))
     return (
-        [(*shape, took_s) for (shape, operand), took_s in seconds.items() if not operand],
-        [(*shape, operand, took_s) for (shape, operand), took_s in seconds.items() if operand],
+        [(*shape, took_s) for (shape, operand), took_s in seconds if not operand],
+        [(*shape, operand, took_s) for (shape, operand), took_s in seconds if operand],
     )
 
 
@@ -213,6 +218,20 @@ def _memory(comm, trials: int) -> float:
     """Bytes a second of an add (two reads, one write) of 16 MiB, all ranks at once."""
     a, b = np.ones(1 << 22, "f4"), np.ones(1 << 22, "f4")
     return 3 * a.nbytes / best_of(comm, lambda: np.add(a, b, out=a), trials)
+
+
+@contextmanager
+def rows_of_ranks(topology: Topology, kind: str) -> Iterator[tuple[DistributedMatrix, int]]:
+    """A matrix of rows of ``COLS`` elements, and how many of them each rank has (collective)."""
+    size, rows = topology.comm.size, SIZES[-1] // 4 // COLS
+    c = Problem(rows * size, COLS, 8, size, c="row").c
+    matrix = DistributedMatrix.open(c, topology, "float32", parse_transport(kind))
+    try:
+        for _, tile in matrix.own_blocks():
+            tile.fill(1)
+        yield matrix, rows
+    finally:
+        matrix.close()
 
 
 def transfers(
@@ -223,23 +242,19 @@ def transfers(
     whose rows lie apart, and seconds of such a row. Nothing of them is in caches, as in a product,
     whose tiles were last touched in the one before; the best of ``trials``."""
     comm = topology.comm
-    cols = 2048
-    rows = SIZES[-1] // 4 // cols
-    problem = Problem(rows * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
-    matrix = DistributedMatrix.open(problem.c, topology, "float32", parse_transport(kind))
     # rows, columns, and how many of the rows lie apart
-    shapes = [(nbytes // 4 // cols, cols, 0) for nbytes in SIZES]
+    shapes = [(nbytes // 4 // COLS, COLS, 0) for nbytes in SIZES]
     shapes += [(high, width, high) for high, width in _APART]
     gets, adds, again, swept = [], [], [], np.ones(_SWEPT // 4, "f4")
     idle = alone and comm.rank > 0
 
     def cold(function) -> float:
-        best = inf
-        for trial in range(trials + 1):
+        def once() -> float:
             swept.sum()
-            seconds = timed(comm, function).seconds
-            best = min(best, seconds) if trial else inf
-        return best
+            return timed(comm, function).seconds
+
+        once()
+        return min(once() for _ in range(trials))
 
     def get():
         if not idle:
@@ -254,12 +269,10 @@ def transfers(
         else:
             matrix.add(value, block)
 
-    try:
-        for _, tile in matrix.own_blocks():
-            tile.fill(1)
+    with rows_of_ranks(topology, kind) as (matrix, rows):
         first = rows * ((comm.rank + hop) % comm.size)
         for high, width, apart in shapes:
-            block = problem.c.block((first, first + high), (0, width))
+            block = matrix.operand.block((first, first + high), (0, width))
             value = np.ones(block.shape, "f4")
             if kind == "rma":
                 gets.append((value.nbytes, apart, cold(get)))
@@ -267,8 +280,6 @@ def transfers(
                     small = best_of(comm, get, trials, (1 << 20) // value.nbytes)
                     again.append((value.nbytes, small))
             adds.append((value.nbytes, apart, cold(add)))
-    finally:
-        matrix.close()
     found = (fit_line(again)[0], *fit_line(gets)[1:]) if gets else None
     return found, fit_line(adds)
 

@@ -9,21 +9,19 @@ from operator import itemgetter
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import parse_transport
 from drbench.host.blas import load_blas
-from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, nonnegative
-from drbench.program.problem import Problem
 
 from .cores import (
-    SIZES,
+    COLS,
     about_collective,
     best_of,
     collective_samples,
     core_constants,
     cores,
+    rows_of_ranks,
     transfers,
 )
 from .pace import Pace
@@ -32,10 +30,8 @@ from .pace import Pace
 _LEAST = 0.02
 #: Edge of the products beside a transfer, one a poll, and how many times as long they all take.
 _EDGE, _TIMES = 384, 3
-#: Elements of a row of the tiles that transfers beside products go to, those of the rows that they
-#: move, and how many are under way at once.
-_COLS, _PIECES = 2048, 4
-_WIDTHS = (_COLS, 128, 512, 1024)
+#: How many transfers are under way next to products, and elements of the rows that they move.
+_PIECES, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
 def between_nodes(
@@ -143,10 +139,6 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
     other end: that one packs rows that lie apart, and makes what is added to its tile.
     """
     comm, blas = topology.comm, load_blas()
-    rows = SIZES[-1] // 4 // _COLS
-    problem = Problem(rows * comm.size, _COLS, 8, comm.size, a="row", b="row", c="row")
-    matrix = DistributedMatrix.open(problem.c, topology, "float32", parse_transport("rma"))
-    start = matrix.rget if kind == "get" else matrix.raccumulate
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
     found = []
 
@@ -156,20 +148,19 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
             MPI.Request.Testall(requests)
 
     def moved(products: int = 0):
+        start = matrix.rget if kind == "get" else matrix.raccumulate
         requests = [start(value, block) for block, value in pieces]
         multiply(products, requests)
         MPI.Request.Waitall(requests)
         matrix.window.flush()
 
-    try:
-        for _, tile in matrix.own_blocks():
-            tile.fill(1)
+    with rows_of_ranks(topology, "rma") as (matrix, rows):
         one_s = best_of(comm, lambda: multiply(8), trials) / 8
         for width in _WIDTHS:
             pieces = []
             for x in range(_PIECES):
                 first = rows * others[x % len(others)] + rows // _PIECES * x
-                block = problem.c.block((first, first + rows // _PIECES), (0, width))
+                block = matrix.operand.block((first, first + rows // _PIECES), (0, width))
                 pieces.append((block, np.ones(block.shape, "f4")))
             alone_s = best_of(comm, moved, trials)
             count = comm.bcast(ceil(_TIMES * alone_s / one_s))
@@ -178,10 +169,8 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
                 - timed(comm, lambda: multiply(count)).seconds
                 for _ in range(trials)
             )
-            apart = rows if width < _COLS else 0
+            apart = rows if width < COLS else 0
             found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
-    finally:
-        matrix.close()
     name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
     about = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
     return core_constants(name, core_rates(found), about)

@@ -19,11 +19,11 @@ from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
 from launch.host.kernels import measure_kernels, pinned, without_pins
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
-from launch.host.processes import run_alone, running
+from launch.host.processes import running
 from launch.host.show import console, table
 from launch.host.units import format_bytes
 
-from .guards import refuse_too_many
+from .guards import gpu_report, refuse_too_many
 from .options import json_option, ranks_option
 
 _PROBE_TIMEOUT_S = 60
@@ -214,12 +214,8 @@ def _memory() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    """Asked of a process of its own: a driver that hangs, or CuPy of another CUDA, must not take
-    doctor along."""
-    done = run_alone([sys.executable, "-m", "launch.ranks.gpu_report"], _PROBE_TIMEOUT_S)
-    try:
-        seen = json.loads(done.stdout.splitlines()[-1])
-    except (AttributeError, ValueError, IndexError):  # it hung, or crashed
+    seen = gpu_report()
+    if seen is None:
         late = "looking for GPUs did not end in order"
         yield Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")
         return
