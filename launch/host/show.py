@@ -243,7 +243,7 @@ def show_record(record: Record) -> None:
         add(
             "ranks",
             f"{record.ranks}{threads} on {plural(record.nodes or 1, 'node')}",
-            f"transport {record.transport}",
+            record.transport and f"transport {record.transport}",
             f"collectives {record.collectives}" if record.collectives and not record.device else "",
         )
     add(

@@ -144,6 +144,7 @@ class Peer:
     def __init__(self, problem: Problem, topology, fill, threads: int, options: dict):
         self.work, self.topology, self.rank = problem, topology, topology.comm.rank
         self.threads, self._fill = threads, fill
+        self.check_dtype(problem.dtype)
         self.prepare(options)
 
     def prepare(self, options: dict) -> None:
@@ -246,6 +247,15 @@ class Peer:
     def bytes(self) -> dict[str, int]:
         """Every counter; 0 of what the peer does not tell."""
         return dict.fromkeys(COUNTERS, 0) | self.moved
+
+    @classmethod
+    def check_dtype(cls, dtype: str) -> None:
+        """Refuse other elements than float32 and float64, as an UnsupportedError."""
+        if dtype not in ("float32", "float64"):
+            raise UnsupportedError(
+                f"{cls.name} multiplies float32 and float64 here (our adapter), got {dtype}. Use "
+                "--dtype float32."
+            )
 
     def check_even(self, *axes: str) -> None:
         """Refuse extents that do not divide evenly over the ranks, as an UnsupportedError."""

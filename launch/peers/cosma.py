@@ -73,6 +73,7 @@ class Cosma(Peer):
         """Run cosma_miniapp on that many ranks; the Record of what it printed."""
         from launch.host.mpi import mpiexec_command
 
+        Cosma.check_dtype(case.dtype)
         options = Cosma.pick(case.options)
         variant, overlap = options.get("variant"), options.get("overlap")
         if variant and not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", variant):

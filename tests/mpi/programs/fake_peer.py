@@ -72,6 +72,7 @@ for way in WAYS:
         budget=0,
         threads=1,
         roof=way == "right",
+        dtype="bfloat16:float32" if way == "bfloat16" else "float32",
     )
     records.append(run_case(case, MPI.COMM_WORLD).to_json_dict())
 answer(MPI.COMM_WORLD, MPI.COMM_WORLD.gather({"records": records, "closed": closed}))
