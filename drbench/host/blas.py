@@ -181,28 +181,35 @@ def layout(x) -> tuple[str, int]:
 def load_blas() -> Blas:
     """The BLAS that NumPy has loaded; NumPy itself (with copies) where its symbols cannot be
     reached."""
-    pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
-    pools.sort(key=lambda pool: "numpy" not in pool["filepath"])  # NumPy's own before SciPy's
-    for pool in pools:
-        library = ctypes.CDLL(pool["filepath"])
-        name = f"{pool['internal_api']} {pool['version'] or ''}".strip()
-        info = BlasInfo(
-            name,
-            pool.get("architecture") or "unknown",
-            pool.get("threading_layer") or "unknown",
-            True,
-        )
-        for prefix, suffix, wide in _SYMBOLS:
-            functions = {}
-            for dtype, (routine, real) in _ROUTINES.items():
-                function = getattr(library, prefix + routine + suffix, None)
-                if function is not None:
-                    functions[np.dtype(dtype).char] = _typed(
-                        function, real, ctypes.c_int64 if wide else ctypes.c_int
-                    )
-            if len(functions) == len(_ROUTINES):
-                return Blas(info, functions)
+    # NumPy's own before SciPy's
+    for pool in sorted(blas_pools(), key=lambda pool: "numpy" not in pool["filepath"]):
+        blas = blas_in(pool["filepath"], pool)
+        if blas is not None:
+            return blas
     return Blas(BlasInfo(f"numpy {np.__version__} matmul", "unknown", "unknown", False), {})
+
+
+def blas_pools() -> list[dict]:
+    """The BLAS libraries that this process has loaded, as threadpoolctl describes them."""
+    return [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+
+def blas_in(path: str, pool: dict) -> Blas | None:
+    """The BLAS of a library, described as one of :func:`blas_pools`; None if it has no cblas."""
+    library = ctypes.CDLL(path)
+    name = f"{pool['internal_api']} {pool['version'] or ''}".strip()
+    kernel, threading = (pool.get(key) or "unknown" for key in ("architecture", "threading_layer"))
+    for prefix, suffix, wide in _SYMBOLS:
+        functions = {}
+        for dtype, (routine, real) in _ROUTINES.items():
+            function = getattr(library, prefix + routine + suffix, None)
+            if function is not None:
+                functions[np.dtype(dtype).char] = _typed(
+                    function, real, ctypes.c_int64 if wide else ctypes.c_int
+                )
+        if len(functions) == len(_ROUTINES):
+            return Blas(BlasInfo(name, kernel, threading, True), functions)
+    return None
 
 
 def _typed(function, real, integer):

@@ -8,14 +8,13 @@ from drbench.common import TransportChoice
 from drbench.device.address import at_address
 from drbench.errors import UnsupportedError
 from drbench.host.topology import Topology
-from drbench.model.fit import fit_collective, fit_gemm, fit_line
+from drbench.model.fit import fit_collective, fit_line
 from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.ranks.backends import open_backend
 from launch.ranks.transfers import Rows, trace_of
 
-from .here import best_of, compute_section, ranges
-from .pace import Pace
+from .cores import best_of, compute_section, ranges
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [
@@ -41,10 +40,8 @@ _SCALES = {
 _REPEATS = 10
 
 
-def devices(
-    topology: Topology, trials: int, _pace: Pace, threads: int | None, backend: str
-) -> tuple[str, dict]:
-    """What the devices of this node take (collective). The pace of cores says nothing of them.
+def devices(topology: Topology, trials: int, threads: int | None, backend: str) -> tuple[str, dict]:
+    """What the devices of this node take (collective), at whatever pace the cores are.
 
     Raises
     ------
@@ -54,7 +51,7 @@ def devices(
     comm, (unit, sizes) = topology.comm, _SCALES[backend]
     case = Case(8, 8, 8, backend=backend, threads=threads)
     with open_backend(case, TransportChoice("auto"), topology) as opened:
-        gemm = fit_gemm(_products(comm, opened, unit, trials))
+        products = _products(comm, opened, unit, trials)
         found = _transfers(comm, opened, sizes, trials)
         (latency_s, rate), about = found["get"], opened.keys
         where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
@@ -65,9 +62,7 @@ def devices(
                 min(1.0, found["add"][1] / rate),
                 "accumulate over copy, both from rank to rank; at most 1",
             ),
-            "compute": compute_section(
-                gemm, found["memory"], len(_SHAPES), "add inside the device"
-            ),
+            "compute": compute_section(products, [], (found["memory"], "add inside the device")),
             "links": {
                 "peer": {
                     "shared": "device",

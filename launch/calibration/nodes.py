@@ -2,27 +2,26 @@
 as one pair of ranks alone finds it, and the uplink of its node, which all ranks of a node share."""
 
 import statistics
+from collections.abc import Sequence
 from math import ceil, inf
 from operator import itemgetter
 
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import parse_transport
 from drbench.host.blas import load_blas
-from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, nonnegative
-from drbench.program.problem import Problem
 
-from .here import (
-    SIZES,
+from .cores import (
+    COLS,
     about_collective,
-    add_samples,
     best_of,
+    collective_samples,
+    core_constants,
     cores,
-    ring_samples,
+    rows_of_ranks,
     transfers,
 )
 from .pace import Pace
@@ -31,51 +30,50 @@ from .pace import Pace
 _LEAST = 0.02
 #: Edge of the products beside a transfer, one a poll, and how many times as long they all take.
 _EDGE, _TIMES = 384, 3
-#: Elements of a row of the tiles that transfers beside products go to, those of the rows that they
-#: move, and how many are under way at once.
-_COLS, _PIECES = 2048, 4
-_WIDTHS = (_COLS, 128, 512, 1024)
+#: How many transfers are under way next to products, and elements of the rows that they move.
+_PIECES, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
-def nodes(topology: Topology, trials: int, pace: Pace, threads: int | None) -> tuple[str, dict]:
+def between_nodes(
+    topology: Topology, trials: int, pace: Pace, threads: int | None
+) -> tuple[str, dict]:
     """What the cores of several nodes take, all at once, and what lies between them (collective):
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as near:
         about, tables = cores(near, trials, pace, threads, topology)
-        tables["links"] = between(topology, size, trials)
-        tables["collectives"] = collectives(topology, near.comm, trials)
+        tables["links"] = _links(topology, size, trials)
+        tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})
     for table in transports.values():
         table["within"] = size
     if size > 1:  # MPI adds to all tiles of a matrix, or to none
         mates = [rank for rank in range(comm.size) if rank // size == comm.rank // size]
-        added = _adds(_lost(topology, [each for each in mates if each != comm.rank], "add", trials))
+        mates.remove(comm.rank)
+        added = _lost(topology, mates, "add", trials)
         transports["direct"] |= added
         transports["rma"] |= added
     return f"{about}, {topology.nodes} nodes", tables
 
 
-def between(topology: Topology, size: int, trials: int) -> dict:
+def _links(topology: Topology, size: int, trials: int) -> dict:
     """The tables of links between nodes of ``size`` ranks (collective)."""
     comm = topology.comm
-    alone = transfers(topology, "rma", trials, hop=size, alone=True)
-    together = transfers(topology, "rma", trials, hop=size)
+    (latency_s, rate, *_), _ = transfers(topology, "rma", trials, hop=size, alone=True)
+    (_, together, *_), _ = transfers(topology, "rma", trials, hop=size)
     there = comm.rank // size * size + size  # the first rank of the next node
     others = [(there + (comm.rank + x) % size) % comm.size for x in range(size)]
-    latency_s, rate, *_ = alone["get"]
-    core_rate, apart_rate, row_s = core_rates(_lost(topology, others, "get", trials))
+    gets, adds = (_lost(topology, others, kind, trials) for kind in ("get", "add"))
+    core_rate, _ = gets["core_bytes_per_s"]
     link = _rate(1 / rate - 1 / core_rate, 1 / rate)
-    uplink = _rate((1 / together["get"][1] - 1 / core_rate) / size, 1 / rate / size)
+    uplink = _rate((1 / together - 1 / core_rate) / size, 1 / rate / size)
     network = {
         "#": "between nodes, by MPI_Rget",
         "shared": "device",
         "bandwidth_bytes_per_s": (link, "one pair of ranks alone, less what the core does"),
         "latency_s": latency_s,
-        "core_bytes_per_s": (core_rate, "what products beside it lose, of all ranks at once"),
-        "core_apart_bytes_per_s": (apart_rate, "of rows that lie apart, which the owner packs"),
-        "core_row_s": (row_s, "more, for each such row"),
-        **_adds(_lost(topology, others, "add", trials)),
+        **gets,
+        **adds,
     }
     if uplink == inf:
         return {"network": network}
@@ -107,39 +105,17 @@ def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, flo
     return 1 / per_byte, 1 / max(per_byte, apart), row_s
 
 
-def _adds(samples: list[tuple[int, int, float]]) -> dict:
-    """The constants of a link that say what adds take of the core."""
-    rate, apart_rate, row_s = core_rates(samples)
-    return {
-        "core_add_bytes_per_s": (
-            rate,
-            "MPI_Raccumulate: what products beside it lose, at both ends",
-        ),
-        "core_add_apart_bytes_per_s": (apart_rate, "of rows that lie apart"),
-        "core_add_row_s": (row_s, "more, for each such row"),
-    }
-
-
-def collectives(topology: Topology, near, trials: int) -> dict:
-    """The tables of collectives: of ranks of one node, if there are several there, and of groups
-    over nodes (collective). ``near`` is the communicator of this rank's node."""
-    comm, size = topology.comm, near.size
-    over: dict[str, list] = {}
-    same = comm.Split(comm.rank % size, comm.rank)  # a rank of each node
-    try:
-        for group in (same, comm) if size > 1 else (comm,):
-            add_samples(over, group, trials)
-    finally:
-        same.Free()
-    inside = ring_samples(near, trials) if size > 1 else {}
-    found = {}
-    for name, samples in over.items():
-        across, about = fit_collective(samples), {"#": about_collective(max(size, 2))}
-        if name not in inside:
-            found[name] = across | about
-            continue
-        across = {f"across_{constant}": value for constant, value in across.items()}
-        found[name] = fit_collective(inside[name]) | {"node": size} | across | about
+def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> dict:
+    """The tables of collectives: those of ranks of one node, if there are several there, and what
+    groups over nodes take (collective)."""
+    comm, found = topology.comm, {}
+    # of a rank of each node, then of all
+    for name, samples in collective_samples(comm, comm.rank % size, trials).items():
+        across = fit_collective(samples)
+        if inside:
+            across = {f"across_{constant}": value for constant, value in across.items()}
+            across["node"] = size
+        found[name] = {"#": about_collective(max(size, 2))} | inside.get(name, {}) | across
     return found
 
 
@@ -154,45 +130,37 @@ def _rate(per_byte: float, whole: float) -> float:
     return 1 / per_byte if per_byte > _LEAST * whole else inf
 
 
-def _lost(
-    topology: Topology, others: list[int], kind: str, trials: int
-) -> list[tuple[int, int, float]]:
-    """What gets or adds (``kind``) between this rank and ``others``, which take turns, keep the
-    core from products: ``(bytes, rows that lie apart, seconds)`` of products with some under way,
-    MPI being asked after each, less the same products alone (collective).
+def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict:
+    """The constants of a link that say what gets or adds (``kind``) between this rank and
+    ``others``, which take turns, keep the core from: seconds of products with some under way, MPI
+    being asked after each, less the same products alone (collective).
 
     All ranks do it at once, so that it is what a transfer takes of its rank and of the one at the
     other end: that one packs rows that lie apart, and makes what is added to its tile.
     """
     comm, blas = topology.comm, load_blas()
-    rows = SIZES[-1] // 4 // _COLS
-    problem = Problem(rows * comm.size, _COLS, 8, comm.size, a="row", b="row", c="row")
-    matrix = DistributedMatrix.open(problem.c, topology, "float32", parse_transport("rma"))
-    start = matrix.rget if kind == "get" else matrix.raccumulate
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
     found = []
 
-    def moved(products: int = 0):
-        requests = [start(value, block) for block, value in pieces]
+    def multiply(products: int, requests: Sequence = ()):
         for _ in range(products):
             blas.gemm(a, b, c, 1.0)
             MPI.Request.Testall(requests)
+
+    def moved(products: int = 0):
+        start = matrix.rget if kind == "get" else matrix.raccumulate
+        requests = [start(value, block) for block, value in pieces]
+        multiply(products, requests)
         MPI.Request.Waitall(requests)
         matrix.window.flush()
 
-    def multiply(products: int):
-        for _ in range(products):
-            blas.gemm(a, b, c, 1.0)
-
-    try:
-        for _, tile in matrix.own_blocks():
-            tile.fill(1)
+    with rows_of_ranks(topology, "rma") as (matrix, rows):
         one_s = best_of(comm, lambda: multiply(8), trials) / 8
         for width in _WIDTHS:
             pieces = []
             for x in range(_PIECES):
                 first = rows * others[x % len(others)] + rows // _PIECES * x
-                block = problem.c.block((first, first + rows // _PIECES), (0, width))
+                block = matrix.operand.block((first, first + rows // _PIECES), (0, width))
                 pieces.append((block, np.ones(block.shape, "f4")))
             alone_s = best_of(comm, moved, trials)
             count = comm.bcast(ceil(_TIMES * alone_s / one_s))
@@ -201,8 +169,8 @@ def _lost(
                 - timed(comm, lambda: multiply(count)).seconds
                 for _ in range(trials)
             )
-            apart = rows if width < _COLS else 0
+            apart = rows if width < COLS else 0
             found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
-    finally:
-        matrix.close()
-    return found
+    name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
+    about = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
+    return core_constants(name, core_rates(found), about)

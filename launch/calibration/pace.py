@@ -30,8 +30,10 @@ class Pace:
 
     Parameters
     ----------
-    beside : callable
-        Seconds of what takes as long every time on a machine that is always as fast.
+    look : callable
+        Times what takes as long every time on a machine that is always as fast.
+    due : float or None
+        The share of a core that a rank can have (:func:`cores_had`).
 
     Examples
     --------
@@ -40,7 +42,7 @@ class Pace:
     >>> ran = []
     >>> slow = lambda: 2.0 if ran else 1.0
     >>> run = lambda: (slow() * 3.0, ran.append(1))[0]
-    >>> pace = Pace(slow)
+    >>> pace = Pace(lambda: Timed(slow(), 0.0))
     >>> found = [pace.around(run) for _ in range(3)]
     >>> found
     [(3.0, 1.5), (6.0, 2.0), (6.0, 2.0)]
@@ -48,17 +50,13 @@ class Pace:
     (2.0, 6.0)
     """
 
-    def __init__(self, beside: Callable[[], float]):
-        self._beside = beside
-        self._last: float | None = None
-        self._all: list[float] = []
-        self._timed: list[Timed] = []
-        self._due: float | None = None
+    def __init__(self, look: Callable[[], Timed], due: float | None = None):
+        self._look, self._due = look, due
+        self._looks: list[Timed] = []
 
     @classmethod
-    def of_cores(cls, comm, due: float | None = 1.0) -> "Pace":
-        """That of products on the cores of all ranks at once (its methods are collective); ``due``
-        is the share of a core that a rank can have (:func:`cores_had`)."""
+    def of_cores(cls, comm, due: float | None) -> "Pace":
+        """That of products on the cores of all ranks at once (its methods are collective)."""
         blas = load_blas()
         a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
 
@@ -66,25 +64,20 @@ class Pace:
             for _ in range(_TIMES):
                 blas.gemm(a, b, c, 1.0)
 
-        def beside() -> float:
-            made._timed.append(timed(comm, product))
-            return made._timed[-1].seconds
-
         product()
-        made = cls(beside)
-        made._due = due
-        return made
+        return cls(lambda: timed(comm, product), due)
 
     def refuse_other_work(self) -> None:
         """A CaseFailed if the ranks lacked their cores while the pace was looked at: what was
         measured meanwhile is not what this machine takes. The same on every rank."""
-        if not self._timed:
+        count = len(self._looks)
+        if not count:
             return
-        found = cores_had([(each,) for each in self._timed], range(len(self._timed)), self._due)
+        found = cores_had([(each,) for each in self._looks], range(count), self._due)
         if found.lacking:
             raise CaseFailed(
                 f"the ranks had {100 * found.core_share:.0f} % of their cores, and "
-                f"{found.disturbed} of {len(self._timed)} looks at the pace were disturbed: other "
+                f"{found.disturbed} of {count} looks at the pace were disturbed: other "
                 "processes run. Calibrate when nothing else runs (drbench doctor)."
             )
 
@@ -95,16 +88,17 @@ class Pace:
         Examples
         --------
         >>> def drifting(*took):
-        ...     pace, left = Pace(iter(took).__next__), [*took]
-        ...     for _ in left:
+        ...     pace = Pace(iter([Timed(seconds, 0.0) for seconds in took]).__next__)
+        ...     for _ in took:
         ...         pace.begin()
         ...     return pace.drift()
         >>> drifting(1.0, 1.02, 1.0, 1.0, 1.01), drifting(1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 1.0)
         ((1.0, 1.0), (1.0, 2.0))
         """
-        if len(self._all) < 2:
+        if len(self._looks) < 2:
             return 1.0, 1.0
-        ends = statistics.quantiles(self._all, n=10, method="inclusive")
+        seconds = [look.seconds for look in self._looks]
+        ends = statistics.quantiles(seconds, n=10, method="inclusive")
         low, high = ends[0] / self.usual, ends[-1] / self.usual
         return (min(low, 1.0), max(high, 1.0)) if high > (1 + DRIFT) * low else (1.0, 1.0)
 
@@ -112,17 +106,16 @@ class Pace:
     def usual(self) -> float:
         """The median of all that was timed until this was asked for the first time; the same from
         then on, so that all that is scaled by it is of one pace."""
-        return statistics.median(self._all)
+        return statistics.median(look.seconds for look in self._looks)
 
     def begin(self) -> float:
         """Look at the pace; needed only once something else than :meth:`around` has passed."""
-        self._last = self._beside()
-        self._all.append(self._last)
-        return self._last
+        self._looks.append(self._look())
+        return self._looks[-1].seconds
 
     def around(self, run: Callable[[], _Found]) -> tuple[_Found, float]:
         """What ``run()`` gives, and the pace meanwhile: the mean of before and after."""
-        before = self.begin() if self._last is None else self._last
+        before = self._looks[-1].seconds if self._looks else self.begin()
         found = run()
         return found, (before + self.begin()) / 2
 
@@ -136,7 +129,7 @@ class Pace:
         Examples
         --------
         >>> took = iter([9.0, 2.0, 8.0, 3.0])
-        >>> Pace(lambda: 1.0).seconds(lambda: next(took), 3)
+        >>> Pace(lambda: Timed(1.0, 0.0)).seconds(lambda: next(took), 3)
         3.0
         """
         run()

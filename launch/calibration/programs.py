@@ -5,19 +5,9 @@ A shared machine is slow for seconds at a time. So programs take turns in rounds
 of its own, and are scaled to the pace at which products were measured (:mod:`.pace`).
 """
 
-import os
 import random
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 
-from mpi4py import MPI
-
-from drbench.host.topology import Topology
-from drbench.measure.record import Record
-from drbench.model.machine import Machine
 from launch.cases.case import Case
 
 from .pace import Pace
@@ -81,43 +71,6 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     }
 
 
-@contextmanager
-def everywhere_known(comm, path: str) -> Iterator[str]:
-    """A machine file of rank 0 as one that each rank can read: a copy of its own, for as long
-    (collective)."""
-    text = comm.bcast(Path(path).read_text("utf-8") if comm.rank == 0 else None)
-    handle, name = tempfile.mkstemp(prefix="drbench-model-", suffix=".toml")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        yield name
-    finally:
-        os.unlink(name)
-
-
-def measured(
-    programs: dict[str, list[Case]],
-    model: str,
-    topology: Topology,
-    rounds: int,
-    run_case: Callable[[Case, MPI.Comm, Topology], Record],
-    pace: Pace,
-    threads: int | None = None,
-) -> dict[str, list[float | None]]:
-    """Seconds of whole programs on so many BLAS threads a rank (collective), None of those that are
-    refused; what is planned by a model is planned by ``model``. A product of the cores says nothing
-    of GPUs, whose programs are taken as they are."""
-
-    def run(case: Case) -> float | None:
-        planned_by = None if case.options.get("pack") == "never" else model
-        asked = replace(case, iters=1, model=planned_by, threads=threads)
-        record = run_case(asked, topology.comm, topology)
-        return record.time_s if record.status == "ok" else None
-
-    on_cores = all(case.backend != "cupy" for cases in programs.values() for case in cases)
-    return in_rounds(programs, rounds, run, pace if on_cores else Pace(lambda: 1.0))
-
-
 def in_rounds(
     programs: dict[str, list],
     rounds: int,
@@ -139,40 +92,26 @@ def in_rounds(
     --------
     A machine that is half as fast until the third program has run:
 
+    >>> from drbench.measure.noise import Timed
     >>> ran = []
     >>> slow = lambda: 2.0 if len(ran) < 3 else 1.0
     >>> run = lambda program: (slow() * program, ran.append(program))[0]
-    >>> in_rounds({"direct": [3.0, 5.0, 7.0, 9.0]}, 3, run, Pace(slow))
+    >>> look = lambda: Timed(slow(), 0.0)
+    >>> in_rounds({"direct": [3.0, 5.0, 7.0, 9.0]}, 3, run, Pace(look))
     {'direct': [3.0, 5.0, 7.0, 9.0]}
     """
-    todo = [(kind, at) for kind, each in programs.items() for at in range(len(each))]
-    took: dict[tuple[str, int], list[tuple[float, float]]] = {each: [] for each in todo}
+    took: dict[str, list] = {kind: [[] for _ in each] for kind, each in programs.items()}
+    todo = [each for kind in programs for each in zip(programs[kind], took[kind])]
     for turn in range(rounds):
         random.Random(turn).shuffle(todo)
         pace.begin()
-        for kind, at in list(todo):
-            seconds, beside = pace.around(lambda: run(programs[kind][at]))
+        for program, found in list(todo):
+            seconds, beside = pace.around(lambda: run(program))
             if seconds is None:
-                todo.remove((kind, at))
+                todo = [each for each in todo if each[1] is not found]
             else:
-                took[kind, at].append((seconds, beside))
+                found.append((seconds, beside))
     return {
-        kind: [pace.median(found) if (found := took[kind, at]) else None for at in range(len(each))]
-        for kind, each in programs.items()
+        kind: [pace.median(found) if found else None for found in each]
+        for kind, each in took.items()
     }
-
-
-def residuals(
-    cases: list[Case],
-    seconds: list[float | None],
-    machine: Machine,
-    ranks: int,
-    predict: Callable[[Case, Machine, int], float | None],
-) -> list[float]:
-    """Measured over predicted times of the cases that both have."""
-    found = []
-    for case, took_s in zip(cases, seconds):
-        predicted_s = predict(case, machine, ranks) if took_s else None
-        if predicted_s:
-            found.append(took_s / predicted_s)
-    return found

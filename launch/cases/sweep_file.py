@@ -356,9 +356,9 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
     if "libraries" in axes:
         every = "all" in _axis("settings", settings, ranks, f"{where}: settings")
         axes["libraries"] = [
-            {"libraries": {"algorithm": name["libraries"]} | setting.fields}
+            {"libraries": {"algorithm": name["libraries"]} | fields}
             for name in axes["libraries"]
-            for setting in get_peer(name["libraries"]).settings(ranks)[: None if every else 1]
+            for fields in get_peer(name["libraries"]).settings(ranks)[: None if every else 1]
         ]
     for key in _SHAPE:
         if key not in axes:

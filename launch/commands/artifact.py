@@ -1,12 +1,11 @@
 """``drbench artifact``: the artifact checked, PASS or FAIL."""
 
-import csv
 import json
 import time
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
-from launch.host.files import check_output, made_folder
+from launch.host.files import check_output, made_folder, write_table
 from launch.host.show import console
 from launch.papers import papers
 from launch.papers.artifact import Check, Place, check_artifact, check_records
@@ -68,30 +67,29 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     place = Place(Path(out), quick, only=tuple(only.split(",")) if only else ())
     check_records(place.results)
     check_output("--csv", csv_path)
-    kind, found, say = (Turn if sensitivity else Check), [], console()
-    start = time.monotonic()
+    found, say, start = [], console(), time.monotonic()
     if sensitivity:
-        for row in _turns(place):
-            found.append(row)
-            if not as_json:
-                say.print(_text(row), markup=False, highlight=False, soft_wrap=True)
+        rows, show = _turns(place), _show_turn
     else:
         made_folder(out)
         progress = progress_console(stderr=True)
-        for check in check_artifact(place, lambda about: progress.print(about, markup=False)):
-            found.append(check)
-            if not as_json:
-                _show(say, check)
+        announce = lambda about: progress.print(about, markup=False)
+        rows, show = check_artifact(place, announce), _show
+    for row in rows:
+        found.append(row)
+        if not as_json:
+            show(say, row)
     if not found:
         raise UsageError(
             f"--only {only}: no check's name begins so. Names are like step1, R, A, P7, M, S, T1."
         )
-    words = found if sensitivity else [row._replace(verdict=shown(row.verdict)) for row in found]
+    words = [row._asdict() for row in found]
+    for row in () if sensitivity else words:
+        row["verdict"] = shown(row["verdict"])
     if csv_path:
-        with open(csv_path, "w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([kind._fields, *words])
+        write_table(csv_path, words)
     if as_json:
-        print(json.dumps([row._asdict() for row in words]))
+        print(json.dumps(words))
     if sensitivity:
         return 0
     if not as_json:
@@ -109,16 +107,11 @@ def _turns(place: Place):
             yield from vary(name, paper, place.results)
 
 
-def _text(turn: Turn) -> str:
-    """A change in words.
-
-    Examples
-    --------
-    >>> _text(Turn("overlap", "h800", "signal_s x 2", ""))
-    'overlap: h800, signal_s x 2: no claim turns'
-    """
+def _show_turn(say, turn: Turn) -> None:
+    """A change in words."""
     what = f"{turn.machine}, {turn.change}" if turn.change else "as it is"
-    return f"{turn.paper}: {what}: {turn.changed_claims or 'no claim turns'}"
+    text = f"{turn.paper}: {what}: {turn.changed_claims or 'no claim turns'}"
+    say.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _by_kind(found: list[Check]) -> dict[str, list[Check]]:

@@ -19,18 +19,19 @@ from launch.studies.bandwidth import (
 )
 
 from .options import (
-    FILE,
     TEXT,
     Value,
+    check_figure,
     command,
     csv_option,
+    draw_figure,
+    figure_option,
     json_option,
     label_option,
     of_case,
     option,
     pairs_option,
     ranks_option,
-    reading,
     take_options,
     timeout_option,
 )
@@ -66,14 +67,7 @@ from .options import (
 @label_option(help="Name of the machine in the rows.")
 @csv_option()
 @json_option()
-@option(
-    "--figure",
-    type=FILE,
-    metavar="FILE",
-    group="Output",
-    help="Draw bus bandwidth against size; .pdf, .png or .svg say the format, without a suffix "
-    ".pdf and .png are written.",
-)
+@figure_option()
 @click.pass_obj
 def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure, **values):
     """Measure get, put, accumulate and each collective from size to size, in GB/s, beside a copy in
@@ -91,17 +85,12 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
     case, names = Case(1, 1, 1, **values), operations_of(only)
     case = replace(case, get="copy")
     check_case(case)
-    for flag, path in (("--csv", csv_path), ("--figure", figure)):
-        check_output(flag, path)
+    check_output("--csv", csv_path)
+    check_figure(figure)
     if csv_path:
         from plots.figures.bandwidth import ROWS
 
         rows_before(csv_path, ROWS.read)
-    if figure:
-        from plots.registry import suffixes
-
-        with reading():
-            suffixes(figure)
     if launched() is None and not started_by_us():
         return run_ranks(ranks or 2, list(arguments), timeout)
     from launch.ranks.bandwidth import measure_here
@@ -111,12 +100,8 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
         return EXIT_CODES["ok"]
     from plots.figures.bandwidth import row_of
 
-    told = {
-        "label": case.machine,
-        "backend": case.backend,
-        "dtype": case.dtype,
-    }
-    rows = [row_of(each, **told, **about) for each in found]
+    about |= {"label": case.machine, "backend": case.backend, "dtype": case.dtype}
+    rows = [row_of(each, **about) for each in found]
     if csv_path:
         add_rows(csv_path, rows)
     if as_json:
@@ -124,9 +109,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
     else:
         console().print(bandwidth_table(rows))
     if figure:
-        from plots.registry import draw
-
-        drawn = draw("bandwidth", rows, figure)
-        for line in () if as_json else [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]:
+        lines = draw_figure("bandwidth", rows, figure)
+        for line in () if as_json else lines:
             console().print(line, markup=False)
     return EXIT_CODES["ok"]

@@ -3,13 +3,12 @@
 import importlib
 import sys
 import traceback
-from collections import UserDict
 
 import click
 
 from drbench import __version__
 from drbench.common import until_heard
-from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
+from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
 from launch.host.mpi import launched
 from partitions import LayoutError
 
@@ -34,7 +33,9 @@ _COMMANDS = {
     "list": ("listing", "List algorithms, libraries, machines and more, and their options."),
     "artifact": ("artifact", "Check the artifact: its steps, records, and every claim."),
 }
-#: Commands and options that there were, and what does the same.
+#: Those that drbench starts its ranks with.
+_HIDDEN = {"serve": "run", "serve-chain": "predict.chain"}
+#: Commands that there were, and what does the same.
 REMOVED = {
     "advise": "drbench tune",
     "bounds": "drbench tune",
@@ -46,18 +47,6 @@ REMOVED = {
     "peers": "drbench sweep libraries",
     "scaling": "drbench sweep scaling",
     "unlock": "not needed: a lock ends with the sweep that holds it",
-}
-_REMOVED_OPTIONS = {
-    "list --peers": "drbench list libraries",
-    "plot --list": "drbench list figures",
-    "chain --list": "drbench list chains",
-    "chain --placements": "the layouts that its table names",
-    "run --help-all": "drbench list algorithms NAME",
-    "run --no-roof": "-o roof=false",
-    "simulate --set": "--machine NAME,CONSTANT=VALUE",
-    "simulate --arbitration": "--machine NAME,arbitration=fifo",
-    "explain --arbitration": "--machine NAME,arbitration=fifo",
-    "chain --arbitration": "--machine NAME,arbitration=fifo",
 }
 _INTERRUPTED = 130
 
@@ -112,16 +101,13 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _instead(error: click.NoSuchOption, arguments: list[str]) -> str | None:
-    """What to use instead of an option that there was; None if there was none."""
-    if error.ctx is None:
+    """What to use instead of an option that is given by ``-o``; None if it is none."""
+    if error.ctx is None or all(each.name != "option" for each in error.ctx.command.params):
         return None
-    name = error.option_name
-    now = _REMOVED_OPTIONS.get(f"{error.ctx.info_name} {name}")
-    if now is None and any(each.name == "option" for each in error.ctx.command.params):
-        from .options import instead_of
+    from .options import instead_of
 
-        now = instead_of(name, arguments)
-    return now and f"there is no {name} any more: use {now}."
+    now = instead_of(error.option_name, arguments)
+    return now and f"there is no {error.option_name}: use {now}."
 
 
 def _say(message: str, code: int) -> int:
@@ -159,46 +145,29 @@ def _abort(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
-class _Commands(UserDict):
-    """Commands by name, imported when they are asked for."""
-
-    def __getitem__(self, name):
-        module = importlib.import_module(f"{__package__}.{self.data[name][0]}")
-        commands = (each for each in vars(module).values() if isinstance(each, click.Command))
-        return next(each for each in commands if each.name == name)
-
-
 class Group(click.Group):
-    """Commands whose help has a line each.
-
-    Parameters
-    ----------
-    commands : dict of str to (str, str)
-        name of a command -> its module in this package, and its line in the help.
-    hidden : dict
-        Likewise, commands that the help does not show.
-    """
-
-    def __init__(self, *arguments, commands, hidden=None, **words):
-        self.lines = {name: about for name, (_, about) in commands.items()}
-        super().__init__(*arguments, commands=_Commands(commands | (hidden or {})), **words)
+    """The commands, each imported when it is asked for."""
 
     def list_commands(self, ctx):
         """In the order of the help."""
-        return list(self.lines)
+        return list(_COMMANDS)
 
-    def resolve_command(self, ctx, args):
+    def get_command(self, ctx, name):
         """The command of a name; what there is no more answers with what does the same."""
-        name = args[0] if args else ""
-        if name in REMOVED and name not in self.commands:
+        if name in REMOVED:
             raise UsageError(f"there is no drbench {name} any more: use {REMOVED[name]}.")
-        return super().resolve_command(ctx, args)
+        module = _HIDDEN.get(name) or _COMMANDS.get(name, ("",))[0]
+        if not module:
+            hint = did_you_mean(name, _COMMANDS)
+            raise UsageError(f"there is no command {name!r}.{hint} See drbench --help.")
+        found = vars(importlib.import_module(f"{__package__}.{module}")).values()
+        return next(each for each in found if isinstance(each, click.Command) and each.name == name)
 
     def format_commands(self, ctx, formatter):
         """A line a command, and nothing imported."""
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_dl(list(self.lines.items()))
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
     def format_options(self, ctx, formatter):
         """The commands; options of the group itself are in its epilogue."""
@@ -207,8 +176,6 @@ class Group(click.Group):
 
 @click.group(
     cls=Group,
-    commands=_COMMANDS,
-    hidden={"serve": ("run", ""), "serve-chain": ("predict.chain", "")},
     options_metavar="[--plugin FILE]",
     subcommand_metavar="COMMAND ...",
     epilog="drbench COMMAND --help has its options; --plugin FILE adds algorithms, layouts, "

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import click
 import psutil
@@ -23,7 +23,7 @@ from launch.host.processes import running
 from launch.host.show import console, table
 from launch.host.units import format_bytes
 
-from .guards import refuse_too_many
+from .guards import gpu_report, refuse_too_many
 from .options import json_option, ranks_option
 
 _PROBE_TIMEOUT_S = 60
@@ -40,8 +40,7 @@ def doctor(ranks, as_json):
     return show_findings(ranks, as_json)
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One line of the report: ``ok``, ``advice`` (works, could be better) or ``missing`` (does not
     work)."""
 
@@ -51,102 +50,85 @@ class Finding:
     way_out: str = ""
 
 
-def findings(ranks: int) -> list[Finding]:
-    """Look at MPI, cores and their peak, BLAS, memory and GPUs."""
-    here = [*_mpi(ranks), *_cores(ranks), *_blas()]
-    return [*here, *_peak(), *_memory(), *_gpus()]
+def found(fine, subject: str, text: str, otherwise: str, way_out: str = "", level="advice"):
+    """That a subject is fine, in words, or what it is otherwise, and the way out."""
+    return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, way_out)
 
 
 def show_findings(ranks: int, as_json: bool) -> int:
-    """Print the report; exit code 3 if something is missing that a run needs."""
+    """Look at MPI, cores and their peak, BLAS, memory and GPUs, and print the report; exit code 3
+    if something is missing that a run needs."""
     here = launched()
-    found = findings(ranks) if here is None or here.rank == 0 else []
-    if found and as_json:
-        print(json.dumps([asdict(each) for each in found]))
-    elif found:
+    if here is not None and here.rank:
+        return EXIT_CODES["ok"]
+    every = [*_mpi(ranks), *_cores(ranks), *_blas(), *_peak(), *_memory(), *_gpus()]
+    if as_json:
+        print(json.dumps([each._asdict() for each in every]))
+    else:
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
         rows = [
-            (
-                each.subject,
-                Text(each.level, style[each.level]),
-                each.text + (f"\n-> {each.way_out}" if each.way_out else ""),
-            )
-            for each in found
+            (subject, Text(level, style[level]), text + (f"\n-> {way_out}" if way_out else ""))
+            for subject, level, text, way_out in every
         ]
         console().print(table("||~", rows))
-    return EXIT_CODES["unsupported"] if any(each.level == "missing" for each in found) else 0
-
-
-def _ok_if(fine, subject: str, text: str, *otherwise: str) -> Finding:
-    """That a subject is fine, or else its level, text and way out."""
-    return Finding(subject, "ok", text) if fine else Finding(subject, *otherwise)
+    return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:
     """Start a few ranks and let them try what the transports need."""
     if launched() is not None:
-        yield Finding(
-            "MPI", "ok", "started by a launcher; run doctor without it for the MPI self-test"
-        )
+        text = "started by a launcher; run doctor without it for the MPI self-test"
+        yield Finding("MPI", "ok", text)
         return
     try:
-        command = mpiexec_command(ranks)
+        command, launcher = mpiexec_command(ranks), find_mpiexec()
     except DrbenchError as error:
         yield Finding("MPI launcher", "missing", str(error))
         return
+    words = [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     try:
-        words = [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
         with running("the self-test", words, **pipes) as process:
             text, _ = process.communicate(timeout=_PROBE_TIMEOUT_S)
         probe = json.loads(text.splitlines()[-1])
     except (CaseTimeout, ValueError, IndexError):
-        yield Finding(
-            "MPI",
-            "missing",
-            f"{ranks} ranks started with {find_mpiexec()} did not answer",
-            "see that mpiexec and libmpi are of one MPI: python -m mpi4py --mpi-lib-version",
-        )
-        return
-    if probe["size"] != ranks:
-        yield Finding(
-            "MPI",
-            "missing",
-            f"{find_mpiexec()} started {ranks} ranks and {probe['library']} sees {probe['size']}",
-            "use the launcher of that library, or point MPI4PY_LIBMPI at the launcher's libmpi",
-        )
-        return
-    yield Finding(
-        "MPI", "ok", f"{probe['library']} (MPI {probe['standard']}), launcher {find_mpiexec()}"
+        probe = {"size": 0, "library": "nobody", "standard": ""}
+    yield found(
+        probe["size"] == ranks,
+        "MPI",
+        f"{probe['library']} (MPI {probe['standard']}), launcher {launcher}",
+        f"{launcher} started {ranks} ranks, of which {probe['library']} sees {probe['size']}",
+        "use the launcher of that library, or point MPI4PY_LIBMPI at the launcher's libmpi "
+        "(python -m mpi4py --mpi-lib-version)",
+        "missing",
     )
-    yield _ok_if(
+    if probe["size"] != ranks:
+        return
+    yield found(
         probe["direct"],
         "windows",
         "ranks of a node read each other's tiles in place, unified memory model",
-        "advice",
         "ranks of a node do not see each other's windows: every transfer is RMA",
         "use an MPI with shared windows (MPICH, Open MPI 5)",
     )
-    yield _ok_if(
+    yield found(
         probe["rma"],
         "RMA",
         "a product by gets and accumulates in one passive epoch is exact",
-        "missing",
         "a small product by gets and accumulates is wrong",
         "use another MPI",
+        "missing",
     )
-    yield from _tcp(probe["tcp"])
+    if settings := probe["tcp"]:  # by variable its value, and drbench's own
+        said = _settings({name: value for name, (value, _) in settings.items()})
+        ours = _settings({name: own for name, (value, own) in settings.items() if value != own})
+        whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
+        text = f"between nodes UCX is told {said}, {whose}: bytes that one call may move"
+        yield Finding("TCP", "ok", text)
 
 
-def _tcp(settings: dict[str, tuple[str, str]]) -> Iterator[Finding]:
-    """What UCX is told of TCP: by variable its value, and drbench's own."""
-    if not settings:
-        return
-    said = " ".join(f"{name}={value}" for name, (value, _) in settings.items())
-    ours = " ".join(f"{name}={own}" for name, (value, own) in settings.items() if value != own)
-    whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
-    text = f"between nodes UCX is told {said}, {whose}: bytes that one call of the system may move"
-    yield Finding("TCP", "ok", text)
+def _settings(values: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _cores(ranks: int) -> Iterator[Finding]:
@@ -160,11 +142,10 @@ def _cores(ranks: int) -> Iterator[Finding]:
         way_out = f"use at most {cores} ranks: more share cores, and their times say little"
         yield Finding("cores", "advice", text, way_out)
     else:
-        yield _ok_if(
+        yield found(
             not threads.isdigit() or int(threads) * ranks <= cores,
             "cores",
             text,
-            "advice",
             f"{text}; OMP_NUM_THREADS={threads}",
             "drbench sets BLAS threads itself (--threads); other libraries may not",
         )
@@ -172,31 +153,26 @@ def _cores(ranks: int) -> Iterator[Finding]:
 
 def _blas() -> Iterator[Finding]:
     blas, now, pins = load_blas(), measure_kernels(), pinned()
-    text = (
-        f"{blas.info.library}, {now.name} kernels, {now.flops_per_s / 1e9:.0f} GFLOP/s on one "
-        "thread (float32)"
-    )
+    rate = lambda kernels: f"{kernels.flops_per_s / 1e9:.0f} GFLOP/s"
+    text = f"{blas.info.library}, {now.name} kernels, {rate(now)} on one thread (float32)"
     if not pins or not blas.info.in_place:
-        yield _ok_if(
+        yield found(
             blas.info.in_place,
             "BLAS",
             text,
-            "advice",
             f"{text}; its cblas_sgemm cannot be reached, products are copied",
             "use a NumPy wheel from PyPI",
         )
     if pins:
-        names = " ".join(f"{name}={value}" for name, value in pins.items())
-        free = measure_kernels(without_pins())
-        yield _ok_if(
+        names, free = _settings(pins), measure_kernels(without_pins())
+        lost = 1 - now.flops_per_s / free.flops_per_s
+        yield found(
             free.flops_per_s <= 1.05 * now.flops_per_s,
             "BLAS",
             f"{text}; {names} is set and costs nothing here ({free.name} kernels without it: "
-            f"{free.flops_per_s / 1e9:.0f} GFLOP/s)",
-            "advice",
-            f"{text}; {names} holds it below {free.name} kernels, which reach "
-            f"{free.flops_per_s / 1e9:.0f} GFLOP/s: "
-            f"{100 * (1 - now.flops_per_s / free.flops_per_s):.0f} % are lost",
+            f"{rate(free)})",
+            f"{text}; {names} holds it below {free.name} kernels, which reach {rate(free)}: "
+            f"{100 * lost:.0f} % are lost",
             f"unset {' '.join(pins)}",
         )
 
@@ -227,103 +203,79 @@ def _memory() -> Iterator[Finding]:
         yield Finding(subject, "advice", nowhere, "mount a tmpfs there")
         return
     there = f"{SHARED_MEMORY} has {format_bytes(free)} free"
-    yield _ok_if(
+    yield found(
         free >= 1 << 30,
         subject,
         there,
-        "advice",
         f"{there}: the tiles of a node must fit",
         f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
     )
 
 
-def _named(tool: str) -> str:
-    """The GPUs that the driver's own tool sees."""
-    done = subprocess.run(
-        [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-    )
-    return (
-        "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
-        or "no GPU that the driver shows"
-    )
-
-
 def _gpus() -> Iterator[Finding]:
-    """Asked of a process of its own: a driver that hangs, or CuPy of another CUDA, must not take
-    doctor along."""
-    tool = shutil.which("nvidia-smi")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "launch.ranks.gpu_report"],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PROBE_TIMEOUT_S,
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
+    seen = gpu_report()
+    if seen is None:
         late = "looking for GPUs did not end in order"
         yield Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")
         return
-    if "missing" in found:
-        if tool is None:
-            yield Finding("GPUs", "ok", "none found; every command runs on CPUs")
-        else:
-            text = f"{_named(tool)}; {found['missing']}"
-            yield Finding("GPUs", "advice", text, found["way_out"])
+    if "missing" in seen:
+        names = _names_of_driver()
+        text, way_out = f"{names}; {seen['missing']}", seen["way_out"]
+        nothing = "none found; every command runs on CPUs"
+        yield found(names is None, "GPUs", nothing, text, way_out)
         return
-    devices = found["devices"]
+    devices = seen["devices"]
     names = "; ".join(
         f"{device['index']}: {device['name']}, {format_bytes(device['bytes'])}, "
         f"{device['architecture']}"
         for device in devices
     )
-    yield Finding(
-        "GPUs",
-        "ok",
-        f"{names}; CuPy {found['cupy']}, {found['cublas']}, CUDA {found['runtime']}, driver "
-        f"for CUDA {found['driver']}",
-    )
-    pairs = ", ".join(f"{a}-{b}" for a, b in found["no_peer_access"])
+    text = "{}; CuPy {cupy}, {cublas}, CUDA {runtime}, driver for CUDA {driver}"
+    yield Finding("GPUs", "ok", text.format(names, **seen))
+    pairs = ", ".join(f"{a}-{b}" for a, b in seen["no_peer_access"])
     if len(devices) > 1:
-        yield _ok_if(
+        yield found(
             not pairs,
             "peer access",
             "every GPU reads every other's memory",
-            "advice",
             f"no GPU reads another's memory in {pairs}: staged through the host there",
         )
-    yield _ok_if(
-        found["ipc"],
+    yield found(
+        seen["ipc"],
         "GPU memory between ranks",
         "CUDA IPC handles can be made",
-        "advice",
         "the driver makes no IPC handles: ranks reach each other through the host",
         "containers: --ipc=host",
     )
-    yield _ok_if(
-        not found["no_waits"],
+    yield found(
+        not seen["no_waits"],
         "signals between GPUs",
         "streams wait for flags in memory, one rank a GPU; hosts signal where ranks share one",
-        "advice",
-        f"hosts signal instead of streams: {found['no_waits']}",
+        f"hosts signal instead of streams: {seen['no_waits']}",
         "programs of fused overlap run, slower",
     )
-    yield _ok_if(
-        found["nccl"],
+    yield found(
+        seen["nccl"],
         "NCCL",
-        found["nccl"],
-        "advice",
-        found["no_nccl"],
+        seen["nccl"],
+        seen["no_nccl"],
         "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
     )
-    staged = "" if found["gpu_aware"] else ": staged through pinned host memory"
-    yield Finding("MPI on GPU memory", "ok", found["mpi"] + staged)
+    staged = "" if seen["gpu_aware"] else ": staged through pinned host memory"
+    yield Finding("MPI on GPU memory", "ok", seen["mpi"] + staged)
     yield Finding(
         "ranks a GPU",
         "ok",
         f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share "
         "them in time slices, which proves results and not speed",
     )
+
+
+def _names_of_driver() -> str | None:
+    """The GPUs that the driver's own tool sees; None without the tool."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    lines = subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines()
+    return "; ".join(map(str.strip, lines)) or "no GPU that the driver shows"

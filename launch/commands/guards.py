@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
+from launch.host.processes import run_alone
 
 #: More ranks than this are refused where they are also so many times the cores.
 _MOST_RANKS, _MOST_A_CORE = 64, 16
@@ -34,14 +34,19 @@ def default_ranks(threads: int | None = None, backend: str | None = None, words:
         raise UsageError(
             f"-p is missing: {words[0]} starts ranks on cores that this process cannot count."
         )
-    if backend == "cupy":
-        report = [sys.executable, "-m", "launch.ranks.gpu_report"]
-        try:
-            done = subprocess.run(report, capture_output=True, text=True, timeout=60)
-            return max(1, len(json.loads(done.stdout.splitlines()[-1])["devices"]))
-        except (subprocess.TimeoutExpired, ValueError, LookupError):
-            return 1  # the ranks say what is missing
+    if backend == "cupy":  # where none is seen, the ranks say what is missing
+        return max(1, len((gpu_report() or {}).get("devices", ())))
     return max(1, usable_cores() // (threads or 1))
+
+
+def gpu_report() -> dict | None:
+    """What there is to know of this node's GPUs. Asked of a process of its own: a driver that
+    hangs, or CuPy of another CUDA, must not take this one along; None then."""
+    done = run_alone([sys.executable, "-m", "launch.ranks.gpu_report"], 60)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (AttributeError, ValueError, IndexError):
+        return None
 
 
 def refuse_too_many(ranks: int | None, threads: int | None = None, yes: bool = False) -> None:

@@ -154,12 +154,14 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
 
 @contextmanager
 def reading(way_out: str = "Use files that can be read."):
-    """What cannot be read, or is no result file, as an error in one line; yields the warnings of
-    torn rows."""
+    """What cannot be read, or is no result file, as an error in one line; then a line for each torn
+    row."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
-            yield caught
+            yield
+        for warning in caught:
+            click.echo(str(warning.message), err=True)
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "  # none of a full disk
         raise UsageError(f"{name}{error.strerror or error}. {way_out}") from None

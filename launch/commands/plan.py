@@ -1,7 +1,7 @@
 """``drbench plan``: a rank's program, without MPI."""
 
 import json
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import itemgetter
 
@@ -32,6 +32,9 @@ from .options import (
     ranks_option,
     take_options,
 )
+
+#: Resolved options that are told.
+_RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 
 
 @command()
@@ -71,84 +74,78 @@ def plan(ranks, rank, limit, as_json, **values):
     values["options"] = take_options(values)
     named, values["model"] = machine_of(values)
     case = case_of(values, ranks)
-    algorithm, described, options, in_place = _placed(case, named, ranks)
-    resolved = algorithm.resolve(described, in_place, **options)
+    algorithm, problem, options, in_place = _placed(case, named, ranks)
+    resolved = algorithm.resolve(problem, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
     model = of_schedule(case.model, resolved, case.transport, case.dtype)
-    counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
-    found, memory, traces = {}, [], []
-    flops = []
+    rows, signalled = {}, []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
-        trace = algorithm.trace(described, each, model, **resolved)
-        counts["plan_s"] += Clock.now() - start
-        found[each] = traffic(trace)
-        counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
-        counts["panel_bytes"] += trace.panel_bytes
-        flops.append(trace.flops)
-        memory.append(memory_bytes(trace, case.ahead(resolved)))
+        trace = algorithm.trace(problem, each, model, **resolved)
+        plan_s, moved = Clock.now() - start, traffic(trace)
+        held = memory_bytes(trace, case.ahead(resolved))
+        own = {"plan_s": plan_s, "tile": sum(map(held.get, "ABC"))} | moved.counters | held
+        rows[each] = {name: getattr(trace, name) for name in ("flops", "panel_bytes")} | own
+        rows[each]["steps"] = len(trace.steps)
         if trace.signals:
-            traces.append(trace)
-    signals = None
-    if rank == "all" and traces:  # each with its other end, and no circles
-        signals = len(pairs_of(traces))
+            signalled.append(trace)
+    sums, flops = ("plan_s", "steps", "flops", *COUNTERS, "panel_bytes"), [*_column(rows, "flops")]
+    found = {"algorithm": algorithm.name, "m": case.m, "n": case.n, "k": case.k}
+    found |= {"dtype": problem.dtype, "ranks": ranks, "rank": rank, **problem.texts}
+    found |= {"transpose": problem.transpose or None, "updates": problem.updates}
+    found |= {name: resolved.get(name) for name in _RESOLVED}
+    found |= {name: sum(_column(rows, name)) for name in sums}
+    if rank == "all":
+        if signalled:  # each with its other end, and no circles
+            found["signals"] = len(pairs_of(signalled))
+        found["balance_limit"] = balance(flops)
+    largest = ("tile", "pool", "pool_direct")
+    found |= {f"{name}_bytes": max(_column(rows, name)) for name in largest}
     if as_json:
-        keys = {name: getattr(described, name) for name in ("m", "n", "k", "dtype")} | {
-            "ranks": ranks,
-            "rank": rank,
-            **described.texts,
-            "transpose": described.transpose or None,
-            "updates": described.updates,
-            **{name: resolved.get(name) for name in ("experts", "topk", "routing", "stationary")},
-            "pack": resolved.get("pack"),
-        }
-        largest = {
-            f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
-        }
-        tiles = {"tile_bytes": max(map(_tile_bytes, memory))}
-        told = {} if signals is None else {"signals": signals}
-        if rank == "all":
-            told["balance_limit"] = balance(flops)
-        values = {"algorithm": algorithm.name} | keys | counts | told | tiles | largest
-        print(json.dumps(values) if as_json == "json" else brief(values))
+        print(json.dumps(found) if as_json == "json" else brief(found))
         return
     out = console()
-    out.print(drawing(described))
-    told = "" if described.plain else f"\n{product_text(replace(case, options=resolved))}"
-    still = f", Stationary {resolved['stationary']}" if resolved.get("stationary") else ""
+    out.print(drawing(problem))
+    told = "" if problem.plain else f"\n{product_text(replace(case, options=resolved))}"
+    still = f", Stationary {found['stationary']}" if found["stationary"] else ""
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(
-        f"{told}\n[bold]{algorithm.name}{still}[/], {who}: {counts['steps']} steps, "
-        f"{counts['flops']:.4g} FLOPs, planned in {seconds(counts['plan_s'])}"
+        f"{told}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
+        f"{found['flops']:.4g} FLOPs, planned in {seconds(found['plan_s'])}"
     )
-    moved = ", ".join(
-        f"{name.removesuffix('_bytes')} {counts[name]} ({format_bytes(counts[name])})"
+    kinds = (
+        f"{name.removesuffix('_bytes')} {found[name]} ({format_bytes(found[name])})"
         for name in COUNTERS
-        if counts[name]
+        if found[name]
     )
-    out.print(f"bytes moved: {moved or 'none'}")
-    even = balance(flops) if rank == "all" else None
-    if even is not None and even < 1:
+    out.print(f"bytes moved: {', '.join(kinds) or 'none'}")
+    if found.get("balance_limit", 1) < 1:
         out.print(
             f"balance: rank {flops.index(max(flops))} multiplies most; no run gets beyond "
-            f"{100 * even:.1f} % of the roof"
+            f"{100 * found['balance_limit']:.1f} % of the roof"
         )
     if algorithm.name == "universal":
-        for line in why(described, in_place, ranks=list(found), machine=model, **options):
+        for line in why(problem, in_place, ranks=list(rows), machine=model, **options):
             out.print(line)
-    if signals is not None:
-        out.print(f"signals: {signals}, each with its other end; no rank waits in a circle")
-    _show_memory(out, memory, rank)
-    if rank == "all":
-        held = (
-            {"tiles": format_bytes(_tile_bytes(each)), "pool": format_bytes(each["pool"])}
-            for each in memory
+    if "signals" in found:
+        out.print(
+            f"signals: {found['signals']}, each with its other end; no rank waits in a circle"
         )
-        told = {each: found[each].counters | more for each, more in zip(found, held)}
-        _show_bytes(out, "rank", told, "tiles", "pool")
+    most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
+    tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
+    out.print(
+        f"memory of the {'largest ' * (rank == 'all')}rank: tiles {tiles} = "
+        f"{format_bytes(most['tile'])}; pool at most {format_bytes(most['pool'])} "
+        f"({format_bytes(most['pool_direct'])} if every tile is read in place)",
+        soft_wrap=True,
+    )
+    if rank == "all":
+        for row in rows.values():
+            row |= {"tiles": format_bytes(row["tile"]), "pool": format_bytes(row["pool"])}
+        _show_bytes(out, "rank", rows, "tiles", "pool")
     else:
-        _show_bytes(out, "peer", found[rank].by_peer)
+        _show_bytes(out, "peer", moved.by_peer)
         for line in listing(trace, limit):
             out.print(line, markup=False, soft_wrap=True)
 
@@ -164,30 +161,14 @@ def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
     return placed_on(case, seen, ranks)
 
 
-def _tile_bytes(memory: dict) -> int:
-    return sum(memory[name] for name in "ABC")
+def _column(rows: dict[int, dict], name: str) -> Iterator:
+    return map(itemgetter(name), rows.values())
 
 
-def _show_memory(out, memory, rank) -> None:
-    most = max(memory, key=lambda each: _tile_bytes(each) + each["pool"])
-    tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
-    whose = "the largest rank" if rank == "all" else "the rank"
-    out.print(
-        f"memory of {whose}: tiles {tiles} = {format_bytes(_tile_bytes(most))}; pool at most "
-        f"{format_bytes(most['pool'])} "
-        f"({format_bytes(most['pool_direct'])} if every tile is read in place)",
-        soft_wrap=True,
-    )
-
-
-def _show_bytes(out, who: str, of_ranks: dict[int, dict], *more: str) -> None:
+def _show_bytes(out, who: str, rows: dict[int, dict], *more: str) -> None:
     """A table of what was counted for each rank, and of more that is told of it."""
-    names = [name for name in COUNTERS if any(map(itemgetter(name), of_ranks.values()))]
-    columns = [*names, *more]
-    rows = [
-        (str(rank), *(str(told[name]) for name in columns))
-        for rank, told in sorted(of_ranks.items())
-    ]
+    names = [*filter(lambda name: any(_column(rows, name)), COUNTERS), *more]
+    cells = [(str(rank), *(str(rows[rank][name]) for name in names)) for rank in sorted(rows)]
     if rows:
-        heads = "|".join(f">{name}" for name in ("rank", *columns))
-        out.print(table(heads, rows, f"bytes by {who}"))
+        heads = "|".join(f">{name}" for name in ("rank", *names))
+        out.print(table(heads, cells, f"bytes by {who}"))

@@ -8,10 +8,11 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import OPTION_COLUMNS
+from drbench.options import Option
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
-from .options import command, csv_option, json_option, option, reading, save_option
+from .options import Value, command, csv_option, json_option, option, reading, save_option
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
 _TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
@@ -57,14 +58,14 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     from launch.studies.compare import compare as judge
     from plots.select.records import read_records
 
-    with reading() as caught:
+    with reading():
         sides = [read_records([path]) for path in (old, new)]
     pairs, notes = judge(*sides, tolerance)
     found = summary(pairs)
     rows = [_row(pair, KEYS) for pair in pairs]
     if csv_path:
         write_table(csv_path, rows)
-    for text in [str(warning.message) for warning in caught] + notes:
+    for text in notes:
         click.echo(text, err=True)
     if as_json:
         click.echo(
@@ -101,16 +102,11 @@ def _list(path: str, limit: int) -> None:
 
 
 def _row(pair, keys) -> dict:
-    told = pair.new or pair.old
-    return (
-        dict(zip(_RATIOS, (pair.outcome, pair.best, pair.median, pair.low, pair.high)))
-        | {
-            f"{age}_{name}": getattr(side, name) if side else None
-            for name in ("best_s", "median_s", "status", "reason")
-            for age, side in (("old", pair.old), ("new", pair.new))
-        }
-        | {name: getattr(told, name) for name in keys}
-    )
+    found = dict(zip(_RATIOS, (pair.outcome, pair.best, pair.median, pair.low, pair.high)))
+    for name in ("best_s", "median_s", "status", "reason"):
+        found |= {f"old_{name}": getattr(pair.old, name, None)}
+        found |= {f"new_{name}": getattr(pair.new, name, None)}
+    return found | {name: getattr(pair.new or pair.old, name) for name in keys}
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
@@ -118,16 +114,18 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
     from launch.studies.compare import OUTCOMES
 
     listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
+    every = [pair.new or pair.old for pair in pairs]
+    varying = [name for name in _TOLD if len({getattr(each, name) for each in every}) > 1]
+    ratio = lambda value: "" if value is None else f"{value:.3f}"
     out = console()
     say = lambda text: out.print(text, markup=False, soft_wrap=True)
     if listed:
-        varying = _varying([pair.new or pair.old for pair in pairs])
         rows = [
             (
                 pair.outcome,
-                _ratio(pair.best),
-                _ratio(pair.median),
-                _case_text(pair.new or pair.old, varying),
+                ratio(pair.best),
+                ratio(pair.median),
+                _case_text(pair.new or pair.old, varying or ["algorithm"]),
                 _why(pair),
                 "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}",
             )
@@ -160,35 +158,18 @@ def _why(pair) -> str:
     return f"{pair.old.status} -> {pair.new.status}: {reason[:120]}"
 
 
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
-def _varying(records: list) -> list[str]:
-    """Which fields tell these cases apart."""
-    found = [name for name in _TOLD if len({getattr(each, name) for each in records}) > 1]
-    return found or ["algorithm"]
-
-
 def _case_text(record, names: list[str]) -> str:
     """A case by some of its fields, as far as it has them."""
     values = ((name, getattr(record, name)) for name in names)
     return ", ".join(f"{name} {str(value)[:40]}" for name, value in values if value is not None)
 
 
-class Shape(click.ParamType):
+def _shape(text: str) -> tuple[int, ...]:
     """Three sizes, as ``64x3072x768``."""
-
-    name = "shape"
-
-    def convert(self, value, param, ctx):
-        """(m, n, k) of the text."""
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"([1-9]\d{0,11})x([1-9]\d{0,11})x([1-9]\d{0,11})", value, re.ASCII)
-        if not found:
-            self.fail(f"a shape is MxNxK, as 64x3072x768; got {value!r}.", param, ctx)
-        return tuple(map(int, found.groups()))
+    found = re.fullmatch(r"([1-9]\d{0,11})x([1-9]\d{0,11})x([1-9]\d{0,11})", text, re.ASCII)
+    if not found:
+        raise UsageError(f"a shape is MxNxK, as 64x3072x768; got {text!r}.")
+    return tuple(map(int, found.groups()))
 
 
 @command()
@@ -212,7 +193,7 @@ class Shape(click.ParamType):
     default="fitted",
     help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
-@option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
+@option("--shape", type=Value(Option(check=_shape)), metavar="MxNxK", help="Only this shape.")
 @option(
     "--width",
     type=click.FloatRange(2, 20),
@@ -238,7 +219,7 @@ def plot(name, files, save, width, title, notes, **options):
     from plots.registry import draw, find
 
     check_output("--save", save)
-    with reading("Use files that can be read and a folder that can be written.") as caught:
+    with reading("Use files that can be read and a folder that can be written."):
         find(name)
         if not files:
             raise UsageError(
@@ -246,7 +227,7 @@ def plot(name, files, save, width, title, notes, **options):
             )
         look = Look(width, title, notes)
         drawn = draw(name, files, name if save is None else save, look=look, **options)
-    for text in [str(warning.message) for warning in caught] + drawn.notes:
+    for text in drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:
         click.echo(f"figure: {path}")
@@ -273,11 +254,9 @@ def report(folders, save):
     one = Path(folders[0])
     beside = one if one.is_dir() else one.parent
     out = Path(save) if save else (beside if len(folders) == 1 else Path()) / "report.html"
-    with reading("Use a path that can be read.") as caught:
+    with reading("Use a path that can be read."):
         page = build(folders)
     write_output("--save", out, page)
-    for warning in caught:
-        click.echo(str(warning.message), err=True)
     click.echo(
         f"report: {out} ({out.stat().st_size / 2**20:.2f} MiB, nothing outside it is loaded)"
     )

@@ -140,19 +140,14 @@ def started_by_us(environ=os.environ) -> int:
 def mismatch_message(found: Launched, library: str) -> str:
     """What to say when a launcher started several ranks and each of them sees only itself."""
     chosen, beside = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
+    start = "Use the mpiexec of that library"
     if chosen:
-        fitting = (
-            f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}, or point MPI4PY_LIBMPI at "
-            "your launcher's libmpi."
-        )
+        start = f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}"
     elif beside.exists():
-        fitting = f"Start with {beside}, or point MPI4PY_LIBMPI at your launcher's libmpi."
-    else:
-        fitting = (
-            "Use the mpiexec of that library, or point MPI4PY_LIBMPI at your launcher's libmpi."
-        )
+        start = f"Start with {beside}"
     return (
         f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI "
         f"library here ({library}) would "
-        f"see only 1: launcher and library belong to different MPIs. {fitting}"
+        f"see only 1: launcher and library belong to different MPIs. {start}, or point "
+        "MPI4PY_LIBMPI at your launcher's libmpi."
     )

@@ -224,7 +224,7 @@ def show_record(record: Record) -> None:
         record.dtype,
         record.fill and f"{record.fill} fill",
     )
-    add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
+    add("partitions", record.a and f"A {record.a}   B {record.b}   C {record.c}")
     add(
         "algorithm",
         record.algorithm,
@@ -243,7 +243,7 @@ def show_record(record: Record) -> None:
         add(
             "ranks",
             f"{record.ranks}{threads} on {plural(record.nodes or 1, 'node')}",
-            f"transport {record.transport}",
+            record.transport and f"transport {record.transport}",
             f"collectives {record.collectives}" if record.collectives and not record.device else "",
         )
     add(

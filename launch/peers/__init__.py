@@ -7,17 +7,14 @@ from algorithms import algorithms
 from drbench.errors import MissingError, UsageError
 from drbench.options import Option
 
-from .base import Availability, Job, Parts, Peer, Setting, own_words
+from .base import Availability, Peer, own_words
 from .options import ON_DRBENCH, PEERS
 
 __all__ = [
     "ON_DRBENCH",
     "PEERS",
     "Availability",
-    "Job",
-    "Parts",
     "Peer",
-    "Setting",
     "add_peer",
     "get_peer",
     "known_options",
@@ -28,10 +25,10 @@ __all__ = [
 
 
 #: Peers of plugins.
-_ADDED: dict[str, Peer] = {}
+_ADDED: dict[str, type[Peer]] = {}
 
 
-def add_peer(peer: Peer) -> None:
+def add_peer(peer: type[Peer]) -> None:
     """Let a library of one's own be found by its name, with its options.
 
     Raises
@@ -44,7 +41,7 @@ def add_peer(peer: Peer) -> None:
     PEERS[peer.name], _ADDED[peer.name] = peer.options, peer
 
 
-def get_peer(name: str) -> Peer:
+def get_peer(name: str) -> type[Peer]:
     """The peer of that name; KeyError if there is none.
 
     Examples
@@ -59,7 +56,7 @@ def get_peer(name: str) -> Peer:
     return importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
 
 
-def peers() -> dict[str, Peer]:
+def peers() -> dict[str, type[Peer]]:
     """All peers by name."""
     return {name: get_peer(name) for name in PEERS}
 
@@ -80,7 +77,7 @@ def known_options() -> dict[str, dict[str, Option]]:
     return found
 
 
-def present(peer: Peer) -> str:
+def present(peer: type[Peer]) -> str:
     """The version of a peer that is here.
 
     Raises

@@ -1,23 +1,24 @@
 """What a peer is: someone else's distributed GEMM, run on the same work by the same rules.
 
-A peer is no program of steps. Its adapter fills the peer's own arrays from the same hash,
-multiplies with the peer's own call under the same mpiexec, and hands its local parts of C over for
-the same verification. No module of this package imports mpi4py or the peer when it is imported:
-``drbench list libraries`` runs in a process that is no rank.
+A peer is no program of steps. Its adapter is a class: what it needs, which partitions it takes, and
+one function that multiplies. The rest is here, once for all: its local arrays are filled from the
+same hash, and its part of C is handed to the same verification. No module of this package imports
+mpi4py or the peer when it is imported: ``drbench list libraries`` runs in a process that is no
+rank.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.options import Option, check_options, pick_options
-from drbench.program.problem import Problem
-from drbench.program.steps import COUNTERS
+from drbench.program.problem import Operand, Problem
+from drbench.program.steps import COUNTERS, Block
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,123 +38,41 @@ class Availability(NamedTuple):
     get: str = ""
 
 
-def installed(package: str, get: str, distribution: str = "") -> Availability:
-    """Whether a Python package is here, which is not imported; its name and version, by those of
-    the distribution it comes in.
+def installed(get: str, *packages: str, least: str = "") -> Availability:
+    """Whether Python packages are here, which are not imported; the version of the first, which
+    may be too old.
 
     Examples
     --------
-    >>> installed("yaml_of_nobody", "Do without.").what
-    'yaml-of-nobody is not installed'
+    >>> installed("Do without.", "yaml_of_nobody").what
+    'yaml_of_nobody is not installed'
+    >>> installed("pip install -U click.", "click", least="999.1").what.partition(" is ")[2]
+    'older than 999.1'
     """
-    name = distribution or package.replace("_", "-")
-    if importlib.util.find_spec(package) is None:
-        return Availability(False, f"{name} is not installed", get)
-    from importlib.metadata import version  # slow, and seldom asked for
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            return Availability(False, f"{package} is not installed", get)
+    from importlib.metadata import packages_distributions, version  # slow, and seldom asked for
 
-    return Availability(True, f"{name} {version(name)}")
-
-
-class Setting(NamedTuple):
-    """One way to run a peer: a label for tables, and the fields of a
-    :class:`~launch.cases.case.Case` that choose it."""
-
-    label: str
-    fields: dict
+    name = packages_distributions().get(packages[0], packages)[0]
+    found = version(name)
+    if least and _release(found) < _release(least):
+        return Availability(False, f"{name} {found} is older than {least}", get)
+    return Availability(True, f"{name} {found}")
 
 
-class Region(NamedTuple):
-    """Rows [row0, row1) and columns [col0, col1) of C."""
-
-    row0: int
-    row1: int
-    col0: int
-    col1: int
+def _release(version: str) -> list[int]:
+    """The first two numbers of a version."""
+    return [int(number) for number in re.findall(r"\d+", version)[:2]]
 
 
-class Parts(NamedTuple):
-    """A rank's parts of C, as :func:`drbench.measure.verify.verify` reads a distributed matrix.
-
-    Attributes
-    ----------
-    topology : Topology
-    replica : int
-        Which copy of C the parts belong to.
-    parts : list of (int, int, ndarray)
-        Global row and column of the first element, and the elements.
-    """
-
-    topology: Any
-    replica: int
-    parts: list
-
-    def own_blocks(self) -> Iterator[tuple[Region, np.ndarray]]:
-        for row, col, part in self.parts:
-            if part.size:
-                yield Region(row, row + part.shape[0], col, col + part.shape[1]), part
-
-
-class Job:
-    """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
-
-    Subclasses fill their operands when they are made. The attributes below are what the rest of the
-    suite reads; the measuring code sees the same interface as
-    :class:`drbench.host.executor.Executor`.
-
-    Attributes
-    ----------
-    blas : Blas-like
-        ``gemm(a, b, c, beta)`` and ``info`` of the library the peer multiplies with, for its own
-        roof.
-    layouts : tuple of str
-        Text forms of the placements of A, B and C as they are when run.
-    resolved : dict
-        Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
-        ``backend``.
-    moved : dict
-        Bytes by counter, this rank's; empty if the peer does not tell.
-    replicas : int
-        Complete copies of C to verify.
-    operands, out
-        What it multiplies, and the result of the last run; both are let go in the end.
-    clock : None
-        A peer's phases are its own business.
-    """
-
-    blas: Blas
-    layouts: tuple[str, str, str]
-    resolved: dict
-    moved: Mapping[str, int] = MappingProxyType({})
-    replicas = 1
-    arena_bytes = 0
-    clock = operands = out = None
-
-    @property
-    def bytes(self) -> dict[str, int]:
-        return dict.fromkeys(COUNTERS, 0) | {
-            name: count for name, count in self.moved.items() if name in COUNTERS
-        }
-
-    def spoil(self) -> None:
-        """Before each repeat, untimed: what the run before computed is no result of the next."""
-        self.out = None
-
-    def run(self) -> None:
-        """The multiplication: from operands in place to C complete."""
-        raise NotImplementedError
-
-    def parts(self) -> tuple[int, list[tuple[int, int, np.ndarray]]]:
-        """This rank's replica of C, and its parts: (row, column, elements)."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Release what the peer holds."""
-        self.operands = self.out = None
-
-
-@dataclass(frozen=True)
 class Peer:
-    """A peer as the rest of the suite sees it.
+    """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
+    What is the same for all of them is the class's.
+
+    Subclasses say what they need, take and are, and how they multiply; they do not override what
+    the constructor does. The measuring code sees the same interface as
+    :class:`drbench.host.executor.Executor`.
 
     Attributes
     ----------
@@ -161,112 +80,239 @@ class Peer:
         What ``--algorithm`` takes.
     about : str
         One line for ``drbench list libraries``.
-    available : callable
-        ``available()`` -> :class:`Availability`; cheap, and never starts MPI in this process.
-    layout : callable
-        ``layout(a, b, c, nprocs, **options)`` -> text forms of A, B and C to bind a problem to,
-        where the user leaves them open.
-    prepare : callable or None
-        ``prepare(problem, topology, fill, threads, options)`` -> :class:`Job` (collective). None
-        for a program of its own.
-    launch : callable or None
-        ``launch(case, keys, ranks, timeout)`` -> Record with these keys, for a program that is
-        started beside drbench.
-    settings : callable
-        ``settings(nprocs)`` -> list of :class:`Setting`; the first is the peer's default.
     options : dict of str to Option
         What it takes, by name.
     transposes : bool
         Its library multiplies operands that are stored transposed, where they lie.
+    instead : str
+        What to do instead of giving a partition that it does not take.
+    order : str
+        How it stores local arrays: ``"C"`` by rows, ``"F"`` by columns.
+    launch : callable or None
+        ``launch(case, keys, ranks, timeout)`` -> Record with these keys, of a program that is
+        started next to drbench. Such a peer is never constructed.
+    work : Problem
+        What is multiplied.
+    topology, rank, threads
+        Where.
+    blas : Blas-like
+        ``gemm(a, b, c, beta)`` and ``info`` of the library the peer multiplies with, for its own
+        roof.
+    resolved : dict
+        Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
+        ``backend``.
+    moved : dict
+        Bytes by counter, this rank's; empty if the peer does not tell.
+    operands, out
+        What it multiplies, and the result of the last run; both are let go in the end.
+    clock : None
+        A peer's phases are its own business.
     """
 
-    name: str
-    about: str
-    available: Callable[[], Availability]
-    settings: Callable[[int], list[Setting]]
-    layout: Callable[..., tuple[str, str, str]]
-    prepare: Callable[..., Job] | None = None
+    name = about = ""
+    options: Mapping[str, Option] = MappingProxyType({})
+    transposes = False
+    instead = "Leave the partitions out."
+    order = "C"
     launch: Callable[..., Any] | None = None
-    options: dict[str, Option] = field(default_factory=dict)
-    transposes: bool = False
 
-    def pick(self, options: dict) -> dict:
+    blas: Blas
+    resolved: Mapping[str, Any] = MappingProxyType({})
+    moved: Mapping[str, int] = MappingProxyType({})
+    clock = operands = out = None
+
+    # -- what a peer says of itself ------------------------------------------
+
+    @staticmethod
+    def available() -> Availability:
+        """Whether it can run here; cheap, and never starts MPI in this process."""
+        raise NotImplementedError
+
+    @staticmethod
+    def settings(nprocs: int) -> list[dict]:
+        """Ways to run it: fields of a :class:`~launch.cases.case.Case`. The first is its
+        default."""
+        return [{}]
+
+    @staticmethod
+    def layout(nprocs: int, given: tuple, **options) -> tuple[str, ...]:
+        """The partitions of A, B and C that it multiplies, of those that are given, or None."""
+        return "block", "block", "block"
+
+    # -- one multiplication --------------------------------------------------
+
+    def __init__(self, problem: Problem, topology, fill, threads: int, options: dict):
+        self.work, self.topology, self.rank = problem, topology, topology.comm.rank
+        self.threads, self._fill = threads, fill
+        self.check_dtype(problem.dtype)
+        self.prepare(options)
+
+    def prepare(self, options: dict) -> None:
+        """Make operands, and all that is not timed (collective)."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """The multiplication: from operands in place to ``out`` complete."""
+        raise NotImplementedError
+
+    def result(self) -> np.ndarray:
+        """This rank's local array of C."""
+        return self.out
+
+    def spoil(self) -> None:
+        """Before each repeat, untimed: what the run before computed is no result of the next."""
+        self.out = None
+
+    def close(self) -> None:
+        """Release what the peer holds."""
+        self.operands = self.out = None
+
+    # -- what they share -----------------------------------------------------
+
+    @classmethod
+    def pick(cls, options: dict) -> dict:
         """The options that are set; one the peer does not take is a UsageError.
 
         Examples
         --------
         >>> from drbench.options import named
-        >>> options = named(Option("block", int))
-        >>> peer = Peer(
-        ...     "p",
-        ...     "",
-        ...     lambda: None,
-        ...     lambda nprocs: [],
-        ...     lambda *given, **by: given,
-        ...     options=options,
-        ... )
-        >>> peer.pick({"block": 64, "panel": None})
+        >>> class Mine(Peer):
+        ...     name, options = "mine", named(Option("block", int))
+        >>> Mine.pick({"block": 64, "panel": None})
         {'block': 64}
-        >>> peer.pick({"slices": 2})
+        >>> Mine.pick({"slices": 2})
         Traceback (most recent call last):
-        drbench.errors.UsageError: p takes no slices. It takes block.
+        drbench.errors.UsageError: mine takes no slices. It takes block.
         """
-        check_options(self.options, options)
-        return pick_options(self.name, self.options, options)
+        check_options(cls.options, options)
+        return pick_options(cls.name, cls.options, options)
 
-    def problem(self, m, n, k, nprocs, *given, transpose="", **options) -> Problem:
+    @classmethod
+    def problem(cls, m, n, k, nprocs, a=None, b=None, c=None, transpose="", **options) -> Problem:
         """The problem in float32, on the peer's own layout where no partition is given.
 
         Raises
         ------
+        UsageError
+            If a partition is given that the peer does not take.
         UnsupportedError
             If operands are stored transposed, and the peer's library does not take them so.
         """
-        if transpose and not self.transposes:
+        if transpose and not cls.transposes:
             raise UnsupportedError(
-                f"{self.name} does not multiply operands stored transposed where they lie (its "
+                f"{cls.name} does not multiply operands stored transposed where they lie (its "
                 f"library, or our adapter); got --transpose {transpose}. Leave it out, or use "
                 "--algorithm universal."
             )
-        texts = self.layout(*(*given, None, None, None)[:3], nprocs, **options)
+        texts = cls.layout(nprocs, (a, b, c), **options)
+        for text, own in zip((a, b, c), texts):
+            if text not in (None, own):
+                raise UsageError(
+                    f"{cls.name} has A, B and C by {', '.join(texts)} here; got {text!r}. "
+                    f"{cls.instead}"
+                )
         return Problem(m, n, k, nprocs, *texts, transpose=transpose)
 
+    def filled(self) -> list[np.ndarray]:
+        """This rank's local arrays of A and B, as they are stored, with their elements."""
+        local = [self.local(operand) for operand in (self.work.a, self.work.b)]
+        for operand, array in zip(self.work.operands, local):
+            for block, tile in self._tiles(operand, array):
+                self._fill.into(tile, operand.name, block.row0, block.col0)
+        return local
 
-def layout_of_its_own(takes: str, instead: str) -> Callable[..., tuple[str, str, str]]:
-    """The ``layout`` of a peer that chooses partitions itself, and refuses any that is given."""
+    def local(self, operand: Operand) -> np.ndarray:
+        """Memory of this rank's local array of a matrix."""
+        import numpy as np
 
-    def layout(a, b, c, nprocs, **options):
-        for text in filter(None, (a, b, c)):
-            raise UsageError(f"{takes}; got the partition {text!r}. {instead}")
-        return "block", "block", "block"
+        return np.zeros(operand.stored.local_shape(self.rank), self.work.dtype, self.order)
 
-    return layout
+    def own_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
+        """The tiles of C that this rank has computed, as of a distributed matrix."""
+        return self._tiles(self.work.c, self.result())
+
+    def _tiles(self, operand: Operand, local: np.ndarray) -> Iterator[tuple[Block, np.ndarray]]:
+        local = local.T if operand.transposed else local
+        for block in operand.own_tiles(self.rank):
+            row, col = operand.partition.local_start(block.tile)
+            rows, cols = block.shape
+            yield block, local[row : row + rows, col : col + cols]
+
+    @property
+    def replica(self) -> int:
+        """Which copy of C this rank holds a part of."""
+        return self.work.c.partition.replica_of(self.rank)
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Every counter; 0 of what the peer does not tell."""
+        return dict.fromkeys(COUNTERS, 0) | self.moved
+
+    @classmethod
+    def check_dtype(cls, dtype: str) -> None:
+        """Refuse other elements than float32 and float64, as an UnsupportedError."""
+        if dtype not in ("float32", "float64"):
+            raise UnsupportedError(
+                f"{cls.name} multiplies float32 and float64 here (our adapter), got {dtype}. Use "
+                "--dtype float32."
+            )
+
+    def check_even(self, *axes: str) -> None:
+        """Refuse extents that do not divide evenly over the ranks, as an UnsupportedError."""
+        for axis in axes:
+            extent, nprocs = self.work.extent(axis), self.work.nprocs
+            if extent % nprocs:
+                raise UnsupportedError(
+                    f"{self.name} divides {axis} evenly over the ranks (its library, or our "
+                    f"adapter); {axis} = {extent} on {nprocs} ranks. Use a multiple of {nprocs}."
+                )
+
+    def attempt(self, what: Callable[[], None]) -> None:
+        """Let the peer try on every rank; what one of them refuses all do (collective).
+
+        Raises
+        ------
+        UnsupportedError
+            With the words of the first rank that the peer refused.
+        """
+        words = None
+        try:
+            what()
+        except DrbenchError:  # which all ranks find alike
+            raise
+        except Exception as error:
+            words = own_words(error)
+        for said in filter(None, self.topology.comm.allgather(words)):
+            raise UnsupportedError(f"{self.name} refuses: {said}")
 
 
-def refuse_alike(comm, name: str, attempt: Callable[[], None]) -> None:
-    """Let a peer try on every rank; what one of them refuses all do (collective).
+class ArrayBlas:
+    """The product of a library of arrays, for the roof of peers that multiply with it.
 
-    Raises
-    ------
-    UnsupportedError
-        With the words of the first rank that the peer refused.
+    Parameters
+    ----------
+    info : BlasInfo
+    matmul : callable
+        ``matmul(a, b, out=c)`` of its arrays.
+    load : callable
+        A NumPy array as one of its own, on a GPU a copy: made the first time that operands are
+        seen, which the roof does not time.
+    wait : callable
+        Until what was started has ended.
     """
-    words = None
-    try:
-        attempt()
-    except (
-        RuntimeError,
-        NotImplementedError,
-        ValueError,
-        AssertionError,
-        IndexError,
-        TypeError,
-        ImportError,
-        OSError,  # a library that a package loads when it is first used
-    ) as error:
-        words = own_words(error)
-    for said in filter(None, comm.allgather(words)):
-        raise UnsupportedError(f"{name} refuses: {said}")
+
+    def __init__(self, info, matmul: Callable, load: Callable, wait: Callable[[], None]):
+        self.info, self._matmul, self._load, self._wait = info, matmul, load, wait
+        self._seen: dict = {}
+
+    def gemm(self, a, b, c, beta: float) -> None:
+        """c = a·b (``beta`` is 0)."""
+        key = (a.ctypes.data, a.shape, b.shape)
+        if key not in self._seen:
+            self._seen = {key: [self._load(each) for each in (a, b, c)]}
+        left, right, out = self._seen[key]
+        self._matmul(left, right, out=out)
+        self._wait()
 
 
 def own_words(error: BaseException) -> str:

@@ -3,64 +3,53 @@ same BLAS, multiplied by :mod:`drbench.torch`."""
 
 from math import prod
 
-from .base import Peer
-from .dtensor import PEER as STOCK
-from .dtensor import Multiplication, copies
+from .dtensor import DTensorPeer
 from .options import PEERS
 
 
-class _Served(Multiplication):
-    def _begin(self, problem, topology) -> None:
+class Served(DTensorPeer):
+    """The same call, served by drbench."""
+
+    name = "dtensor+drbench"
+    about = "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place"
+    options = PEERS["dtensor+drbench"]
+
+    def _begin(self) -> None:
+        from mpi4py import MPI
+
         import drbench.torch
 
-        item, rank = problem.itemsize, topology.comm.rank
-        local = (prod(each.partition.local_shape(rank)) for each in problem.operands)
+        shapes = [each.partition.local_shape(self.rank) for each in self.work.operands]
         # two results at once, and their alignment; sums of copies and operands beside the product
-        nbytes = topology.comm.allreduce(2 * item * sum(local), op=_largest()) + (1 << 20)
-        self._torch_side = drbench.torch
-        drbench.torch.install(topology.comm, heap=nbytes, when="always")
+        nbytes = 2 * self.work.itemsize * sum(map(prod, shapes))
+        nbytes = self.topology.comm.allreduce(nbytes, op=MPI.MAX) + (1 << 20)
+        self._served = drbench.torch
+        drbench.torch.install(self.topology.comm, heap=nbytes, when="always")
 
-    def _made(self, local, mesh, placements, shape):
-        made = self._torch_side.empty(shape, mesh, placements, local.dtype)
+    def _dealt(self, local, mesh, placements, shape):
+        made = self._served.empty(shape, mesh, placements, local.dtype)
         made.to_local().copy_(local)
         return made
 
-    def _look(self, comm, multiplies: int) -> None:
+    def _look(self) -> None:
         self.run()
         self.run()
-        mesh, placements = self._placed["C"]
-        with self._torch_side.out(*placements):
-            told = self._torch_side.explain(*self.operands)
-        counts = self._torch_side.counts()
-        self.resolved["dataflow"] = f"one-sided S-{told.stationary}"
-        self.resolved["transport"] = "one-sided"
-        if counts.stock:
-            self.resolved["dataflow"] = "stock: " + ", ".join(counts.stock)
-        self.moved = told.own_bytes
-        self.replicas = prod(size for size, _ in copies(self.out))
+        with self._served.out(*self.placed[2][1]):
+            found = self._served.explain(*self.operands)
+        stock = ", ".join(self._served.counts().stock)
+        dataflow = f"stock: {stock}" if stock else f"one-sided S-{found.stationary}"
+        self.resolved |= {"dataflow": dataflow, "transport": "one-sided"}
+        self.moved = found.own_bytes
 
     def run(self) -> None:
-        with self._torch_side.out(*self._placed["C"][1]):
-            self.out = self._torch.matmul(*self.operands)
+        """torch.matmul, with C made in the placements that it is to have."""
+        with self._served.out(*self.placed[2][1]):
+            self.out = self.torch.matmul(*self.operands)
 
     def close(self) -> None:
+        """The heap, too (collective)."""
         super().close()
-        self._torch_side.uninstall()
+        self._served.uninstall()
 
 
-def _largest():
-    from mpi4py import MPI
-
-    return MPI.MAX
-
-
-PEER = Peer(
-    "dtensor+drbench",
-    "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place",
-    STOCK.available,
-    STOCK.settings,
-    STOCK.layout,
-    _Served,
-    options=PEERS["dtensor+drbench"],
-    transposes=True,
-)
+PEER = Served

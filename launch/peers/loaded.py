@@ -6,63 +6,30 @@ import os
 import struct
 from pathlib import Path
 
-_RELA, _DYNSYM, _DYNAMIC = 4, 11, 6
+_RELA, _DYNSYM = 4, 11
 #: Relocation types of a function slot: JUMP_SLOT and GLOB_DAT of x86-64, then of AArch64.
 _SLOTS = {62: (7, 6), 183: (1026, 1025)}
-_NEEDED = 1
-
-
-def _sections(data: bytes) -> list[tuple]:
-    """Section headers: (type, offset, size, link, entry size)."""
-    if data[:5] != b"\x7fELF\x02":
-        raise ValueError("no 64-bit ELF file")
-    (start,) = struct.unpack_from("<Q", data, 40)
-    entry, count = struct.unpack_from("<HH", data, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * entry) for i in range(count)]
-    return [(h[1], h[4], h[5], h[6], h[9]) for h in headers]
-
-
-def _text(data: bytes, at: int) -> str:
-    return data[at : data.index(b"\0", at)].decode()
 
 
 def call_slots(path: str) -> dict[str, int]:
     """Address offsets of the slots through which a library calls other functions, by the function's
     name."""
     data = Path(path).read_bytes()
-    sections, machine = _sections(data), struct.unpack_from("<H", data, 18)[0]
-    kinds, slots = _SLOTS.get(machine, ()), {}
-    for kind, offset, size, link, _ in sections:
+    kinds = _SLOTS.get(struct.unpack_from("<H", data, 18)[0], ())
+    start, entry, count = *struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HH", data, 58)
+    # type, offset, size and link of each section
+    sections = [struct.unpack_from("<4xI16xQQI", data, start + i * entry) for i in range(count)]
+    slots = {}
+    for kind, offset, size, link in sections:
         if kind != _RELA or sections[link][0] != _DYNSYM:
             continue
-        symbols, names = sections[link], sections[sections[link][3]]
-        for at in range(offset, offset + size, 24):
-            where, info, _ = struct.unpack_from("<QQq", data, at)
-            if info & 0xFFFFFFFF in kinds:
-                (name,) = struct.unpack_from("<I", data, symbols[1] + 24 * (info >> 32))
-                slots[_text(data, names[1] + name)] = where
+        _, symbols, _, names = sections[link]
+        for place, relocation, symbol in struct.iter_unpack("<QII8x", data[offset : offset + size]):
+            if relocation in kinds:
+                (name,) = struct.unpack_from("<I", data, symbols + 24 * symbol)
+                at = sections[names][1] + name
+                slots[data[at : data.index(b"\0", at)].decode()] = place
     return slots
-
-
-def needed(path: str) -> list[str]:
-    """Names of the libraries that a library says it needs.
-
-    Examples
-    --------
-    >>> import _ctypes
-    >>> any(name.startswith("libc.") for name in needed(_ctypes.__file__))
-    True
-    """
-    data = Path(path).read_bytes()
-    sections = _sections(data)
-    found = []
-    for kind, offset, size, link, _ in sections:
-        if kind == _DYNAMIC:
-            for at in range(offset, offset + size, 16):
-                tag, value = struct.unpack_from("<QQ", data, at)
-                if tag == _NEEDED:
-                    found.append(_text(data, sections[link][1] + value))
-    return found
 
 
 def _mappings():

@@ -7,8 +7,6 @@ from drbench.options import Option, named
 #: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
 BLOCK = 64
 _WIDTH = {"type": int, "least": 1, "unit": "elements"}
-_DEVICE = named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu"))
-
 _FLOW = named(
     Option(
         "dataflow",
@@ -22,7 +20,7 @@ _FLOW = named(
 ON_DRBENCH = ("dtensor+drbench",)
 #: Options of every peer, by its name, which is that of its module (+ is _ there).
 PEERS: dict[str, dict[str, Option]] = {
-    "dtensor": _DEVICE,
+    "dtensor": named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu")),
     "dtensor+drbench": {},
     "scalapack": named(
         Option("block", **_WIDTH, help="rows and columns of a block-cyclic tile.", says=str(BLOCK)),
@@ -40,8 +38,8 @@ PEERS: dict[str, dict[str, Option]] = {
             says="its environment's",
         ),
     ),
-    "pylops": named(Option("variant", ("summa", "block"), help="summa or block.", says="summa")),
-    "heat": _DEVICE,
+    "pylops": {},
+    "heat": {},
     "symm_mem": _FLOW,
     "cublasmp": _FLOW,
 }

@@ -1,127 +1,67 @@
-"""pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks, or its 1-D block algorithm; NumPy multiplies
-locally."""
+"""pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks; NumPy multiplies locally."""
 
-import math
-from functools import partial
-
-import numpy as np
+from math import isqrt
 
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 
-from .base import Job, Peer, Setting, installed, layout_of_its_own
-from .options import PEERS
-
-_VARIANTS = PEERS["pylops"]["variant"].type
-_layout = layout_of_its_own(
-    "pylops has two layouts of its own", "Choose with -o variant=summa or block."
-)
+from .base import Peer, installed
 
 
-def _settings(nprocs: int) -> list[Setting]:
-    return [Setting(name, {"options": {"variant": name}}) for name in _VARIANTS]
+class Pylops(Peer):
+    """Its operator of A, applied to B as one vector."""
 
+    name = "pylops"
+    about = "pylops-mpi MPIMatrixMult: SUMMA on 2-D blocks"
 
-def ranges(extent: int, parts: int) -> list[tuple[int, int]]:
-    """Its division of an extent: pieces of ceil(extent / parts), the last short.
+    @staticmethod
+    def available():
+        """pylops-mpi."""
+        return installed("Install it with: pip install pylops-mpi.", "pylops_mpi")
 
-    Examples
-    --------
-    >>> ranges(10, 4)
-    [(0, 3), (3, 6), (6, 9), (9, 10)]
-    """
-    piece = math.ceil(extent / parts)
-    return [(min(i * piece, extent), min((i + 1) * piece, extent)) for i in range(parts)]
-
-
-class _Multiplication(Job):
-    def __init__(self, problem, topology, fill, threads, options):
-        comm, variant = topology.comm, options.get("variant") or _VARIANTS[0]
-        side = math.isqrt(comm.size)
-        if (
-            side * side != comm.size
-        ):  # said before its constructor: half of the ranks may be waiting there
+    def prepare(self, options):
+        """Its operator, and B as one of its vectors."""
+        comm, work, side = self.topology.comm, self.work, isqrt(self.work.nprocs)
+        empty = any(0 in each.partition.local_shape(comm.size - 1) for each in work.operands)
+        if side * side != comm.size or empty:  # its constructor says so on some ranks only
             raise UnsupportedError(
-                "pylops refuses: Number of processes must be a square number, provided "
-                f"{comm.size} instead..."
+                "pylops: Number of processes must be a square number, and each must have elements "
+                f"of A, B and C; got {comm.size} for {work.m}x{work.n}x{work.k}."
             )
-        for axis in "mnk":
-            if any(low == high for low, high in ranges(problem.extent(axis), side)):
-                raise UnsupportedError(
-                    f"pylops: {axis} = {problem.extent(axis)} leaves ranks of a {side}x{side} grid "
-                    "without elements. Use a larger problem."
-                )
         from pylops_mpi import DistributedArray, Partition
         from pylops_mpi.basicoperators import MPIMatrixMult
 
-        i, j = divmod(comm.rank, side)
-        m, n, k = (ranges(problem.extent(axis), side) for axis in "mnk")
-        if variant == "summa":  # A, B and C in blocks of a square grid
-            at_a, at_b, self._at_c = (m[i], k[j]), (k[i], n[j]), (m[i], n[j])
-            self.layouts, mesh = ("block", "block", "block"), f"{side}x{side}"
-        else:  # A by rows in each process row, B and C by columns, one copy a process column
-            at_a, at_b, self._at_c = (
-                (m[j], (0, problem.k)),
-                ((0, problem.k), n[i]),
-                ((0, problem.m), n[i]),
-            )
-            self.layouts = (f"row/c{side}", f"S(1),R@{side}x{side}", f"S(1),R@{side}x{side}")
-            self.replicas, mesh = side, None
-        self._replica = j if variant == "block" else 0
-        own = {}
-        for name, ((row0, row1), (col0, col1)) in (("A", at_a), ("B", at_b)):
-            own[name] = np.empty((row1 - row0, col1 - col0), problem.dtype)
-            fill.into(own[name], name, row0, col0)
-        operator = MPIMatrixMult(
-            own["A"], problem.n, base_comm=comm, kind=variant, dtype=problem.dtype
-        )
-        sizes = comm.allgather(own["B"].size)
-        b = DistributedArray(
+        a, b = self.filled()
+        operator = MPIMatrixMult(a, work.n, base_comm=comm, kind="summa", dtype=work.dtype)
+        sizes = comm.allgather(b.size)
+        vector = DistributedArray(
             global_shape=sum(sizes),
             local_shapes=sizes,
             base_comm=comm,
             partition=Partition.SCATTER,
-            dtype=problem.dtype,
+            dtype=work.dtype,
         )
-        b.local_array[:] = own["B"].ravel()
-        self.operands = operator, b
-        self.blas = load_blas()
-        self.resolved = {
-            "dataflow": variant,
-            "mesh": mesh,
-            "transport": "mpi",
-            "backend": "pylops-mpi",
-        }
-        if variant == "summa":
-            # in its broadcasts: the blocks of A and B, padded to the largest, of all other process
-            # columns and rows
-            padded = sum(max(comm.allgather(block.nbytes)) for block in own.values())
-            received = (side - 1) * padded
-        else:  # in the gather of C: the rows of the other ranks of this process row
-            others = sum(high - low for at, (low, high) in enumerate(m) if at != j)
-            received = others * (n[i][1] - n[i][0]) * problem.itemsize
-        self.moved = {"collective_bytes": received}
+        vector.local_array[:] = b.ravel()
+        self.operands, self.blas = (operator, vector), load_blas()
+        self.resolved = {"mesh": f"{side}x{side}", "transport": "mpi", "backend": "pylops-mpi"}
+        # in its broadcasts: blocks of A and B, padded to the largest, of other columns and rows
+        padded = sum(max(comm.allgather(local.nbytes)) for local in (a, b))
+        self.moved = {"collective_bytes": (side - 1) * padded}
 
-    def run(self) -> None:
-        operator, b = self.operands
-        self.out = operator @ b
+    def run(self):
+        """C, flattened by the operator."""
+        operator, vector = self.operands
+        self.out = operator @ vector
 
-    def parts(self):
-        (row0, row1), (col0, col1) = self._at_c
-        return self._replica, [(row0, col0, self.out.local_array.reshape(row1 - row0, col1 - col0))]
+    def result(self):
+        """Its block of C."""
+        return self.out.local_array.reshape(self.work.c.partition.local_shape(self.rank))
 
-    def close(self) -> None:
-        for name in ("_row_comm", "_col_comm"):
-            getattr(self.operands[0], name).Free()
+    def close(self):
+        """Its communicators, too (collective)."""
+        self.operands[0]._row_comm.Free()
+        self.operands[0]._col_comm.Free()
         super().close()
 
 
-PEER = Peer(
-    "pylops",
-    "pylops-mpi MPIMatrixMult: SUMMA on blocks, or 1-D blocks with a gather of C",
-    partial(installed, "pylops_mpi", "Install it with: pip install pylops-mpi."),
-    _settings,
-    _layout,
-    _Multiplication,
-    options=PEERS["pylops"],
-)
+PEER = Pylops

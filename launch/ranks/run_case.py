@@ -67,7 +67,7 @@ from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
-from launch.peers import PEERS, Parts, get_peer, present
+from launch.peers import PEERS, get_peer, present
 
 from .backends import Need, call_together, check_memory, open_backend
 from .samples import sample
@@ -365,7 +365,7 @@ def _run_peer(
     """Run a case of a peer: the same fill, clock, repeats, roof and verification."""
     peer, comm = get_peer(case.algorithm), topology.comm
     refuse_our_options(case)
-    if peer.prepare is None:
+    if peer.launch:
         raise UsageError(
             f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not "
             "under mpirun."
@@ -383,11 +383,10 @@ def _run_peer(
     keys["oversubscribed"] = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
-    job = peer.prepare(problem, topology, fill, threads, options)
+    job = peer(problem, topology, fill, threads, options)
     try:
         threadpoolctl.threadpool_limits(threads)  # also what the peer has loaded meanwhile
         keys.update(
-            dict(zip("abc", job.layouts)),
             blas=job.blas.info.library,
             blas_kernel=job.blas.info.kernel,
         )
@@ -406,8 +405,7 @@ def _run_peer(
         )
         verdict = Verification()
         if case.check:
-            replica, parts = job.parts()
-            verdict = verify(Parts(topology, replica, parts), problem, fill, job.replicas)
+            verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
     told = comm.bcast(list(job.moved))

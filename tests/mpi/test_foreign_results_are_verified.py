@@ -6,7 +6,7 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
 WRONG = ["one element", "nan", "lost part", "wrong place", "replicated, one element"]
-WAYS = ["right", "replicated", "refuses", *WRONG]
+WAYS = ["right", "replicated", "refuses", "bfloat16", *WRONG]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,14 @@ def test_a_refusal_is_a_row_in_the_peer_s_own_words(ended):
     )
 
 
+def test_elements_that_no_library_takes_are_a_row_that_says_so(ended):
+    record = ended[0][0]["bfloat16"]
+    assert record["status"] == "unsupported" and "got bfloat16:float32" in record["reason"]
+
+
 def test_every_rank_has_the_same_record_and_closes_what_it_prepared(ended):
     for records, closed in ended:
-        assert closed == [way for way in WAYS if way != "refuses"]
+        assert closed == [way for way in WAYS if way not in ("refuses", "bfloat16")]
         assert [(record["status"], record["best_s"]) for record in records.values()] == [
             (record["status"], record["best_s"]) for record in ended[0][0].values()
         ]

@@ -1,17 +1,11 @@
-"""Every command of the command line, by the words it is called with."""
+"""Every command of the command line, by the words it is called with, hidden ones too."""
 
-from launch.commands.cli import Group, cli
+import click
 
+from launch.commands.cli import cli
 
-def found(group: Group, before: str = "") -> dict:
-    """Commands of a group and of the groups in it, hidden ones too."""
-    commands = {}
-    for name in group.commands:
-        each = group.commands[name]
-        commands[f"{before}{name}"] = each
-        if isinstance(each, Group):
-            commands |= found(each, f"{before}{name} ")
-    return commands
-
-
-COMMANDS = found(cli)
+_CONTEXT = click.Context(cli)
+COMMANDS = {
+    name: cli.get_command(_CONTEXT, name)
+    for name in (*cli.list_commands(_CONTEXT), "serve", "serve-chain")
+}

@@ -140,9 +140,9 @@ def small_products():
 
 def fewer_products():
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import here
+        from launch.calibration import cores
 
-        here._SHAPES[:] = [(m, n, k) for m, n, k in here._SHAPES if m * n * k <= 1 << 28]
+        cores._SHAPES[:] = [(m, n, k) for m, n, k in cores._SHAPES if m * n * k <= 1 << 28]
 
 
 def drifting():

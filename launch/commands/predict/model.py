@@ -1,7 +1,5 @@
 """``drbench simulate`` and ``calibrate``: machine models, used and made."""
 
-from functools import partial
-
 import click
 
 from drbench.errors import UsageError
@@ -179,22 +177,8 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
         if pinned():
             click.echo(f"{' and '.join(pinned())} unset for the measurement", err=True)
         return run_ranks(ranks, list(arguments), timeout, without_pins())
-    from mpi4py import MPI  # noqa: F401  (initialises)
-
-    from launch.calibration.here import calibrate_here, cores
-    from launch.calibration.programs import whole_programs
+    from launch.calibration.here import calibrate_here
     from launch.models.predict import predict
 
-    if nodes:
-        from launch.calibration.nodes import nodes as between_nodes
-
-        measure = partial(between_nodes, threads=threads)
-    elif backend == "numpy":
-        measure = partial(cores, threads=threads)
-    else:
-        from launch.calibration.devices import devices
-
-        measure = partial(devices, threads=threads, backend=backend)
     predicted_s = lambda *what: predict(*what).best_s
-    programs = whole_programs(backend, nodes)
-    return calibrate_here(save, machine, rounds, measure, programs, predicted_s, nodes)
+    return calibrate_here(save, machine, rounds, backend, threads, nodes, predicted_s)

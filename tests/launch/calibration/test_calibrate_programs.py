@@ -3,6 +3,7 @@ residual."""
 
 import pytest
 
+from drbench.measure.noise import Timed
 from launch.calibration.pace import Pace
 from launch.calibration.programs import in_rounds
 
@@ -28,8 +29,8 @@ class Made:
         self.ran.append(seconds)
         return self._pass(seconds)
 
-    def beside(self) -> float:
-        return self._pass(0.01)
+    def beside(self) -> Timed:
+        return Timed(self._pass(0.01), 0.0)
 
 
 def residuals(made: Made, rounds: int = 5) -> list[float]:
@@ -95,7 +96,7 @@ def test_products_and_programs_are_of_one_pace_whenever_the_machine_became_faste
 
 def test_the_usual_pace_is_that_of_the_time_until_it_was_first_asked_for():
     times = iter([1.0, 2.0, 4.0, 8.0, 8.0, 8.0])
-    pace = Pace(lambda: next(times))
+    pace = Pace(lambda: Timed(next(times), 0.0))
     for _ in range(3):
         pace.begin()
     assert pace.usual == 2.0

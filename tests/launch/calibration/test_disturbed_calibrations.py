@@ -16,14 +16,7 @@ from launch.cases.machine_models import find_machine
 
 def looked_at(*took: Timed, due=1.0) -> Pace:
     """A pace of which so many looks were taken."""
-    left = iter(took)
-
-    def beside() -> float:
-        pace._timed.append(next(left))
-        return pace._timed[-1].seconds
-
-    pace = Pace(beside)
-    pace._due = due
+    pace = Pace(iter(took).__next__, due)
     for _ in took:
         pace.begin()
     return pace
@@ -48,7 +41,7 @@ def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
     looked_at(*[beside] * 9, due=None).refuse_other_work()
     with pytest.raises(CaseFailed, match="had 50 % of their cores"):
         looked_at(*[beside] * 9, due=0.5).refuse_other_work()
-    Pace(lambda: 1.0).refuse_other_work()  # never looked at
+    Pace(lambda: FINE, 1.0).refuse_other_work()  # never looked at
 
 
 def test_intervals_of_a_machine_that_drifted_hold_its_ends_and_a_steady_one_keeps_its_own():

@@ -82,12 +82,9 @@ def test_a_command_that_there_was_says_what_to_use(say, name):
         ("simulate -m 8 -n 8 -k 8 --prefetch=2", "-o prefetch=2"),
         ("run -m 8 -n 8 -k 8 --no-check", "-o check=false"),
         ("tune -m 8 -n 8 -k 8 --compute tf32", "-o compute=tf32"),
-        ("simulate -m 8 -n 8 -k 8 --set fence_s=1", "--machine NAME,CONSTANT=VALUE"),
-        ("list --peers", "drbench list libraries"),
-        ("plot --list", "drbench list figures"),
     ],
 )
-def test_an_option_that_there_was_says_what_to_use(say, words, now):
+def test_what_is_given_by_o_is_answered_so_where_it_stands_alone(say, words, now):
     assert say(*words.split()).refusal().strip().endswith(f"use {now}.")
 
 

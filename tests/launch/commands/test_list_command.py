@@ -58,11 +58,8 @@ def test_one_machine_is_shown_whole(say, tmp_path):
     said = say("list", "machines", "a100pcie").stdout
     assert "a100pcie.toml" in said and "ASSUMED" in said and "[model.links.pcie]" in said
     path = tmp_path / "mine.toml"
-    link = "[model.links.wire]\nbandwidth_bytes_per_s = 2e9\n"
-    path.write_text(f"[model]\n[model.compute]\npeak_flops = 5e12\n{link}")
-    (told,) = say("list", "machines", path, "--json").stdout.splitlines()
-    told = json.loads(told)
-    assert told["peaks"] == {"float32": 5e12} and told["tiers"][0]["bandwidth_bytes_per_s"] == 2e9
+    path.write_text("[model]\n[model.compute]\npeak_flops = 5e12\n")
+    assert "peak_flops = 5e12" in say("list", "machines", path).stdout
 
 
 @pytest.mark.parametrize("words", [["nope"], ["/no/such.toml"]])

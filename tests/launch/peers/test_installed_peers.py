@@ -43,7 +43,7 @@ def dtensor(*texts, **more):
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "cosma"])
 def test_every_setting_is_exact_or_refused_with_a_reason(ran, name):
-    cases = [{"algorithm": name, **setting.fields} for setting in peers()[name].settings(4)]
+    cases = [{"algorithm": name, **setting} for setting in peers()[name].settings(4)]
     for record in ran(4, *cases):
         assert (record.status, record.error) == ("ok", 0.0), record.reason
 

@@ -12,65 +12,52 @@ import launch.peers
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.options import Option
-from launch.peers import Availability, Job, Peer, Setting
+from launch.peers import Availability, Peer
 from launch.ranks.run_case import Case, run_case
 
 WAYS = sys.argv[1:]
 closed = []
 
 
-class Multiplication(Job):
-    def __init__(self, problem, topology, fill, threads, options):
-        super().__init__()
-        self.way, comm = options["variant"], topology.comm
+class Fake(Peer):
+    name, about = "fake", "for tests"
+    options = {"variant": Option("variant", str)}
+
+    @staticmethod
+    def available():
+        return Availability(True, "here")
+
+    @staticmethod
+    def layout(nprocs, given, variant):
+        replicated = variant.startswith("replicated")
+        return ("row/c3",) * 3 if replicated else ("row", "row/c3", "row")
+
+    def prepare(self, options):
+        self.way = options["variant"]
         if self.way == "refuses":
             raise UnsupportedError("fake refuses: not today")
-        low, high = (problem.m * rank // comm.size for rank in (comm.rank, comm.rank + 1))
-        self.everywhere = self.way.startswith("replicated")
-        self.row, self.rank = (0, comm.rank) if self.everywhere else (low, comm.rank)
-        a = np.empty((problem.m if self.everywhere else high - low, problem.k), problem.dtype)
-        b = np.empty((problem.k, problem.n), problem.dtype)
-        fill.into(a, "A", self.row, 0)
-        fill.into(b, "B", 0, 0)
-        self.a, self.b, self.c = a, b, None
-        self.replicas = comm.size if self.everywhere else 1
-        self.blas, self.layouts = (
-            load_blas(),
-            ("row", "row", "row/c3" if self.everywhere else "row"),
-        )
+        self.operands, self.blas = self.filled(), load_blas()
         self.resolved = {"transport": "none", "dataflow": self.way, "unknown_column": 1}
         self.moved = {"collective_bytes": 24} if self.way == "right" else {}
 
     def run(self):
-        self.c = self.a @ self.b
+        self.out = self.operands[0] @ self.operands[1]
 
-    def parts(self):
+    def own_blocks(self):
         last = self.rank == 2
         if self.way in ("one element", "replicated, one element") and last:
-            self.c[-1, -1] += 1
+            self.out[-1, -1] += 1
         if self.way == "nan" and last:
-            self.c[0, 0] = np.nan
-        parts = [(self.row, 0, self.c)]
-        if self.way == "lost part" and last:
-            parts = []
+            self.out[0, 0] = np.nan
         if self.way == "wrong place":
-            parts = [(self.row, 0, self.c[::-1])]
-        return self.rank if self.everywhere else 0, parts
+            self.out = self.out[::-1]
+        return [] if self.way == "lost part" and last else super().own_blocks()
 
     def close(self):
         closed.append(self.way)
 
 
-peer = Peer(
-    "fake",
-    "for tests",
-    lambda: Availability(True, "here", ""),
-    lambda nprocs: [Setting("only", {})],
-    lambda a, b, c, nprocs, **options: (a or "row", b or "row", c or "row"),
-    Multiplication,
-    options={"variant": Option("variant", str)},
-)
-sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=peer)
+sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=Fake)
 launch.peers.PEERS["fake"] = {}
 
 records = []
@@ -85,6 +72,7 @@ for way in WAYS:
         budget=0,
         threads=1,
         roof=way == "right",
+        dtype="bfloat16:float32" if way == "bfloat16" else "float32",
     )
     records.append(run_case(case, MPI.COMM_WORLD).to_json_dict())
 answer(MPI.COMM_WORLD, MPI.COMM_WORLD.gather({"records": records, "closed": closed}))

@@ -9,7 +9,6 @@ torch's own fall-backs, on the CPU under gloo.
 import json
 import sys
 import types
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -106,7 +105,7 @@ def made_up_nvmath(count):
     sys.modules |= modules
     cublasmp.devices = lambda: count
     here = Availability(True, "nvmath-python 1.0.0")
-    cublasmp.PEER = replace(cublasmp.PEER, available=lambda: here)
+    cublasmp.PEER.available = lambda: here
 
 
 def torch_on_the_cpu():
@@ -117,9 +116,9 @@ def torch_on_the_cpu():
     implementations = torch.library.Library("symm_mem", "IMPL")
     for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
         implementations.impl(name, getattr(symmetric, f"_{name}_fallback"), "CPU")
-    symm_mem.device_of = lambda options, topology: torch.device("cpu")
+    symm_mem.PEER.find_device = lambda self, kind: torch.device("cpu")
     here = Availability(True, f"torch {torch.__version__}")
-    symm_mem.PEER = replace(symm_mem.PEER, available=lambda: here)
+    symm_mem.PEER.available = lambda: here
     return implementations
 
 
