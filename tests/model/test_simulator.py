@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from oracles import any_case, traces_of
 from slow_simulator import slow_on
 
+from algorithms import get_algorithm
 from drbench.errors import CaseFailed
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine, Rate
-from drbench.model.simulate import simulate
+from drbench.model.simulate import Beyond, Simulator, simulate
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import (
@@ -232,3 +233,19 @@ def test_puts_count_and_take_the_link():
     traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
     found = simulate(traces, Machine("m", Compute(1.0), (Link("wire", 8.0, 0.5),)))
     assert found.time_s == 64 / 8 + 0.5 and found.counters["put_bytes"] == 64
+
+
+def test_a_program_that_ends_in_the_time_it_is_given_is_not_given_up():
+    """What was predicted for a compute that sums of others slowed is due after all has ended."""
+    wire = Link("wire", 2e7, latency_s=1e-6)
+    machine = Machine("device", Compute(1e9, launch_s=1e-6), (wire,))
+    algorithm = get_algorithm("universal")
+    problem = Problem(96, 128, 64, 4, "row", "tiles:5x7@2x2", "block")
+    resolved = algorithm.resolve(problem, False, stationary="B", sums="push")
+    simulator = Simulator(
+        [algorithm.trace(problem, rank, **resolved) for rank in range(4)], machine
+    )
+    time_s = simulator.run("all").time_s
+    assert simulator.run("all", within_s=time_s).time_s == time_s
+    with pytest.raises(Beyond):
+        simulator.run("all", within_s=0.99 * time_s)
