@@ -112,8 +112,8 @@ def test_the_simulated_best_is_the_best_of_all_meshes():
     plan = study.plan
     for name in ALGORITHMS:
         study.plan, alone = plan, []
-        best = study.best_mesh(name)
+        best = study.best(name)
         for each in plan.estimates:
             study.plan = replace(plan, estimates=[each])
-            alone.append(study.best_mesh(name))
+            alone.append(study.best(name))
         assert best.seconds == min(found.seconds for found in alone if found is not None)
