@@ -56,8 +56,8 @@ from ..vary import changed
 from .autotuner import (
     MODELS,
     Layer,
+    Plan,
     Product,
-    Transformer,
     choose_dataflows,
     estimate,
     layers_of,
@@ -124,7 +124,7 @@ class Study:
     """
 
     name: str
-    model: Transformer
+    model: str
     base: Machine
     chips: int = MOST_CHIPS
     batch: int = MOST_CHIPS // 2
@@ -136,7 +136,7 @@ class Study:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        return layers_of(self.model, self.batch, self.seq)
+        return layers_of(MODELS[self.model], self.batch, self.seq)
 
     @cached_property
     def dataflows(self) -> list:
@@ -144,8 +144,8 @@ class Study:
         return choose_dataflows(self.layers, self.stays)
 
     @cached_property
-    def plan(self):
-        """Mesh and slice counts, likewise."""
+    def plans(self) -> list[Plan]:
+        """Meshes and slice counts, likewise; the best first."""
         return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
 
     def machine(self, mesh: tuple) -> Machine:
@@ -160,7 +160,7 @@ class Study:
         """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
         model too."""
         mesh, machine = "{}x{}".format(*found.mesh), self.machine(found.mesh)
-        of_all = "simulated", self.base.sources["name"], self.model.name, self.chips, self.batch
+        of_all = "simulated", self.base.sources["name"], self.model, self.chips, self.batch
         sliced, peak = found.algorithm == "meshslice", self.chips * self.base.compute.peak_flops
         products = []
         flows = [
@@ -233,10 +233,9 @@ class Study:
         """The meshes that an algorithm may run on, each with its slices."""
         if name in ONE_DIMENSIONAL:
             return [((1, self.chips), ())]
-        every = [(each["mesh"], each["slices"]) for each in self.plan.estimates]
-        if name == "wang":
-            return [(mesh, self.plan.slices) for mesh, _ in every]
-        return [(mesh, slices) for mesh, slices in every if name != "cannon" or len({*mesh}) == 1]
+        best = self.plans[0].slices
+        meshes = [(mesh, best if name == "wang" else slices) for mesh, slices, _ in self.plans]
+        return [each for each in meshes if name != "cannon" or len({*each[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
         """The products of an algorithm on a mesh: (case, shape of the torus it runs on), by layer
@@ -383,12 +382,12 @@ def changes() -> Iterator[tuple[str, Changed]]:
 def simulate(variants: Changed) -> list[LlmRow]:
     """MeshSlice, Wang and Collective at their best meshes of 256 chips, as rows of ``weak``."""
     base = variants[MACHINE].machine if variants else find_torus(MACHINE)
-    studies = [Study("weak", model, base) for model in MODELS.values()]
+    studies = [Study("weak", model, base) for model in MODELS]
     return [row for study in studies for row in study.rows_of(*_FASTEST)]
 
 
 def _scaling(
-    study: str, batch: int, algorithms: Iterable[str], model: Transformer, base: Machine
+    study: str, batch: int, algorithms: Iterable[str], model: str, base: Machine
 ) -> Iterator[LlmRow]:
     """At one batch, or half as large as there are chips; of weak scaling on 256 chips with each
     product."""
@@ -398,13 +397,13 @@ def _scaling(
         yield from found.rows_of(*algorithms, each=each)
 
 
-def _meshes(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def _meshes(model: str, base: Machine) -> Iterator[LlmRow]:
     study = Study("meshes", model, base)
-    for each in sorted(study.plan.estimates, key=lambda each: -each["mesh"][0]):
-        yield from study.on("meshslice", each["mesh"], each["slices"])
+    for mesh, slices, _ in sorted(study.plans, reverse=True):
+        yield from study.on("meshslice", mesh, slices)
 
 
-def _slices(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
     """The same slice count in all layers."""
     study = Study("slices", model, base)
     flows = study.dataflows
@@ -412,13 +411,13 @@ def _slices(model: Transformer, base: Machine) -> Iterator[LlmRow]:
         yield from study.on("meshslice", SLICES_MESH, (s,) * len(flows))
 
 
-def _dataflows(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def _dataflows(model: str, base: Machine) -> Iterator[LlmRow]:
     for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
         study = Study("dataflows", model, base, variant=variant, stays=stays)
         yield from study.rows_of("meshslice")
 
 
-def _slice4x4(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def _slice4x4(model: str, base: Machine) -> Iterator[LlmRow]:
     """TPUs overlapped no collective, so MeshSlice runs without overlap, and its last column with.
     Batch and S are those of the authors' script."""
     study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16)
@@ -432,7 +431,7 @@ def _slice4x4(model: Transformer, base: Machine) -> Iterator[LlmRow]:
         yield from study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
 
 
-def _sensitivity(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def _sensitivity(model: str, base: Machine) -> Iterator[LlmRow]:
     """On the machine as it is, with the constants that the authors' autotuner had before, and with
     each change."""
     machines = {"as it is": base, "earlier constants of the autotuner": find_torus("tpuv4")}
@@ -441,9 +440,9 @@ def _sensitivity(model: Transformer, base: Machine) -> Iterator[LlmRow]:
         yield from Study("sensitivity", model, machine, variant=words).rows_of(*_FASTEST)
 
 
-def _rows(study: Callable[[Transformer, Machine], Iterator[LlmRow]]) -> list[LlmRow]:
+def _rows(study: Callable[[str, Machine], Iterator[LlmRow]]) -> list[LlmRow]:
     base = find_torus(MACHINE)
-    return [row for model in MODELS.values() for row in study(model, base)]
+    return [row for model in MODELS for row in study(model, base)]
 
 
 #: File of rows -> what simulates them. FSDP's batch grows with the chips.
