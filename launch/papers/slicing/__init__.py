@@ -112,24 +112,23 @@ class Figures(Rows):
 
     def __init__(self, table):
         super().__init__(table)
-        self._figures: dict = {}
+        self._figures: dict[tuple[str, str], Figure] = {}
 
     def __getitem__(self, name: tuple[str, str]) -> Figure:
         if name not in self._figures:
-            found = self._simulated(name, algorithm="universal")
-            self._figures[name] = Figure(name, found[found.schedule.fillna("direct") == "direct"])
+            self._figures[name] = Figure(name, self._direct(name, "simulated", ["universal"]))
         return self._figures[name]
 
-    def _simulated(self, name: tuple[str, str], mode: str = "simulated", **values):
-        machine, layer = name
-        return self.where(mode=mode, status="ok", machine=machine, layer=layer, **values)
+    def _direct(self, name: tuple[str, str], mode: str, algorithms: list[str]):
+        """The cases of a figure by algorithms, but for those that were lowered."""
+        of = dict(zip(("machine", "layer"), name))
+        found = self.where(mode=mode, status="ok", algorithm=algorithms, **of)
+        return found[found.schedule.fillna("direct") == "direct"]
 
     def dtensor(self, name: tuple[str, str], mode: str = "simulated"):
         """Percent of peak of DTensor by batch size and line, simulated or published."""
-        simulated = mode == "simulated"
-        found = self._simulated(name, mode, algorithm=["dtensor_mm"] if simulated else _DTENSOR)
-        found = found[found.schedule.fillna("direct") == "direct"]
-        line = "DT - " + found.a.str.capitalize() if simulated else found.algorithm
+        found = self._direct(name, mode, ["dtensor_mm", *_DTENSOR])
+        line = "DT - " + found.a.str.capitalize() if mode == "simulated" else found.algorithm
         return found.groupby(["m", line.rename("line")]).percent_of_peak.max().unstack()
 
 
