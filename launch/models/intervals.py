@@ -108,7 +108,7 @@ def otherwise(machine: Machine) -> list[Machine]:
     Examples
     --------
     >>> from launch.cases.machine_models import find_machine
-    >>> [other.arbitration for other in otherwise(find_machine("h100x8", "fifo"))]
+    >>> [other.arbitration for other in otherwise(find_machine("h100x8,arbitration=fifo"))]
     ['fair']
     """
     others = [each for each in ARBITRATIONS if each != machine.arbitration]

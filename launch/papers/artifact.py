@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drbench.common import shared_memory_free
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
 from drbench.measure.record_file import read_csv
@@ -29,11 +28,8 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
-from launch.host.memory import available_memory
 from launch.models.predict import predict
 from launch.peers import get_peer
-from launch.sweeps.estimate import estimated
-from launch.sweeps.plan import SweepRequest, plan_cases
 
 from . import papers
 from .accuracy import case_of
@@ -45,15 +41,12 @@ EXPECTED = "claims.csv"
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
 SIMULATED_SHARE = 1e-6
-#: The paper's experiments are run at the first of these scales that memory and time allow, on as
-#: many ranks as there are cores, but no more than this.
-SCALES, MOST_RANKS = ("1/16", "1/32", "1/64"), 4
+#: The paper's experiments are run on as many ranks as there are cores, but no more than this.
+MOST_RANKS = 4
 #: The sweeps that are run: of the figures' layers, and of DTensor.
 LAYERS, DTENSOR = ("mlp1", "mlp2"), "mlp1-dtensor"
-#: What the experiments may take with ``--quick``, as estimated.
-EXPERIMENTS_S = 60.0
 #: Of each case, with ``--quick``: three repeats, of which there is a median.
-QUICK = {"iters": 3, "budget": 0.0}
+QUICK = " -o iters=3 -o budget=0"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 #: What ``python`` and ``drbench`` are in the lines of programs: those of this checkout.
 _SHELL = (
@@ -163,6 +156,11 @@ class Place:
         """Ranks that the steps start: one a core, two at least and four at most."""
         return max(2, min(MOST_RANKS, usable_cores()))
 
+    def words(self, sweep: str) -> str:
+        """What follows the name of one of the sweeps that are run here, on the command line."""
+        words = ["-p", str(self.ranks), f"--out={self.out / sweep}", "--scale=1/16", "--fresh"]
+        return shlex.join(words) + QUICK * self.quick
+
     def run(self, line: str) -> int:
         """Run a line of a shell in the checkout, which says what it does on standard error; its
         exit code."""
@@ -224,10 +222,9 @@ def launching(place: Place) -> Iterator[Program]:
 
 def experiments(place: Place) -> Iterator[Program]:
     """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
-    scale = fitting_scale(place)
     for layer in LAYERS:
         text, figure = (shlex.quote(str(place.out / f"{name}{layer}")) for name in ("", "plot-"))
-        line = f"python launch/launch_experiments_{layer}.py {words_of(place, layer, scale)}"
+        line = f"python launch/launch_experiments_{layer}.py {place.words(layer)}"
         about = "every case ran and equals A·B exactly"
         yield Program(f"step3.{layer}", about, f"{line} > {text}.txt")
         line = f"python plots/plot_{layer}.py -o {figure} < {text}.txt"
@@ -237,41 +234,11 @@ def experiments(place: Place) -> Iterator[Program]:
 def elsewhere(place: Place) -> Iterator[Program]:
     """What needs a package or hardware that not everyone has."""
     dtensor = get_peer("dtensor").available()
-    words = words_of(place, DTENSOR, fitting_scale(place))
-    missing = "" if dtensor.ok else dtensor.what
-    yield Program("X.dtensor", "DTensor's lines", f"drbench sweep {DTENSOR} {words}", missing)
+    line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
+    yield Program("X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     line = "drbench run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
     missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
     yield Program("X.gpu", "a verified case on a GPU", line, missing)
-
-
-def request_of(place: Place, sweep: str, scale: str) -> SweepRequest:
-    """One of the sweeps that are run here, at a scale."""
-    repeats = tuple(QUICK.items()) if place.quick else ()
-    return SweepRequest(sweep, place.ranks, str(place.out / sweep), scale, repeats)
-
-
-def words_of(place: Place, sweep: str, scale: str) -> str:
-    """What follows the name of one of the sweeps that are run here, on the command line."""
-    return shlex.join([*request_of(place, sweep, scale).arguments()[3:], "--fresh"])
-
-
-def fitting_scale(place: Place) -> str:
-    """The first of :data:`SCALES` at which matrices fit into the memory of this machine, stored
-    whole on every rank, and ``--quick`` into :data:`EXPERIMENTS_S` at the rate of its cores; the
-    last if none does. Cases of DTensor count only where it is."""
-    shared = shared_memory_free()
-    room = min(available_memory() // 4, *([] if shared is None else [shared]))
-    sweeps = [*LAYERS, *[DTENSOR] * get_peer("dtensor").available().ok]
-    for scale in SCALES[:-1]:
-        plans = (plan_cases(request_of(place, sweep, scale)) for sweep in sweeps)
-        jobs = [job for plan in plans for job in plan.jobs]
-        shapes = [(job.case.m, job.case.n, job.case.k) for job in jobs]
-        elements = max(m * k + k * n + m * n for m, n, k in shapes)
-        short = not place.quick or estimated(jobs).time_s <= EXPERIMENTS_S
-        if short and place.ranks * elements * np.dtype("float32").itemsize <= room:
-            return scale
-    return SCALES[-1]
 
 
 # -- the committed records
@@ -281,10 +248,9 @@ def measured_rows(place: Place) -> Iterator[Check]:
     """The measured rows make sense."""
     from plots.select.records import read_records
 
-    paths = sorted((place.results / "measured").rglob("*.csv"))
-    heads = (path.open(encoding="utf-8").readline() for path in paths)
-    records = [path for path, head in zip(paths, heads) if head.startswith("schema_version,")]
-    table = read_records(records)
+    paths = sorted((place.results / "measured").rglob("*.csv"))  # others are of benchmarks
+    ours = (path for path in paths if path.read_text("utf-8").startswith("schema_version,"))
+    table = read_records(ours)
     inexact = (table.fill == "integer") & (table.error.fillna(0) != 0)
     impossible = ~(table.best_s <= table.median_s * (1 + 1e-12))
     odd = (table.status == "ok") & (inexact | impossible)

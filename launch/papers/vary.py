@@ -1,10 +1,10 @@
 """Which claims of a paper turn when the machines that they were simulated on are others."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from drbench.model.machine import Machine
 from launch.cases.machine_models import find_machine
 from launch.models.simulate_sweeps import Variant
 
@@ -26,6 +26,11 @@ class Turn(NamedTuple):
     machine: str
     change: str
     changed_claims: str
+
+
+def changed(machine: Machine, path: str, how: str, value) -> Machine:
+    """A machine with a constant that is so many times as much (``x``), or has a value (``=``)."""
+    return (machine.vary if how == "x" else machine.with_value)(path, value)
 
 
 def assumed_changes(name: str, factors: tuple[float, ...]) -> Iterator[tuple[str, Changed]]:
@@ -54,20 +59,12 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
 
     What is no simulation rests on no assumed constant, and is left out.
     """
-    claims = [replace(claim, see="") for claim in what.claims if claim.source == "simulated"]
-
-    def judge(changed: Changed) -> dict[str, bool | None]:
+    claims = [claim for claim in what.claims if claim.source == "simulated"]
+    assumed = [each for name in what.machines for each in assumed_changes(name, what.factors)]
+    before: dict[str, str] = {}
+    for words, changed in [("", {}), *assumed, *what.changes()]:
         found = check_claims(claims, what.judged(what.simulate(changed), results))
-        return {verdict.claim.name: verdict.holds for verdict in found}
-
-    def turn(changed: Changed, words: str, found: dict) -> Turn:
-        turned = "; ".join(f"{claim} {HOLDS[holds]}" for claim, holds in found.items())
-        return Turn(paper, ", ".join(changed), words, turned)
-
-    before = judge({})
-    yield turn({}, "", before)
-    changes = [each for name in what.machines for each in assumed_changes(name, what.factors)]
-    for words, changed in [*changes, *what.changes()]:
-        after = judge(changed)
-        differs = {name: holds for name, holds in after.items() if holds is not before[name]}
-        yield turn(changed, words, differs)
+        after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
+        turned = (f"{name} {word}" for name, word in after.items() if before.get(name) != word)
+        yield Turn(paper, ", ".join(changed), words, "; ".join(turned))
+        before = before or after

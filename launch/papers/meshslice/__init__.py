@@ -198,8 +198,8 @@ def _slicing(rows: Rows):
     seconds = _by(rows, "seconds", "slice4x4", variant="")["collective"]
     rate = find_machine("tpuv4slice-4x4").compute.memory_bytes_per_s
     ours = []
-    for name, model in MODELS.items():
-        shapes = (shape for layer in layers_of(model, 16, 2048) for shape in layer.shapes)
+    for name, hidden in MODELS.items():
+        shapes = (shape for layer in layers_of(hidden, 16, 2048) for shape in layer.shapes)
         sizes = [(m * k, k * n, m * n) for m, n, k in shapes]
         moved = sum(sum(each) - max(each) for each in sizes)
         ours.append(100 * (2 * 2 * moved / 16 / rate) / seconds[name])

@@ -18,7 +18,7 @@ model (§3.2.2).
 
 from dataclasses import dataclass
 from math import gcd, lcm
-from operator import itemgetter
+from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.model.costs import group_parts
@@ -39,21 +39,8 @@ _ITEMSIZE = 2
 _TABLE_1 = {"Y": ("OS", "LS", "RS"), "X": ("LS", "OS", "RS"), "W": ("RS", "LS", "OS")}
 
 
-@dataclass(frozen=True)
-class Transformer:
-    """Sizes of a model. ``layers`` is the number of blocks."""
-
-    name: str
-    hidden: int
-    heads: int
-    layers: int
-
-
-#: FACTS: GPT-3 (Brown et al.) and Megatron-NLG, as in §4.4.
-MODELS = {
-    "gpt3": Transformer("gpt3", 12288, 96, 96),
-    "megatron-nlg": Transformer("megatron-nlg", 20480, 128, 105),
-}
+#: Hidden sizes of GPT-3 (Brown et al.) and Megatron-NLG, as in §4.4.
+MODELS = {"gpt3": 12288, "megatron-nlg": 20480}
 
 
 @dataclass(frozen=True)
@@ -92,30 +79,17 @@ class Product:
         return 2 * self.m * self.n * self.k
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the autotuner chose.
+class Plan(NamedTuple):
+    """A mesh with its best slice count of each layer, and the estimated seconds of all products of
+    one block."""
 
-    Attributes
-    ----------
-    mesh : tuple of int
-        Rows and columns.
-    slices : tuple of int
-        By layer.
-    seconds : float
-        Estimated, of all products of one block.
-    estimates : list of dict
-        By mesh, best first: mesh, slices, seconds.
-    """
-
-    mesh: tuple
-    slices: tuple
+    mesh: tuple[int, int]
+    slices: tuple[int, ...]
     seconds: float
-    estimates: list
 
 
-def layers_of(model: Transformer, batch: int, seq: int) -> list[Layer]:
-    """The four FC layers of a block.
+def layers_of(h: int, batch: int, seq: int) -> list[Layer]:
+    """The four FC layers of a block of hidden size ``h``.
 
     Examples
     --------
@@ -125,7 +99,7 @@ def layers_of(model: Transformer, batch: int, seq: int) -> list[Layer]:
     ... ]
     [('qkv', 12288, 36864), ('proj', 12288, 12288), ('fc1', 12288, 49152), ('fc2', 49152, 12288)]
     """
-    h, tokens = model.hidden, batch * seq
+    tokens = batch * seq
     return [
         Layer("qkv", tokens, h, 3 * h),
         Layer("proj", tokens, h, h),
@@ -232,9 +206,9 @@ def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Mach
     return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
 
 
-def tune_llm(dataflows: list, chips: int, machine: Machine) -> Plan:
-    """Phase 2: the mesh and the slice count of each layer with the shortest estimated time of a
-    block.
+def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
+    """Phase 2: of each mesh the slice count of each layer with the shortest estimated time of a
+    block; the best mesh first.
 
     Raises
     ------
@@ -253,10 +227,9 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> Plan:
             for _, products in dataflows
         ]
         seconds, slices = zip(*best)
-        found.append({"mesh": mesh, "slices": slices, "seconds": sum(seconds)})
+        found.append(Plan(mesh, slices, sum(seconds)))
     if not found:
         raise UsageError(
             f"no mesh of {chips} chips divides the layers' extents. Use another number of chips."
         )
-    found.sort(key=itemgetter("seconds"))
-    return Plan(**found[0], estimates=found)
+    return sorted(found, key=lambda plan: plan.seconds)

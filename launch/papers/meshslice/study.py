@@ -14,7 +14,7 @@ dataflows    MeshSlice with the largest matrix of each layer in place, and      
 slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       Table 3
              direction
 sensitivity  MeshSlice, Wang and Collective on 256 chips, one constant changed  --
-             at a time
+             at a time (:data:`CHANGES`)
 ===========  =================================================================  ====================
 
 The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
@@ -36,11 +36,11 @@ Layers that read what the whole hidden state is made of (qkv, fc1) are divided b
 those after them by rows (*narrow*).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
-from operator import attrgetter, itemgetter, mul
+from typing import NamedTuple
 
 from algorithms import get_algorithm
 from algorithms.wang import costlier_direction
@@ -52,12 +52,12 @@ from launch.models.predict import predict, trace_of
 from launch.models.simulate_sweeps import Variant
 
 from ..claims import Changed
+from ..vary import changed
 from .autotuner import (
     MODELS,
     Layer,
     Plan,
     Product,
-    Transformer,
     choose_dataflows,
     estimate,
     layers_of,
@@ -73,8 +73,6 @@ STRONG_BATCH, MOST_CHIPS, SEQ = 32, 256, 2048
 SLICES_MESH = (32, 8)
 #: The machine of all studies but Table 3.
 MACHINE = "tpuv4sim"
-#: The variant that has the constants of the authors' autotuner before those of their simulation.
-EARLIER = "earlier constants of the autotuner"
 #: Columns of the products of one chip, and of what its busiest link does.
 _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
@@ -86,9 +84,8 @@ ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
 LOOK_AHEAD = 2
 
 
-@dataclass(frozen=True)
-class Best:
-    """An algorithm at its best mesh.
+class Best(NamedTuple):
+    """An algorithm on a mesh, by default its best.
 
     Attributes
     ----------
@@ -103,8 +100,8 @@ class Best:
     algorithm: str
     mesh: tuple
     slices: tuple
-    products: Sequence[float]
-    cases: Sequence[Case]
+    products: tuple[float, ...]
+    cases: tuple[Case, ...]
 
     @property
     def seconds(self) -> float:
@@ -127,7 +124,7 @@ class Study:
     """
 
     name: str
-    model: Transformer
+    model: str
     base: Machine
     chips: int = MOST_CHIPS
     batch: int = MOST_CHIPS // 2
@@ -139,7 +136,7 @@ class Study:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        return layers_of(self.model, self.batch, self.seq)
+        return layers_of(MODELS[self.model], self.batch, self.seq)
 
     @cached_property
     def dataflows(self) -> list:
@@ -147,130 +144,106 @@ class Study:
         return choose_dataflows(self.layers, self.stays)
 
     @cached_property
-    def plan(self) -> Plan:
-        """Mesh and slice counts, likewise."""
+    def plans(self) -> list[Plan]:
+        """Meshes and slice counts, likewise; the best first."""
         return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
 
     def machine(self, mesh: tuple) -> Machine:
         """The machine with a torus of that shape."""
         if mesh not in self.machines:
             sources = self.base.sources
-            self.machines[mesh] = Machine.from_dict(
-                sources | {"torus": list(mesh)}, "{}-{}x{}".format(sources["name"], *mesh)
-            )
+            name = "{}-{}x{}".format(sources["name"], *mesh)
+            self.machines[mesh] = Machine.from_dict(sources | {"torus": list(mesh)}, name)
         return self.machines[mesh]
 
-    def utilization(self, seconds: float, flops: int | None = None) -> float:
-        """Percent of the chips' peak, in so many FLOPs, by default those of all products."""
-        flops = flops or sum(one.flops for _, ones in self.dataflows for one in ones)
-        return 100 * flops / (self.chips * self.base.compute.peak_flops) / seconds
-
-    def rows(self, found: Best, each: bool = False) -> Iterator:
+    def rows(self, found: Best, each: bool = False) -> Iterator[LlmRow]:
         """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
         model too."""
-        sliced = found.algorithm == "meshslice"
-        estimated = lambda one, case: estimate(
-            one, found.mesh, case.options["slices"], self.machine(found.mesh)
-        )
-        products = [
-            LlmRow(
-                study=self.name,
-                mode="simulated",
-                machine=self.base.sources["name"],
-                model=self.model.name,
-                chips=self.chips,
-                batch=self.batch,
-                seq=self.seq,
-                algorithm=found.algorithm,
-                mesh="{}x{}".format(*found.mesh),
-                variant=self.variant,
-                layer=layer.name,
-                product=one.name,
-                m=case.m,
-                n=case.n,
-                k=case.k,
-                dataflow=case.options.get("dataflow", ""),
-                slices=str(case.options.get("slices", "")),
-                seconds=seconds,
-                estimated_s=estimated(one, case) if sliced else None,
-                utilization_percent=self.utilization(seconds, one.flops),
-                **self._parts(case, found.mesh),
-            )
-            for (layer, one), case, seconds in zip(
-                [
-                    (layer, one)
-                    for layer, (_, ones) in zip(self.layers, self.dataflows)
-                    for one in ones
-                ],
-                found.cases,
-                found.products,
-            )
+        mesh, machine = "{}x{}".format(*found.mesh), self.machine(found.mesh)
+        of_all = "simulated", self.base.sources["name"], self.model, self.chips, self.batch
+        sliced, peak = found.algorithm == "meshslice", self.chips * self.base.compute.peak_flops
+        products = []
+        flows = [
+            (layer.name, one)
+            for layer, (_, ones) in zip(self.layers, self.dataflows)
+            for one in ones
         ]
-        summed = ("seconds", *_PARTS, *["estimated_s"] * sliced)
-        yield products[0]._replace(
-            layer=ALL,
-            product=ALL,
-            **dict.fromkeys("mnk"),
-            dataflow="",
-            slices="-".join(map(str, found.slices)),
-            utilization_percent=self.utilization(found.seconds),
-            **{name: sum(getattr(row, name) for row in products) for name in summed},
-        )
+        for (layer, one), case, seconds in zip(flows, found.cases, found.products):
+            slices = case.options.get("slices", "")
+            products.append(
+                LlmRow(
+                    self.name,
+                    *of_all,
+                    self.seq,
+                    found.algorithm,
+                    mesh,
+                    self.variant,
+                    layer,
+                    one.name,
+                    *(case.m, case.n, case.k),
+                    case.options.get("dataflow", ""),
+                    str(slices),
+                    seconds,
+                    estimate(one, found.mesh, slices, machine) if sliced else None,
+                    100 * one.flops / peak / seconds,
+                    *self._parts(case, found.mesh),
+                )
+            )
+        summed = {name: sum(getattr(row, name) for row in products)
+                  for name in ("seconds", *_PARTS, *["estimated_s"] * sliced)}  # fmt: skip
+        about = {"layer": ALL, "product": ALL, "dataflow": "", **dict.fromkeys("mnk")}
+        about["slices"] = "-".join(map(str, found.slices))
+        flops = sum(one.flops for _, one in flows)
+        about["utilization_percent"] = 100 * flops / peak / found.seconds
+        yield products[0]._replace(**about, **summed)
         if each:
             yield from products
 
-    def _parts(self, case: Case, mesh: tuple) -> dict:
+    def _parts(self, case: Case, mesh: tuple) -> tuple:
         """Seconds of the products of one chip, and of launching, synchronising and transferring on
         its busiest link (Figure 10)."""
         # of Cannon's skew the middle chip's takes the longest way
         rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
-        trace = trace_of(case, self.chips, rank)
-        return dict(zip(_PARTS, link_parts(trace, self.machine(mesh))))
+        return link_parts(trace_of(case, self.chips, rank), self.machine(mesh))
 
     def best(self, name: str) -> Best | None:
-        """An algorithm at its best mesh; None if it takes none."""
-        return self.best_ring(name) if name in ONE_DIMENSIONAL else self.best_mesh(name)
-
-    def best_mesh(self, name: str) -> Best | None:
-        """Simulate a 2-D algorithm on the meshes of the plan, and keep the best; None if it takes
-        none of them. Meshes whose bound is above the best time are left out."""
-        free, tried = name == "wang-free", []
-        for each in self.plan.estimates:
-            mesh, slices = each["mesh"], self.plan.slices if name == "wang" else each["slices"]
-            if name == "cannon" and mesh[0] != mesh[1]:
-                continue
+        """An algorithm at its best of the plan's meshes, or a 1-D one on one ring of all chips;
+        None if it takes none. Meshes whose bound is above the best time are not simulated."""
+        free, best, tried = name == "wang-free" or name in ONE_DIMENSIONAL, None, []
+        for mesh, slices in self._meshes(name):
             cases = self.cases_on(name, mesh, slices)
-            # the loops whose bounds bound those of all others: the longest products, and those
-            # without additions of sums
-            bounds = [
-                min(
-                    bound_of([trace_of(one, self.chips)], self.machine(turned)).seconds
-                    for one in ([case, _unrolled(case, 1)] if free else [case])
-                )
-                for case, turned in cases
-            ]
-            tried.append((sum(bounds), mesh, slices, cases))
-        best = None
-        for bound, mesh, slices, cases in sorted(tried, key=itemgetter(0)):
+            tried.append((sum(self._bound(*case, free) for case in cases), mesh, slices, cases))
+        for bound, mesh, slices, cases in sorted(tried, key=lambda each: each[0]):
             if best and bound >= best.seconds:
                 break
-            found = [self.fastest(case, turned, free) for case, turned in cases]
+            times = [self.fastest(*case, free) for case in cases]
             kept = slices if name in ("meshslice", "wang") else ()
-            new = Best(name, mesh, kept, *zip(*found))
-            best = min(best or new, new, key=attrgetter("seconds"))
+            new = Best(name, mesh, kept, *zip(*times))
+            best = min(best or new, new, key=lambda each: each.seconds)
         return best
 
-    def best_ring(self, name: str) -> Best:
-        """Simulate a 1-D algorithm on one ring of all chips, each product with the number of shifts
-        a product that is fastest."""
-        ring, most = (1, self.chips), max(1, self.chips // 2)
-        cases = ring_cases(name, self.layers, self.chips)
-        found = [self.fastest(_unrolled(case, most), ring, free=True) for case in cases]
-        return Best(name, ring, (), *zip(*found))
+    def _bound(self, case: Case, mesh: tuple, free: bool) -> float:
+        """Seconds that the case takes at least; with ``free`` with any number of shifts a product:
+        the longest products bound all others, and those without additions of sums."""
+        cases = [case, _unrolled(case, 1)] if free else [case]
+        traces = ([trace_of(each, self.chips)] for each in cases)
+        return min(bound_of(trace, self.machine(mesh)).seconds for trace in traces)
+
+    def _meshes(self, name: str) -> list[tuple]:
+        """The meshes that an algorithm may run on, each with its slices."""
+        if name in ONE_DIMENSIONAL:
+            return [((1, self.chips), ())]
+        best = self.plans[0].slices
+        meshes = [(mesh, best if name == "wang" else slices) for mesh, slices, _ in self.plans]
+        return [each for each in meshes if name != "cannon" or len({*each[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
-        """The products of a 2-D algorithm on a mesh: (case, shape of the torus it runs on), by
-        layer and product."""
+        """The products of an algorithm on a mesh: (case, shape of the torus it runs on), by layer
+        and product."""
+        if name in ONE_DIMENSIONAL:
+            most = max(1, self.chips // 2)
+            cases = ring_cases(name, self.layers, self.chips)
+            return [(_unrolled(case, most), mesh) for case in cases]
         return [
             (_case(name, product, shape, s), shape)
             for (_, products), s in zip(self.dataflows, slices)
@@ -283,7 +256,7 @@ class Study:
         the case's and all powers of two below."""
         powers = range(case.options["unroll"].bit_length()) if free else ()
         cases = [case, *(_unrolled(case, 2**power) for power in powers)]
-        return min(((self._seconds(each, mesh), each) for each in cases), key=itemgetter(0))
+        return min(((self._seconds(each, mesh), each) for each in cases), key=lambda each: each[0])
 
     def _seconds(self, case: Case, mesh: tuple) -> float:
         """Simulated seconds, inf if the machine cannot run it; products that are the same are
@@ -294,16 +267,16 @@ class Study:
             self.known[key] = record.best_s if record.status == "ok" else inf
         return self.known[key]
 
-    def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator:
+    def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator[LlmRow]:
         """The rows of algorithms at their best meshes, of some for every product."""
         for found in filter(None, map(self.best, names)):
             yield from self.rows(found, found.algorithm in each)
 
-    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Iterator:
+    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Iterator[LlmRow]:
         """An algorithm on a given mesh."""
         cases = self.cases_on(name, mesh, slices)
-        found = [self.fastest(replace(case, **options), turned) for case, turned in cases]
-        yield from self.rows(Best(name, mesh, slices, *zip(*found)))
+        found = [self.fastest(replace(case, **options), shape) for case, shape in cases]
+        return self.rows(Best(name, mesh, slices, *zip(*found)))
 
 
 def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
@@ -364,63 +337,34 @@ def _unrolled(case: Case, shifts: int) -> Case:
     return replace(case, options=case.options | {"unroll": shifts})
 
 
-def weak(model: Transformer, base: Machine) -> Iterator:
-    """Figures 9 and 10; with each product on 256 chips for Figure 11."""
-    for chips in CHIPS:
-        study = Study("weak", model, base, chips, chips // 2)
-        each = ALGORITHMS if chips == MOST_CHIPS else ()
-        yield from study.rows_of(*ALGORITHMS, *ONE_DIMENSIONAL, each=each)
-
-
-def strong(model: Transformer, base: Machine) -> Iterator:
-    """Figure 12, without FSDP, whose batch grows with the chips."""
-    for chips in CHIPS:
-        study = Study("strong", model, base, chips, STRONG_BATCH)
-        yield from study.rows_of(*ALGORITHMS, "tensor_parallel_1d")
-
-
-def meshes(model: Transformer, base: Machine) -> Iterator:
-    """Figure 13."""
-    study = Study("meshes", model, base)
-    for each in sorted(study.plan.estimates, key=lambda each: -each["mesh"][0]):
-        yield from study.on("meshslice", each["mesh"], each["slices"])
-
-
-def slices(model: Transformer, base: Machine) -> Iterator:
-    """Figure 14: the same slice count in all layers."""
-    study = Study("slices", model, base)
-    flows = study.dataflows
-    for s in slice_counts([each for _, products in flows for each in products], SLICES_MESH):
-        yield from study.on("meshslice", SLICES_MESH, (s,) * len(flows))
-
-
-def dataflows(model: Transformer, base: Machine) -> Iterator:
-    """Table 2."""
-    for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
-        yield from Study("dataflows", model, base, variant=variant, stays=stays).rows_of(
-            "meshslice"
-        )
-
-
-def slice4x4(model: Transformer, base: Machine) -> Iterator:
-    """Table 3: TPUs overlapped no collective, so MeshSlice runs without overlap, and its last
-    column with. Batch and S are those of the authors' script."""
-    machine = find_machine("tpuv4slice-4x4")
-    if rule := base.sources.get("arbitration"):
-        machine = machine.with_value("arbitration", rule)
-    study = Study("slice4x4", model, machine, 16, 16)
-    for name, study.variant, ahead in (
-        ("collective", "", 0),
-        ("wang", "nothing overlaps", 0),
-        ("wang", "overlapped", 2),
-        ("meshslice", "nothing overlaps", 0),
-        ("meshslice", "overlapped", 2),
-    ):
-        yield from study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
-
-
 #: What the claims about leads compare.
 _FASTEST = ("meshslice", "wang", "collective")
+_BANDWIDTH, _SYNC = "collectives.*.bandwidth_bytes_per_s", "collectives.*.sync_s"
+_LAUNCH = "collectives.*.launch_s"
+#: What of the machine may be otherwise, one thing at a time: words, path, and how many times as
+#: much it is, or (*=*) what it is.
+CHANGES = (
+    *((f"bandwidth x {factor}", _BANDWIDTH, "x", factor) for factor in (0.75, 1.25, 1.5, 2)),
+    *((f"bandwidth {rate} GB/s", _BANDWIDTH, "=", rate * 1e9) for rate in (32, 50)),
+    *((f"synchronisation {micro} us", _SYNC, "=", micro * 1e-6) for micro in (2, 5, 20)),
+    ("shifts synchronise in 50 us", "collectives.shift.sync_s", "=", 50e-6),
+    *((f"launch {micro} us", _LAUNCH, "=", micro * 1e-6) for micro in (0, 40)),
+    *((f"k_ramp {k}", "compute.k_ramp", "=", k) for k in (64, 256)),
+    *(
+        (f"products at {percent} % of the rate", "compute.sustained", "x", percent / 100)
+        for percent in (95, 90)
+    ),
+    *(
+        (
+            f"products slow by {percent} % beside two gathers",
+            "transfer_slowdown",
+            "=",
+            percent / 800,
+        )
+        for percent in (10, 20)
+    ),
+    ("memory at a quarter of its speed", "compute.memory_bytes_per_s", "x", 0.25),
+)
 
 
 def changes() -> Iterator[tuple[str, Changed]]:
@@ -431,58 +375,86 @@ def changes() -> Iterator[tuple[str, Changed]]:
     >>> next(words for words, _ in changes())
     'bandwidth x 0.75'
     """
-    for words, machine in _varied(find_machine(f"{MACHINE}-4x4")):
-        yield words, {MACHINE: Variant(machine)}
+    for words, *change in CHANGES:
+        yield words, {MACHINE: Variant(changed(find_machine(f"{MACHINE}-4x4"), *change))}
 
 
-def _varied(base: Machine) -> Iterator[tuple[str, Machine]]:
-    def each(constant: str, value) -> Machine:
-        machine = base
-        for name in base.sources["collectives"]:
-            machine = machine.with_value(f"collectives.{name}.{constant}", value)
-        return machine
-
-    for factor in (0.75, 1.25, 1.5, 2):
-        yield f"bandwidth x {factor}", each("bandwidth_bytes_per_s", partial(mul, factor))
-    for rate in (32, 50):
-        yield f"bandwidth {rate} GB/s", each("bandwidth_bytes_per_s", rate * 1e9)
-    for micro in (2, 5, 20):
-        yield f"synchronisation {micro} us", each("sync_s", micro * 1e-6)
-    yield "shifts synchronise in 50 us", base.with_value("collectives.shift.sync_s", 50e-6)
-    for micro in (0, 40):
-        yield f"launch {micro} us", each("launch_s", micro * 1e-6)
-    for k in (64, 256):
-        yield f"k_ramp {k}", base.with_value("compute.k_ramp", k)
-    for percent in (95, 90):
-        changed = base.vary("compute.sustained", percent / 100)
-        yield f"products at {percent} % of the rate", changed
-    for percent in (10, 20):
-        changed = base.with_value("transfer_slowdown", percent / 800)
-        yield f"products slow by {percent} % beside two gathers", changed
-    yield "memory at a quarter of its speed", base.vary("compute.memory_bytes_per_s", 0.25)
-
-
-def simulate(changed: Changed) -> list:
+def simulate(variants: Changed) -> list[LlmRow]:
     """MeshSlice, Wang and Collective at their best meshes of 256 chips, as rows of ``weak``."""
-    base = changed[MACHINE].machine if changed else find_machine(f"{MACHINE}-4x4")
-    studies = [Study("weak", model, base) for model in MODELS.values()]
+    base = variants[MACHINE].machine if variants else find_machine(f"{MACHINE}-4x4")
+    studies = [Study("weak", model, base) for model in MODELS]
     return [row for study in studies for row in study.rows_of(*_FASTEST)]
 
 
-def sensitivity(model: Transformer, base: Machine) -> Iterator:
-    """The same with one constant changed."""
-    as_they_are = [("as it is", base), (EARLIER, find_machine("tpuv4-4x4"))]
-    for words, machine in [*as_they_are, *_varied(base)]:
+def _scaling(
+    study: str, batch: int, algorithms: Iterable[str], model: str, base: Machine
+) -> Iterator[LlmRow]:
+    """At one batch, or half as large as there are chips; of weak scaling on 256 chips with each
+    product."""
+    for chips in CHIPS:
+        each = ALGORITHMS if study == "weak" and chips == MOST_CHIPS else ()
+        found = Study(study, model, base, chips, batch or chips // 2)
+        yield from found.rows_of(*algorithms, each=each)
+
+
+def _meshes(model: str, base: Machine) -> Iterator[LlmRow]:
+    study = Study("meshes", model, base)
+    for mesh, slices, _ in sorted(study.plans, reverse=True):
+        yield from study.on("meshslice", mesh, slices)
+
+
+def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
+    """The same slice count in all layers."""
+    study = Study("slices", model, base)
+    flows = study.dataflows
+    for s in slice_counts([each for _, products in flows for each in products], SLICES_MESH):
+        yield from study.on("meshslice", SLICES_MESH, (s,) * len(flows))
+
+
+def _dataflows(model: str, base: Machine) -> Iterator[LlmRow]:
+    for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
+        study = Study("dataflows", model, base, variant=variant, stays=stays)
+        yield from study.rows_of("meshslice")
+
+
+def _slice4x4(model: str, base: Machine) -> Iterator[LlmRow]:
+    """TPUs overlapped no collective, so MeshSlice runs without overlap, and its last column with.
+    Batch and S are those of the authors' script."""
+    study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16)
+    for name, study.variant, ahead in (
+        ("collective", "", 0),
+        ("wang", "nothing overlaps", 0),
+        ("wang", "overlapped", 2),
+        ("meshslice", "nothing overlaps", 0),
+        ("meshslice", "overlapped", 2),
+    ):
+        yield from study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
+
+
+def _sensitivity(model: str, base: Machine) -> Iterator[LlmRow]:
+    """On the machine as it is, with the constants that the authors' autotuner had before, and with
+    each change."""
+    machines = {"as it is": base, "earlier constants of the autotuner": find_machine("tpuv4-4x4")}
+    machines |= {words: changed(base, *change) for words, *change in CHANGES}
+    for words, machine in machines.items():
         yield from Study("sensitivity", model, machine, variant=words).rows_of(*_FASTEST)
 
 
-def _rows(study: Callable[[Transformer, Machine], Iterator]) -> list:
+def _rows(study: Callable[[str, Machine], Iterator[LlmRow]]) -> list[LlmRow]:
     base = find_machine(f"{MACHINE}-4x4")
-    return [row for model in MODELS.values() for row in study(model, base)]
+    return [row for model in MODELS for row in study(model, base)]
 
 
-#: File of rows -> what simulates them.
-STUDIES: dict[str, Callable[[], list]] = {
-    study.__name__: partial(_rows, study)
-    for study in (weak, strong, meshes, slices, dataflows, slice4x4, sensitivity)
+#: File of rows -> what simulates them. FSDP's batch grows with the chips.
+STUDIES: dict[str, Callable[[], list[LlmRow]]] = {
+    name: partial(_rows, study)
+    for name, study in {
+        "weak": partial(_scaling, "weak", 0, (*ALGORITHMS, *ONE_DIMENSIONAL)),
+        "strong": partial(_scaling, "strong", STRONG_BATCH, (*ALGORITHMS, "tensor_parallel_1d")),
+        "meshes": _meshes,
+        "slices": _slices,
+        "dataflows": _dataflows,
+        "slice4x4": _slice4x4,
+        "sensitivity": _sensitivity,
+    }.items()
 }

@@ -71,11 +71,12 @@ _VARIANTS = {"ag": ("pull", "push"), "ag_moe": ("pull", "push"), "rs": ("write",
 _VARIANTS["moe_rs"] = _VARIANTS["rs"]
 #: FLUX's others: copies round a ring on PCIe (4.3); products pulled by who adds them on Hopper
 #: (4.2; no atomics for bfloat16). And all that there are.
-_FLUX_VARIANTS = {
-    ("a100pcie", "ag"): ("ring", "pull", "push"),
-    ("h800", "rs"): ("write", "pull"),
+_OTHERS = {
+    ("flux", "a100pcie", "ag"): ("ring", "pull", "push"),
+    ("flux", "h800", "rs"): ("write", "pull"),
+    ("best", "ag"): ("pull", "push", "ring"),
+    ("best", "rs"): ("write", "pull", "ring"),
 }
-_ALL_VARIANTS = {"ag": ("pull", "push", "ring"), "rs": ("write", "pull", "ring")}
 
 
 class Method(NamedTuple):
@@ -124,17 +125,13 @@ def methods(name: str, product: str, ranks: int, m: int, machine: str, **more) -
     if ranks > NODE:
         more["per_node"] = NODE
         return [Method(name, "over nodes", several, tile | more) for tile in tuned]
-    variants = _VARIANTS[product]
-    if name == "flux":
-        variants = _FLUX_VARIANTS.get((machine, product), variants)
+    variants = _OTHERS.get((name, machine, product)) or _OTHERS.get((name, product))
     orders = [{}]
-    if name == "best":
-        variants = _ALL_VARIANTS[product]
     if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
-        orders = [{"order": "mesh"}] if name == "td" else [{}, {"order": "mesh"}]
+        orders = [{}, {"order": "mesh"}][name == "td" :]
     return [
         Method(name, variant, one_node, {"variant": variant} | order | tile | more)
-        for order, variant, tile in every(orders, variants, tuned)
+        for order, variant, tile in every(orders, variants or _VARIANTS[product], tuned)
     ]
 
 

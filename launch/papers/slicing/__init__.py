@@ -19,9 +19,7 @@ Shared terms, the same for every claim and machine:
 
 from collections.abc import Iterator
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
-from statistics import mean
 
 from pandas import DataFrame, Series, concat
 
@@ -29,21 +27,22 @@ from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from launch.cases.case import Case
-from launch.cases.machine_models import find_machine, machine_names
+from launch.cases.machine_models import find_machine
 from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
 from plots.select.records import frame, read_published, read_records, rows
 from plots.select.selection import select
 
 from ..claims import Changed, Claim, Paper, Rows, named
+from ..vary import changed
 
-#: (machine, layer) of the figures.
+#: The machines of the figures; and (machine, layer) of these.
+MACHINES = ("pvc12", "h100x8")
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")
 _H100_1, _H100_2 = ("h100x8", "mlp1"), ("h100x8", "mlp2")
-_COMPETITIVE, _ALMOST_ALWAYS, _MUCH = 0.95, 0.9, 0.5
+COMPETITIVE, ALMOST_ALWAYS, MUCH = 0.95, 0.9, 0.5
 #: What sets cases apart that differ in their schedule only.
-_CASE = attrgetter(
-    *"machine ranks m n k a b c stationary prefetch chunk transport".split(),
-)
+CASE = "machine ranks m n k a b c stationary prefetch chunk transport".split()
+LOWERINGS = ("greedy", "cost", "exhaustive")
 
 #: DTensor's published lines.
 _DTENSOR = ["DT - Row", "DT - Column"]
@@ -58,6 +57,8 @@ class Figure:
     ----------
     values : DataFrame
         Percent of peak by batch size and line.
+    cases : DataFrame
+        ``mixed``: whether C's factor differs from that of A and B; None where those differ.
     """
 
     def __init__(self, name: tuple[str, str], cases):
@@ -67,17 +68,15 @@ class Figure:
             for line in select(cases, name[1])
             if line.points and line.name.startswith("UA")
         }
-        self.values = self._of_points(attrgetter("value"))
+        self.values = self._of_points("value")
         # of a hundred columns these: whatever selects rows copies each of them
         ours = cases.loc[cases.moved_bytes > 0, _OF_A_CASE]
-        #: ``mixed``: whether C's factor differs from that of A and B; None where those differ.
         self.cases = ours.assign(mixed=[a != c if a == b else None for a, b, c in ours.factors])
-        self.batches = sorted(self.cases.m.unique())
 
-    def _of_points(self, value):
+    def _of_points(self, field: str):
         """A value of each point, by batch size and line."""
         lines = self.lines.items()
-        return DataFrame({name: {p.m: value(p) for p in line.points} for name, line in lines})
+        return DataFrame({name: {p.m: getattr(p, field) for p in of.points} for name, of in lines})
 
     def heights(self):
         """Mean of each line, highest first.
@@ -89,30 +88,23 @@ class Figure:
         """
         if len(self.lines) < 6:
             raise KeyError("some lines of {1} on {0}".format(*self.name))
-        return _falling(self.values.mean())
+        return self.values.mean().sort_values(ascending=False, kind="stable")
 
     def spreads(self):
         highest = self.values.max(axis="columns")
         return 100 * (highest - self.values.min(axis="columns")) / highest
 
-    def best(self, line: str, **fixed):
-        """The fastest case of a line's partitioning at each batch size, with some columns fixed;
+    def best(self, line: str, stationary: str):
+        """The fastest case of a line's partitioning at each batch size with a matrix in place;
         empty where there is none."""
-        found = self.cases
-        for column, value in {"preset": line.lower().split()[0], **fixed}.items():
-            found = found[found[column] == value]
+        found = self.cases[self.cases.stationary == stationary]
+        found = found[found.preset == line.lower().split()[0]]
         fastest = found.sort_values("best_s", kind="stable").drop_duplicates("m")
-        return fastest.set_index("m").reindex(self.batches)
-
-    def fastest(self, line: str, **fixed):
-        """Seconds of the faster of Stationary C and B at each batch size; nan where there is
-        none."""
-        found = [self.best(line, stationary=stationary, **fixed).best_s for stationary in "CB"]
-        return concat(found, axis="columns").min(axis="columns")
+        return fastest.set_index("m").reindex(sorted(self.cases.m.unique()))
 
     def factors(self):
         """The A,B factor of each line at each batch size."""
-        return self._of_points(lambda point: point.factors[0])
+        return self._of_points("factors").map(lambda factors: factors[0], na_action="ignore")
 
 
 class Figures(Rows):
@@ -120,69 +112,69 @@ class Figures(Rows):
 
     def __init__(self, table):
         super().__init__(table)
-        self._figures: dict = {}
+        self._figures: dict[tuple[str, str], Figure] = {}
 
     def __getitem__(self, name: tuple[str, str]) -> Figure:
         if name not in self._figures:
-            found = self._simulated(name, algorithm="universal")
-            self._figures[name] = Figure(name, found[found.schedule.fillna("direct") == "direct"])
+            self._figures[name] = Figure(name, self._direct(name, "simulated", ["universal"]))
         return self._figures[name]
 
-    def _simulated(self, name: tuple[str, str], mode: str = "simulated", **values):
-        machine, layer = name
-        return self.where(mode=mode, status="ok", machine=machine, layer=layer, **values)
+    def _direct(self, name: tuple[str, str], mode: str, algorithms: list[str]):
+        """The cases of a figure by algorithms, but for those that were lowered."""
+        of = dict(zip(("machine", "layer"), name))
+        found = self.where(mode=mode, status="ok", algorithm=algorithms, **of)
+        return found[found.schedule.fillna("direct") == "direct"]
 
     def dtensor(self, name: tuple[str, str], mode: str = "simulated"):
         """Percent of peak of DTensor by batch size and line, simulated or published."""
-        simulated = mode == "simulated"
-        found = self._simulated(name, mode, algorithm=["dtensor_mm"] if simulated else _DTENSOR)
-        found = found[found.schedule.fillna("direct") == "direct"]
-        line = "DT - " + found.a.str.capitalize() if simulated else found.algorithm
+        found = self._direct(name, mode, ["dtensor_mm", *_DTENSOR])
+        line = "DT - " + found.a.str.capitalize() if mode == "simulated" else found.algorithm
         return found.groupby(["m", line.rename("line")]).percent_of_peak.max().unstack()
 
 
-def _falling(values):
-    return values.sort_values(ascending=False, kind="stable")
+def _row(values, digits: int = 1) -> str:
+    return " ".join(f"{value:.{digits}f}" for value in values if value == value)  # nan: no case
 
 
-def _row(values) -> str:
-    return " ".join(f"{value:.1f}" for value in values if value == value)  # nan: no such case
-
-
-def _best_two(figure, *names):
+def _best_two(f, name: tuple[str, str], one: str, other: str, stationary: str = ""):
+    """That two lines are the two highest, and drawn with a matrix in place."""
+    figure, names = f[name], {one, other}
     heights = figure.heights()
-    return set(heights.index[:2]) == set(names), f"mean % of peak: {named(heights)}"
+    drawn = {figure.lines[each].stationary for each in names}
+    return {*heights.index[:2]} == names and drawn <= {*(stationary or "BC")}, (
+        f"mean % of peak: {named(heights)}"
+        + f"; drawn S-{', S-'.join(sorted(drawn))}" * bool(stationary)
+    )
 
 
 def _p2(f):
     """Without replication both code paths are one program (B stays, too): drawn is C, the first."""
     figure = f[_PVC_1]
-    drawn = {name: figure.lines[name].stationary for name in ("Column", "Inner Prod.")}
+    drawn = [figure.lines[name].stationary for name in ("Column", "Inner Prod.")]
     column = figure.cases[figure.cases.preset == "column"]
-    alone = column.factors == (1, 1, 1)
-    ours, others = (each.groupby("m").best_s.min() for each in (column[alone], column[~alone]))
-    factors = ", ".join(point.factor for point in figure.lines["Column"].points)
-    return (
-        set(drawn.values()) == {"C"} and not (others.reindex(ours.index) <= ours).any(),
-        f"{', '.join(f'{name} S-{each}' for name, each in drawn.items())}; Column's best factors "
-        f"{factors}",
+    times = column.groupby(["m", column.factors == (1, 1, 1)]).best_s.min().unstack()
+    more = times[False] / times[True]
+    return drawn == ["C", "C"] and not (more <= 1).any(), (
+        f"Column S-{drawn[0]}, Inner Prod. S-{drawn[1]}; with replication Column takes by batch "
+        f"size {_row(more, 2)} times as long"
     )
 
 
 def _p2a(f):
     """By local GEMMs that count as faster, and by at least half of the difference in time."""
-    figure, cases = f[_PVC_1], []
-    for name, a in (("Column", "column"), ("Inner", "row")):
-        cases.append(figure.best(name, stationary="C", a=a, c="column"))
-    fast, slow = (1e3 * each.phase_gemm_s for each in cases)
-    column, inner = (1e3 * each.best_s for each in cases)
-    gemms = ", ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(fast, slow))
-    times = ", ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(column, inner))
+    figure = f[_PVC_1]
+    alone = figure.cases[(figure.cases.factors == (1, 1, 1)) & (figure.cases.stationary == "C")]
+    gemms, times = (
+        1e3 * alone.pivot_table(value, "m", "preset", aggfunc="min")
+        for value in ("phase_gemm_s", "best_s")
+    )
+    fast, slow = gemms["column"], gemms["inner"]
+    behind = times["inner"] - times["column"]
     drawn = figure.values["Column"] > figure.values["Inner Prod."]
-    because = slow - fast >= _MUCH * (inner - column)
-    return (
-        (drawn & (column < inner) & (fast < _COMPETITIVE * slow) & because).all(),
-        f"Column/Inner, unreplicated: {times} ms, their local GEMMs {gemms} ms",
+    held = drawn & (behind > 0) & (fast < COMPETITIVE * slow) & (slow - fast >= MUCH * behind)
+    return held.all(), (
+        f"local GEMMs of Column {_row(fast)} ms, of Inner {_row(slow)}; Inner takes {_row(behind)} "
+        "ms longer"
     )
 
 
@@ -196,69 +188,50 @@ def _p3(f):
 
 def _p4(f):
     """Of the lines below the best two, as they are drawn."""
-    figure = f[_PVC_1]
-    found, text = 0, []
+    figure, found, text = f[_PVC_1], 0, []
     for name in figure.heights().index[2:]:
         line = figure.lines[name]
         factors = [point.factor for point in line.points]
-        found += line.stationary != "B" and any(factor != "1" for factor in factors)
+        found += line.stationary != "B" and {*factors} != {"1"}
         text.append(f"{name} S-{line.stationary} {' '.join(factors)}")
     return found > 1, f"drawn: {', '.join(text)}; {found} of them with B moved are replicated"
 
 
-def _spreads(f, layer):
+def _spreads(f, layer: str):
     """The spreads on both machines, and both as text."""
-    pvc, h100 = (f[machine, layer].spreads() for machine in ("pvc12", "h100x8"))
-    return (pvc, h100), (
-        f"spread {h100.mean():.0f} % on h100x8, {pvc.mean():.0f} % on pvc12 "
-        f"({_row(h100)} against {_row(pvc)})"
+    pvc, h100 = (f[machine, layer].spreads() for machine in MACHINES)
+    return (
+        pvc,
+        h100,
+        (
+            f"spread {h100.mean():.0f} % on h100x8, {pvc.mean():.0f} % on pvc12 ({_row(h100)} "
+            f"against "
+            f"{_row(pvc)})"
+        ),
     )
 
 
 def _p5(f):
-    (pvc, h100), text = _spreads(f, "mlp1")
-    return h100.mean() <= _MUCH * pvc.mean() and (h100 < pvc).all(), text
+    pvc, h100, text = _spreads(f, "mlp1")
+    return h100.mean() <= MUCH * pvc.mean() and (h100 < pvc).all(), text
 
 
 def _p6(f):
     names = ["Column", "Inner Prod."]
-    best, text = _best_two(f[_H100_1], *names)
+    best, text = _best_two(f, _H100_1, *names)
     values = f[_H100_1].values
     lead = values[names].mean(axis="columns") - values.drop(columns=names).mean(axis="columns")
-    smallest, largest = lead.iloc[0], lead.iloc[-1]
-    return (
-        best and smallest > largest,
-        f"{text}; lead over the others {smallest:.1f} points at the smallest batch, {largest:.1f} "
-        "at the largest",
-    )
-
-
-def _p7(f):
-    figure, names = f[_PVC_2], ("Outer Prod.", "Block")
-    best, text = _best_two(figure, *names)
-    outer, block = (figure.lines[name].stationary for name in names)
-    stays = Series(
-        {
-            name: figure.best(name, stationary="B").percent_of_peak.mean(skipna=False)
-            for name in figure.lines
-        }
-    )
-    return (
-        best and outer == block == "B",
-        f"{text}; Outer drawn S-{outer}, Block S-{block}; with B in place (S-B): "
-        f"{named(_falling(stays.dropna()))}",
-    )
+    return best and lead.iloc[0] > lead.iloc[
+        -1
+    ], f"{text}; lead over the others {_row(lead)} points"
 
 
 def _p8(f):
     """Factors of each line by batch size; and what a factor of C's own gains over the best equal
     factors, each in the better of Stationary C and B, at every line and batch size."""
     low, high = f[_PVC_1].factors().align(f[_PVC_2].factors(), join="inner")
-    gains = []
-    for name in f[_PVC_2].lines:
-        own, equal = (f[_PVC_2].fastest(name, mixed=mixed) for mixed in (True, False))
-        gains += [gain for gain in equal / own if gain == gain]  # nan: no such case
-    better = mean(gain > 1 / _COMPETITIVE for gain in gains)
+    times = f[_PVC_2].cases.groupby(["preset", "m", "mixed"]).best_s.min().unstack().dropna()
+    better = (times[False] / times[True] > 1 / COMPETITIVE).mean()
     usual, more = (each.mean(axis="columns") for each in (low, high))
     return (
         (low <= high).all(axis=None) and (usual < more).all() and better > 0.5,
@@ -270,65 +243,46 @@ def _p8(f):
 
 def _p9(f):
     """As the line is drawn: between no replication, where local GEMMs are slower, and the highest
-    factor, where the rest takes longer. Beside it, with B in place."""
-    line = f[_PVC_2].lines["Outer Prod."]
-    held, text, forced = [], [], []
-    for point in sorted(line.points, key=lambda point: point.m):
-        cases = f[_PVC_2].cases
-        outer = cases[(cases.preset == "outer") & (cases.m == point.m)]
-        drawn, stays_b = (
-            rows(outer[outer.stationary == stationary]) for stationary in (line.stationary, "B")
-        )
-        none, best, most = _ends(drawn)
-        held.append(
+    factor (equal ones if there are), where the rest takes longer."""
+    line, cases = f[_PVC_2].lines["Outer Prod."], f[_PVC_2].cases
+    of_line = cases[(cases.preset == "outer") & (cases.stationary == line.stationary)]
+    for m, found in of_line.groupby("m"):
+        every = rows(found.sort_values("best_s"))
+        none = next(each for each in every if each.factors == (1, 1, 1))
+        most = max(every, key=lambda each: (len({*each.factors}) == 1, each.factors))
+        best = every[0]
+        rest = [each.best_s - each.phase_gemm_s for each in (best, most)]
+        held = (
             1 < best.factors[0] < most.factors[0]
-            and _COMPETITIVE * none.phase_gemm_s > max(best.phase_gemm_s, most.phase_gemm_s)
-            and _COMPETITIVE * _rest(most) > _rest(best)
+            and COMPETITIVE * none.phase_gemm_s > max(best.phase_gemm_s, most.phase_gemm_s)
+            and COMPETITIVE * rest[1] > rest[0]
         )
-        text.append("{}-{}".format(*best.factors[1:]))
-        forced.append(
-            "m={}: best {}-{}; local GEMMs {:.1f} ms unreplicated, {:.1f} best, {:.1f} most; the "
-            "rest {:.1f}, {:.1f}, {:.1f} ms".format(
-                point.m,
-                *_ends(stays_b)[1].factors[1:],
-                *(1e3 * each.phase_gemm_s for each in _ends(stays_b)),
-                *(1e3 * _rest(each) for each in _ends(stays_b)),
-            )
+        gemms = [1e3 * each.phase_gemm_s for each in (none, best, most)]
+        yield (
+            held,
+            (
+                f"m={m} S-{line.stationary}: best {best.factors[1]}-{best.factors[2]}; local GEMMs "
+                f"{_row(gemms)} ms unreplicated, best, most; the rest {1e3 * rest[0]:.1f} best, "
+                f"{1e3 * rest[1]:.1f} most"
+            ),
         )
-    return all(held), (
-        f"drawn S-{line.stationary} with factors {', '.join(text)}; with B in place: "
-        f"{'; '.join(forced)}"
-    )
-
-
-def _ends(cases: list) -> tuple:
-    """The case without replication, the fastest, and the one with the highest factors, equal ones
-    if there are."""
-    none = next(case for case in cases if case.factors == (1, 1, 1))
-    most = max(cases, key=lambda case: (len(set(case.factors)) == 1, case.factors))
-    return none, min(cases, key=lambda case: case.best_s), most
-
-
-def _rest(case) -> float:
-    """Seconds that are no local GEMM."""
-    return case.best_s - case.phase_gemm_s
 
 
 def _p10(f):
-    (pvc, h100), text = _spreads(f, "mlp2")
+    pvc, h100, text = _spreads(f, "mlp2")
     figure = f[_H100_2]
     best = figure.lines[figure.values.iloc[-1].idxmax()].stationary
     return h100.mean() < pvc.mean() and best == "C", f"{text}; best line S-{best}"
 
 
 def _p10a(f):
-    figure = f[_H100_2]
     slow, fast = (
-        figure.best("Outer", stationary=stationary).percent_of_peak.fillna(0) for stationary in "BC"
+        f[_H100_2].best("Outer", stationary=stationary).percent_of_peak.fillna(0)
+        for stationary in "BC"
     )
-    drawn = figure.lines["Outer Prod."].stationary
+    drawn = f[_H100_2].lines["Outer Prod."].stationary
     return (
-        drawn == "C" and (slow < _COMPETITIVE * fast).all(),
+        drawn == "C" and (slow < COMPETITIVE * fast).all(),
         f"Outer drawn S-{drawn}; S-B {_row(slow)}, S-C {_row(fast)} %",
     )
 
@@ -378,66 +332,61 @@ def _p11(f):
     limit that is only a bound: direct execution that loses to it has lost, one that does not is
     undecided and counts for neither.
     """
-    found: dict = {}
-    ran = f.where(status=["ok", "unsupported"], mode="simulated", algorithm="universal")
-    for r in rows(ran[ran.schedule.notna()]):
-        found.setdefault(_CASE(r), {})[r.schedule] = r
-    shares: dict = {}  # kind of case -> (direct's time over that of the best lowering)
-    undecided = 0
-    for each in found.values():
-        times = {name: r.best_s for name, r in each.items() if r.status == "ok"}
-        if "exhaustive" in each and "direct" in times and len(times) > 1:
-            ratio = times.pop("direct") / min(times.values())
-            if "exhaustive" not in times and ratio <= 1 / _COMPETITIVE:
-                undecided += 1
-                continue
-            kinds = ["all", "aligned" if aligned(each["direct"]) else "misaligned"]
-            kinds += ["of the figures"] * (each["direct"].preset is not None)
-            for kind in kinds:
-                shares.setdefault(kind, []).append(ratio)
-    if not {"aligned", "misaligned"} <= set(shares):
+    ran = f.ours(status=["ok", "unsupported"], algorithm="universal")
+    ran = ran.assign(case=ran.groupby(CASE, dropna=False).ngroup())
+    tried = ran.case[ran.schedule == "exhaustive"]
+    times = ran[ran.status == "ok"].pivot_table("best_s", "case", "schedule")
+    times = times.reindex(columns=["direct", *LOWERINGS]).loc[lambda each: each.index.isin(tried)]
+    ratio = (times.direct / times[[*LOWERINGS]].min(axis="columns")).dropna()
+    good = ratio <= 1 / COMPETITIVE
+    undecided = good & times.exhaustive.isna().reindex(ratio.index)
+    direct = ran[ran.schedule == "direct"].drop_duplicates("case", keep="last")
+    about = direct.set_index("case").loc[ratio.index]
+    nested = Series(map(aligned, rows(about)), ratio.index, dtype=bool)
+    kinds = {"all": good == good, "of the figures": about.preset.notna()}
+    kinds |= {"aligned": nested, "misaligned": ~nested}
+    decided = {name: good[of & ~undecided] for name, of in kinds.items()}
+    if decided["aligned"].empty or decided["misaligned"].empty:
         return (
             None,
             "no records with schedule direct and exhaustive of the same case, of aligned and of "
             "misaligned tiles",
         )
-    good = {
-        kind: mean(ratio <= 1 / _COMPETITIVE for ratio in ratios) for kind, ratios in shares.items()
-    }
     text = [
-        f"{kind}: competitive with the best lowering in {100 * good[kind]:.1f} % of "
-        f"{len(shares[kind])} cases, at worst {max(shares[kind]):.2f} times its time"
-        for kind in ("all", "of the figures", "aligned", "misaligned")
-        if kind in shares
+        f"{name}: competitive with the best lowering in {100 * of.mean():.1f} % of {len(of)} "
+        f"cases, at worst {ratio[of.index].max():.2f} times its time"
+        for name, of in decided.items()
+        if len(of)
     ]
-    most = (good["all"] * len(shares["all"]) + undecided) / (len(shares["all"]) + undecided)
     text.append(
-        f"undecided, exhaustive being beyond its limit, {undecided}: with them at most "
-        f"{100 * most:.1f} %"
+        f"undecided, exhaustive being beyond its limit, {undecided.sum()}: with them at most "
+        f"{100 * good.mean():.1f} %"
     )
-    holds = good["all"] >= _ALMOST_ALWAYS and good["misaligned"] < good["aligned"]
-    return holds, "; ".join(text)
+    almost_always = decided["all"].mean() >= ALMOST_ALWAYS
+    return almost_always and decided["misaligned"].mean() < decided["aligned"].mean(), "; ".join(
+        text
+    )
 
 
-def _pairs(f, figure) -> tuple:
-    """Percent of peak at each batch size: of our best line, and of DTensor's better one as
-    simulated by the same constants; both as text."""
-    theirs = f.dtensor(figure).max(axis="columns")
-    ours = f[figure].values.max(axis="columns").reindex(theirs.index)
+def _against(f, name: tuple[str, str], mode: str = "simulated") -> tuple:
+    """Percent of peak at each batch size: of our best line, and of DTensor's better one, simulated
+    by the same constants or published; and both as text."""
+    theirs = f.dtensor(name, mode).max(axis="columns")
+    ours = f[name].values.max(axis="columns").reindex(theirs.index)
     pairs = " ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(ours, theirs))
-    return ours, theirs, "{} {}, ours/DTensor simulated: {}".format(*figure, pairs)
+    return ours, theirs, f"{' '.join(name)}, ours/DTensor {mode}: {pairs}"
 
 
 def _p12(f):
     """No DTensor lines are published for PVC, so the simulated ones."""
-    ours, theirs, text = _pairs(f, _PVC_2)
+    ours, theirs, text = _against(f, _PVC_2)
     ratio = (ours / theirs).mean()
-    return _COMPETITIVE <= ratio < 1, f"{text}; mean ratio {ratio:.2f}"
+    return COMPETITIVE <= ratio < 1, f"{text}; mean ratio {ratio:.2f}"
 
 
 def _p12a(f):
     """Our best line is one of the two that the paper names as the best."""
-    ours, theirs, text = _pairs(f, _PVC_1)
+    ours, theirs, text = _against(f, _PVC_1)
     best = f[_PVC_1].values.idxmax(axis="columns")
     return (
         (ours > theirs).all() and best.isin(["Column", "Inner Prod."]).all(),
@@ -448,66 +397,51 @@ def _p12a(f):
 def _p12b(f):
     """And that the simulated lines of DTensor are like the published ones, in level and order: else
     the comparison means nothing."""
-    held, numbers = [], []
-    for figure in (_H100_1, _H100_2):
-        ours, theirs, text = _pairs(f, figure)
-        lines = f.dtensor(figure, "published").reindex(theirs.index)
-        simulated = f.dtensor(figure)
-        held += [
-            *(ours >= _COMPETITIVE * theirs),
-            *(ours >= _COMPETITIVE * lines.max(axis="columns")),
-        ]
+    for name in (_H100_1, _H100_2):
+        for mode in ("simulated", "published"):
+            ours, theirs, text = _against(f, name, mode)
+            yield (ours >= COMPETITIVE * theirs).all(), text
+        simulated, lines = f.dtensor(name), f.dtensor(name, "published")
         off = (lines / simulated - 1).abs().mean(axis=None)
-        held.append(off <= 1 - _COMPETITIVE)
-        row, column = lines["DT - Row"], lines["DT - Column"]
-        apart = lines.min(axis="columns") < _COMPETITIVE * lines.max(axis="columns")
-        order = (row < column) == (simulated["DT - Row"] < simulated["DT - Column"])
-        held += [
-            *order[apart],
-            *(simulated.min(axis="columns") < simulated.max(axis="columns"))[apart],
-        ]
-        numbers.append(
-            f"{text}; ours/published: "
-            + " ".join(f"{x:.1f}/{y:.1f}" for x, y in zip(ours, lines.max(axis="columns")))
-            + f"; DTensor's simulated lines off by {100 * off:.1f} % on average, in the published "
-            f"order at {order[apart].sum()} of {apart.sum()} batch sizes"
+        apart = lines.min(axis="columns") < COMPETITIVE * lines.max(axis="columns")
+        order = (simulated.rank(axis=1) == lines.rank(axis=1)).all(axis="columns")[apart]
+        yield (
+            off <= 1 - COMPETITIVE and order.all(),
+            (
+                f"DTensor's simulated lines off by {100 * off:.1f} % on average, in the published "
+                f"order at {order.sum()} of {len(order)} batch sizes"
+            ),
         )
-    return all(held), "; ".join(numbers)
-
-
-_PAGE = "docs/reproduction.md#"
-
-
-def _of(*figures: str) -> str:
-    return ", ".join(f"results/simulated/{each}.csv" for each in figures)
 
 
 CLAIMS = (
     Claim(
         "P1",
         "PVC MLP-1: Column and Inner Prod. are the best two",
-        lambda f: _best_two(f[_PVC_1], "Column", "Inner Prod."),
+        _best_two,
         "the highest performing partitionings",
         "the two lines with the highest means over the batch sizes",
-        _of("mlp1-pvc12"),
+        "results/simulated/mlp1-pvc12.csv",
+        "",
+        (_PVC_1, "Column", "Inner Prod."),
     ),
     Claim(
         "P2",
         "PVC MLP-1: both fastest with Stationary C; Column gains nothing by replication",
         _p2,
         "Stationary C; no benefit from replication",
-        "both lines are drawn with Stationary C; Column is slower with any replication "
-        "at each batch size",
-        _of("mlp1-pvc12"),
+        "both lines are drawn with Stationary C; Column is slower with any replication at each "
+        "batch size",
+        "results/simulated/mlp1-pvc12.csv",
     ),
     Claim(
         "P2a",
         "PVC MLP-1: Column beats Inner Prod., its local GEMMs being faster",
         _p2a,
         "local GEMMs of Column are more efficient",
-        "at each batch size Column is higher, its local GEMMs take more than 5 % less "
-        "time, and that is at least half of the difference",
-        _of("mlp1-pvc12"),
+        "at each batch size Column is higher, its local GEMMs take more than 5 % less time, and "
+        "that is at least half of the difference",
+        "results/simulated/mlp1-pvc12.csv",
     ),
     Claim(
         "P3",
@@ -515,7 +449,7 @@ CLAIMS = (
         _p3,
         "improves, but is held back",
         "Block rises with the batch size and is below Column at each",
-        _of("mlp1-pvc12"),
+        "results/simulated/mlp1-pvc12.csv",
     ),
     Claim(
         "P4",
@@ -523,8 +457,8 @@ CLAIMS = (
         _p4,
         "some of the poorly performing partitionings",
         "at least two lines below the best two",
-        _of("mlp1-pvc12"),
-        see=_PAGE + "why-p4-does-not-hold",
+        "results/simulated/mlp1-pvc12.csv",
+        "docs/reproduction.md#why-p4-does-not-hold",
     ),
     Claim(
         "P5",
@@ -532,35 +466,36 @@ CLAIMS = (
         _p5,
         "much smaller",
         "the mean spread is at most half; it is smaller at each batch size",
-        _of("mlp1-pvc12", "mlp1-h100x8"),
-        see=_PAGE + "why-p5-does-not-hold",
+        "results/simulated/mlp1-pvc12.csv, results/simulated/mlp1-h100x8.csv",
+        "docs/reproduction.md#why-p5-does-not-hold",
     ),
     Claim(
         "P6",
         "H100 MLP-1: Column and Inner Prod. are the best two, most at small batches",
         _p6,
         "best, particularly at lower batch sizes",
-        "the two highest means; their lead is larger at the smallest batch size than at "
-        "the largest",
-        _of("mlp1-h100x8"),
+        "the two highest means; their lead is larger at the smallest batch size than at the "
+        "largest",
+        "results/simulated/mlp1-h100x8.csv",
     ),
     Claim(
         "P7",
         "PVC MLP-2: Outer Prod. and Block are the best two, with B in place",
-        _p7,
+        _best_two,
         "perform best; both avoid moving B",
         "the two highest means, both drawn with Stationary B",
-        _of("mlp2-pvc12"),
-        see=_PAGE + "why-p7-does-not-hold-and-what-decides-it",
+        "results/simulated/mlp2-pvc12.csv",
+        "docs/reproduction.md#why-p7-does-not-hold-and-what-decides-it",
+        (_PVC_2, "Outer Prod.", "Block", "B"),
     ),
     Claim(
         "P8",
         "PVC MLP-2: higher factors than in MLP-1; with C's own it is faster",
         _p8,
         "higher replication factors; another factor for C is better",
-        "the A,B factor of no line is lower at any batch size, and their mean is higher "
-        "at each; C's own factor gains more than 5 % in more than half of the points",
-        _of("mlp1-pvc12", "mlp2-pvc12"),
+        "the A,B factor of no line is lower at any batch size, and their mean is higher at each; "
+        "C's own factor gains more than 5 % in more than half of the points",
+        "results/simulated/mlp1-pvc12.csv, results/simulated/mlp2-pvc12.csv",
     ),
     Claim(
         "P9",
@@ -568,10 +503,10 @@ CLAIMS = (
         "accumulates",
         _p9,
         "a happy medium between those two extremes",
-        "at each batch size the drawn A,B factor is between 1 and the highest; local "
-        "GEMMs without replication count as slower, the rest with the highest factor as longer",
-        _of("mlp2-pvc12"),
-        see=_PAGE + "why-p9-does-not-hold",
+        "at each batch size the drawn A,B factor is between 1 and the highest; local GEMMs without "
+        "replication count as slower, the rest with the highest factor as longer",
+        "results/simulated/mlp2-pvc12.csv",
+        "docs/reproduction.md#why-p9-does-not-hold",
     ),
     Claim(
         "P10",
@@ -579,18 +514,18 @@ CLAIMS = (
         _p10,
         "a smaller difference; Stationary C winning out",
         "the mean spread is smaller; the best line is drawn with Stationary C",
-        _of("mlp2-pvc12", "mlp2-h100x8"),
-        see=_PAGE + "why-p10-does-not-hold-and-what-it-rests-on",
+        "results/simulated/mlp2-pvc12.csv, results/simulated/mlp2-h100x8.csv",
+        "docs/reproduction.md#why-p10-does-not-hold-and-what-it-rests-on",
     ),
     Claim(
         "P10a",
         "H100 MLP-2: Outer Prod. performs poorly with Stationary B",
         _p10a,
         "poorly",
-        "drawn with Stationary C, and more than 5 % below that with Stationary B at each "
-        "batch size",
-        _of("mlp2-h100x8"),
-        see=_PAGE + "why-p10-does-not-hold-and-what-it-rests-on",
+        "drawn with Stationary C, and more than 5 % below that with Stationary B at each batch "
+        "size",
+        "results/simulated/mlp2-h100x8.csv",
+        "docs/reproduction.md#why-p10-does-not-hold-and-what-it-rests-on",
     ),
     Claim(
         "P11",
@@ -599,8 +534,8 @@ CLAIMS = (
         _p11,
         "almost always",
         "within 5 % in nine cases of ten, and less often where tiles are misaligned",
-        _of("lowering-pvc12", "lowering-h100x8"),
-        see=_PAGE + "lowering-p11",
+        "results/simulated/lowering-pvc12.csv, results/simulated/lowering-h100x8.csv",
+        "docs/reproduction.md#lowering-p11",
     ),
     Claim(
         "P12",
@@ -608,8 +543,8 @@ CLAIMS = (
         _p12,
         "within 5 %, behind",
         "mean over the batch sizes of ours / DTensor simulated at least 0.95, below 1",
-        _of("mlp2-pvc12"),
-        see=_PAGE + "why-p12-does-not-hold",
+        "results/simulated/mlp2-pvc12.csv",
+        "docs/reproduction.md#why-p12-does-not-hold",
     ),
     Claim(
         "P12a",
@@ -617,25 +552,25 @@ CLAIMS = (
         _p12a,
         "even outperforming it for our best-performing partitioning",
         "at each batch size above DTensor simulated, by Column or Inner Prod.",
-        _of("mlp1-pvc12"),
-        see=_PAGE + "why-p12-does-not-hold",
+        "results/simulated/mlp1-pvc12.csv",
+        "docs/reproduction.md#why-p12-does-not-hold",
     ),
     Claim(
         "P12b",
         "H100, both layers: the best partitioning generally matches or exceeds DTensor",
         _p12b,
         "16 points of DTensor; matching or exceeding",
-        "at each batch size at least 95 % of DTensor, simulated and published; its "
-        "simulated lines within 5 % of the published ones on average, and in their order where "
-        "these are more than 5 % apart",
-        _of("mlp1-h100x8", "mlp2-h100x8") + ", results/published/h100.csv",
+        "at each batch size at least 95 % of DTensor, simulated and published; its simulated lines "
+        "within 5 % of the published ones on average, and in their order where these are more than "
+        "5 % apart",
+        "results/simulated/mlp1-h100x8.csv, results/simulated/mlp2-h100x8.csv, "
+        "results/published/h100.csv",
     ),
 )
 
 
-#: The machines of the figures. Batch sizes that are simulated on others by layer: MLP-2 has six
+#: Batch sizes that are simulated on other machines by layer: MLP-2 has six
 #: times as many cases, so of it the smallest and the largest.
-MACHINES = ("pvc12", "h100x8")
 BATCHES = {"mlp1": (1024, 2048, 4096, 8192), "mlp2": (1024, 8192)}
 #: C is in at most so many replicas, or in as many as A and B: no line is drawn with more as long as
 #: A and B may be on all ranks, and the simulations take three quarters of the time.
@@ -659,12 +594,12 @@ def cases_for_claims(layer: str, ranks: int, **fields) -> list[Case]:
     ]
 
 
-def simulate(changed: Changed) -> list[Record]:
+def simulate(variants: Changed) -> list[Record]:
     """Both figures on both machines, some of them changed."""
     return [
         record
         for name in MACHINES
-        for record in (_records(changed[name]) if name in changed else _as_it_is(name))
+        for record in (_records(variants[name]) if name in variants else _as_it_is(name))
     ]
 
 
@@ -683,63 +618,42 @@ def _records(variant: Variant) -> list[Record]:
     return run_variants(cases, [variant], ranks)[0]
 
 
+#: What of one of the machines may be otherwise: machine, words, path, and how many times as much it
+#: is, or (``=``) what it is.
+CHANGES = (
+    ("pvc12", "links.xe.shared = device", "links.xe.shared", "=", "device"),
+    (
+        "pvc12",
+        "links.stack as slow as xe (no two ranks of a replica on one GPU)",
+        "links.stack.bandwidth_bytes_per_s",
+        "=",
+        20e9,
+    ),
+    ("h100x8", "accumulate_slowdown = 0", "accumulate_slowdown", "=", 0.0),
+    ("h100x8", "accumulate_efficiency = 0.2", "accumulate_efficiency", "=", 0.2),
+    ("h100x8", "accumulate_slowdown x 2", "accumulate_slowdown", "x", 2),
+    ("h100x8", "accumulate_slowdown x 4", "accumulate_slowdown", "x", 4),
+)
+
+
 def changes() -> Iterator[tuple[str, Changed]]:
     """What of the machines may be entirely otherwise: of both at once, and of each.
 
     Examples
     --------
-    >>> [(words, *changed) for words, changed in changes()][3:6]
-    [('bandwidth x 10', 'pvc12', 'h100x8'), ('no overlap', 'pvc12', 'h100x8'), \
-('links swapped', 'pvc12', 'h100x8')]
+    >>> [(words, *changed) for words, changed in changes()][3:5]
+    [('bandwidth x 10', 'pvc12', 'h100x8'), ('no overlap', 'pvc12', 'h100x8')]
     """
-    machines = [find_machine(name) for name in MACHINES]
-
-    def both(change) -> Changed:
-        return {machine.name: change(machine) for machine in machines}
-
+    _, h100 = both = [find_machine(name) for name in MACHINES]
     for factor in (0.1, 0.5, 2, 10):
-        yield f"bandwidth x {factor:g}", both(lambda machine: _faster_links(machine, factor))
-    yield "no overlap", both(lambda machine: Variant(machine, {"prefetch": 0}))
-    yield "links swapped", both(lambda machine: _with_links(machine, *machines))
-    for machine in machines:
-        for words, value in _of_one(machine):
-            yield words, {machine.name: Variant(value)}
-
-
-def _faster_links(machine: Machine, factor: float) -> Variant:
-    for link in machine.links:
-        machine = machine.vary(f"links.{link.name}.bandwidth_bytes_per_s", factor)
-    return Variant(machine)
-
-
-def _with_links(machine: Machine, *machines: Machine) -> Variant:
-    (other,) = (each for each in machines if each.name != machine.name)
-    sources = machine.sources | {"links": other.sources["links"], "assumed": ()}
-    return Variant(Machine.from_dict(sources, machine.name))
-
-
-def _of_one(machine: Machine) -> Iterator[tuple[str, Machine]]:
-    """Links that are shared by devices or slower, local GEMMs as measured, slower accumulates."""
-    far = next((link for link in machine.links if not link.within), None)
-    for link in machine.links:
-        path = f"links.{link.name}"
-        if link.shared == "pair" and not link.within:
-            yield f"{path}.shared = device", machine.with_value(f"{path}.shared", "device")
-        if link.within and far:
-            slow = far.bandwidth_bytes_per_s
-            words = f"{path} as slow as {far.name} (no two ranks of a replica on one GPU)"
-            yield words, machine.with_value(f"{path}.bandwidth_bytes_per_s", slow)
-    measured = f"{machine.name}measured"
-    if measured in machine_names():
-        words = f"products, and accumulates beside them, as measured ({measured})"
-        yield words, Machine.from_dict(find_machine(measured).sources, machine.name)
-    if machine.accumulate_slowdown:
-        for constant, value in (("slowdown", 0.0), ("efficiency", 0.2)):
-            constant = f"accumulate_{constant}"
-            yield f"{constant} = {value:g}", machine.with_value(constant, value)
-        for times in (2, 4):
-            words = f"accumulate_slowdown x {times}"
-            yield words, machine.vary("accumulate_slowdown", times)
+        faster = (each.vary("links.*.bandwidth_bytes_per_s", factor) for each in both)
+        yield f"bandwidth x {factor:g}", {each.name: Variant(each) for each in faster}
+    yield "no overlap", {each.name: Variant(each, {"prefetch": 0}) for each in both}
+    measured = Machine.from_dict(find_machine("h100x8measured").sources, h100.name)
+    words = "products, and accumulates beside them, as measured (h100x8measured)"
+    yield words, {h100.name: Variant(measured)}
+    for name, words, *change in CHANGES:
+        yield words, {name: Variant(changed(find_machine(name), *change))}
 
 
 def read(folder: Path):

@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import click
 import pytest
@@ -12,13 +11,10 @@ from command_line import COMMANDS
 
 from launch.commands.cli import main
 from launch.host.files import ROOT
-from launch.host.kernels import Kernels
 from launch.papers import artifact, measured, slicing
 from launch.papers.__main__ import write_claims, write_studies
-from launch.papers.artifact import Place, Program, check_artifact, fitting_scale
+from launch.papers.artifact import Place, Program, check_artifact
 from launch.papers.ledger.rows import ROWS
-from launch.peers import Availability
-from launch.sweeps import estimate
 
 RECORDS = ("R.rows", "R.mlp1-h100x8", "P", "M", "S")
 
@@ -209,7 +205,7 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     assert main(["artifact", "--only", "P7", "--json", *out]) == 0
     check, _ = json.loads(capsys.readouterr().out)
     assert check["verdict"] == "NOT REPRODUCED (documented)"
-    with_claim(monkeypatch, "P1", lambda check: lambda figures: (False, "no"))
+    with_claim(monkeypatch, "P1", lambda check: lambda *of: (False, "no"))
     table = tmp_path / "checks.csv"
     assert main(["artifact", "--only", "P1", "--json", "--csv", str(table), *out]) == 1
     check, _ = json.loads(capsys.readouterr().out)
@@ -232,28 +228,6 @@ def test_a_name_is_that_of_a_step_or_of_a_claim(tmp_path, monkeypatch, only, fou
     monkeypatch.setattr(Place, "run", lambda self, line: 0)
     names = [name for name in words(Place(tmp_path), *only.split(",")) if name != "R.claims"]
     assert names == found.split()
-
-
-@pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """The artifact's scale on a machine of so many cores, at so many FLOP/s each."""
-
-    def made(cores=2, rate=1e11, shared=2**33, torch=True, quick=True):
-        for module in (artifact, estimate):
-            monkeypatch.setattr(module, "usable_cores", lambda: cores)
-        monkeypatch.setattr(estimate, "measure_kernels", lambda: Kernels("any", rate))
-        monkeypatch.setattr(artifact, "shared_memory_free", lambda: shared)
-        peer = SimpleNamespace(available=lambda: Availability(torch, ""))
-        monkeypatch.setattr(artifact, "get_peer", lambda name: peer)
-        return fitting_scale(Place(tmp_path, quick))
-
-    return made
-
-
-def test_the_sweeps_are_smaller_on_a_slower_machine_and_not_larger_than_told(machine):
-    scales = [machine(rate=rate) for rate in (5e9, 2e10, 1e11, 1e13)]
-    assert scales == ["1/64", "1/32", "1/16", "1/16"]
-    assert machine(rate=5e9, quick=False) == "1/16"
 
 
 def test_without_committed_records_it_says_where_to_go(tmp_path):

@@ -50,7 +50,7 @@ def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
     machine = find_machine("tpuv4-1x8")
     study = Study("any", None, machine, 8)
     study.layers = LAYERS
-    found = study.best_ring("fsdp")
+    found = study.best("fsdp")
     for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.products):
         assert seconds == min(
             predict(replace(case, options=case.options | {"unroll": unroll}), machine).best_s
