@@ -9,7 +9,7 @@ here.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drbench.errors import UsageError, did_you_mean
@@ -20,7 +20,7 @@ from .sweep_values import check_keys, check_text, read_at, read_toml, require, s
 
 #: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
 LAUNCHERS = {
-    "mpiexec": None,
+    "mpiexec": (),
     "srun": ("srun", "--ntasks={ranks}", "--input=0", "--kill-on-bad-exit=1"),
     "mpirun": ("mpirun", "-n", "{ranks}"),
     "aprun": ("aprun", "-n", "{ranks}"),
@@ -108,10 +108,6 @@ class Launcher:
         value_of = lambda place: str(values[place[1]])
         return [re.sub(r"\{(\w+)\}", value_of, word) for word in self.words]
 
-    def with_launcher(self, name: str) -> Launcher:
-        """The same with another launcher, by name."""
-        return replace(self, words=LAUNCHERS[name] or ())
-
 
 def load_launcher(text: str | None) -> Launcher:
     """A launcher by its own name, that of a machine by name or path; None is this Python's mpiexec.
@@ -130,7 +126,7 @@ def load_launcher(text: str | None) -> Launcher:
         return Launcher()
     check_text(text, "--launcher")
     if text in LAUNCHERS:
-        return Launcher().with_launcher(text)
+        return Launcher(words=LAUNCHERS[text])
     known = shipped("machines")
     path = known.get(text, Path(text))
     if path.suffix != ".toml":

@@ -82,9 +82,17 @@ def find_machine(name: str) -> Machine:
     >>> find_machine("pvc12,arbitration=fair").arbitration
     'fair'
     """
-    name, *changes = name.split(",")
-    if changes:
-        return _changed(find_machine(name), changes)
+    name, changed, change = name.rpartition(",")
+    if changed:
+        constant, _, text = change.partition("=")
+        if not (constant and text):
+            raise UsageError(f"--machine ...,{change}: write CONSTANT=VALUE, as fence_s=2e-6.")
+        try:
+            value: float | str = float(text)
+        except ValueError:
+            value = text
+        return find_machine(name).with_value(constant, value)
+    name = change
     path = Path(name)
     if name.endswith(".toml") or "/" in name:
         return Machine.load(path)
@@ -99,19 +107,6 @@ def find_machine(name: str) -> Machine:
             f"give a TOML file.{did_you_mean(name, known)}"
         )
     return Machine.load(shipped("machines")[name])
-
-
-def _changed(machine: Machine, changes: list[str]) -> Machine:
-    """A machine with other constants, each as ``links.xe.shared=device``."""
-    for change in changes:
-        name, _, text = change.partition("=")
-        if not (name and text):
-            raise UsageError(f"--machine ...,{change}: write CONSTANT=VALUE, as fence_s=2e-6.")
-        try:
-            machine = machine.with_value(name, float(text))
-        except ValueError:
-            machine = machine.with_value(name, text)
-    return machine
 
 
 def of_schedule(

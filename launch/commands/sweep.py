@@ -78,7 +78,10 @@ def _part(text: str) -> tuple[int, int]:
     help="Print the cases, their number, memory and an estimate of the time; run nothing.",
 )
 @option(
-    "--limit", type=click.IntRange(0), help="Cases that --dry-run lists; 0 for all. [default: 40]"
+    "--limit",
+    type=click.IntRange(0),
+    default=40,
+    help="Cases that --dry-run lists; 0 for all. [default: 40]",
 )
 @option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
 @timeout_option(type=click.FloatRange(0), default=120.0)
@@ -148,8 +151,6 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
     check_output("--csv", csv_path)
     simulate, given = options["simulate"], options["override"]
     scale, model = options["scale"], options["machine"]
-    if simulate and model is None:
-        raise UsageError("--simulate needs a machine model. Name a --machine.")
     launcher = load_launcher(options["launcher"])
     listed = ranks_of(sweep, None, given)
     doubling = listed == (1,)
@@ -183,7 +184,7 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 
-        return show(request, plan, 40 if limit is None else limit, console)
+        return show(request, plan, limit, console)
     if simulate:
         from launch.models.simulate_sweeps import simulated
 
@@ -201,6 +202,7 @@ sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
 
 #: Options that mean nothing without another one, and those that have no use next to one.
 _NEEDS = {"--limit": "--dry-run", "--parts": "--jobs", "--machine": "--simulate"}
+_NEEDS["--simulate"] = "--machine"
 _USELESS = {
     "--simulate": ("--launcher", "--peak", "--mem-limit", "--timeout", "--label", "--jobs"),
     "--jobs": ("--part", "--dry-run", "--json", "--csv", "--stream", "--fresh", "--retry"),
@@ -245,19 +247,19 @@ def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found:
     from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
-    tables = tables_of(sweep.view, found)
+    tables, say = tables_of(sweep.view, found), partial(console.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
     for each in () if as_json else tables:
         console.print(each.printed())
         for line in each.lines:
-            console.print(line, markup=False)
+            say(line)
     if csv_path:
         write_table(csv_path, rows_of(tables))
-        console.print(f"table: {csv_path}", markup=False)
+        say(f"table: {csv_path}")
     records = read_records([out / "records.csv"])
     for line in () if sweep.view else fastest_lines(records):
-        console.print(line, markup=False)
+        say(line)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:
@@ -268,4 +270,4 @@ def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found:
         except SelectionError as error:
             drawn = [f"no figure: {error}"]
         for line in drawn:
-            console.print(line, markup=False)
+            say(line)

@@ -142,7 +142,7 @@ def write_environment(folder: Path, description: dict) -> str:
     """Write both files into the folder of a sweep; the id."""
     name = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
     (folder / "environments").mkdir(exist_ok=True)
-    path = _path_of(folder, name)
+    path = folder / "environments" / f"{name}.json"
     if not path.exists():
         write_json(path, {"id": name, **description})
     latest = {
@@ -152,10 +152,6 @@ def write_environment(folder: Path, description: dict) -> str:
     }
     write_json(folder / "environment.json", latest | json.loads(path.read_text()))
     return name
-
-
-def _path_of(folder: Path, name: str) -> Path:
-    return folder / "environments" / f"{name}.json"
 
 
 @functools.cache

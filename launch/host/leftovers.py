@@ -57,7 +57,13 @@ def new_token() -> str:
 
 def family(token: str) -> list[int]:
     """Processes that carry this token, those that have ended but were not waited for left out."""
-    return [pid for pid, found in _marked() if found == token]
+    mark, found = f"{TOKEN}={token}".encode(), []
+    for pid in _pids():
+        with suppress(OSError):  # it has just ended, or is someone else's
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if mark in words and is_alive(pid):
+                found.append(pid)
+    return found
 
 
 def end_family(token: str, patience_s: float = 0.0) -> set[str]:
@@ -84,19 +90,6 @@ def _signal(pid: int, number: int) -> None:
 
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _marked() -> Iterator[tuple[int, str]]:
-    """Living processes with a token."""
-    mark = f"{TOKEN}=".encode()
-    for pid in _pids():
-        try:
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has just ended, or is someone else's
-        for word in words:
-            if word.startswith(mark) and is_alive(pid):
-                yield pid, word[len(mark) :].decode("utf-8", "replace")
 
 
 # -- files

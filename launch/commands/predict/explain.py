@@ -122,7 +122,7 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
         if refused:
             raise UsageError(f"--beside: --{refused[0]} is of the whole page. Leave it out there.")
         return {
-            each.name: each.type_cast_value(own, each.consume_value(own, options)[0])
+            each.name: each.process_value(own, each.consume_value(own, options)[0])
             for each in context.command.params
             if each.name in options
         }

@@ -185,7 +185,7 @@ class _Peer:
     [
         (("--limit", 0), "--limit belongs to --dry-run"),
         (("--machine", "h100x8"), "--machine belongs to --simulate"),
-        (("--simulate",), "--simulate needs a machine model"),
+        (("--simulate",), "--simulate belongs to --machine"),
         (("--simulate", "--machine", "h100x8", "--label", "x"), "no use for --label"),
         (("--dry-run", "--json"), "--dry-run has no use for --json"),
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
