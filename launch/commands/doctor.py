@@ -37,7 +37,20 @@ def doctor(ranks, as_json):
     to change. About ten seconds.
     """
     refuse_too_many(ranks)
-    return show_findings(ranks, as_json)
+    here = launched()
+    if here is not None and here.rank:
+        return EXIT_CODES["ok"]
+    every = [*_mpi(ranks), *_cores(ranks), *_blas(), *_peak(), *_memory(), *_gpus()]
+    if as_json:
+        print(json.dumps([each._asdict() for each in every]))
+    else:
+        style = {"ok": "green", "advice": "yellow", "missing": "red"}
+        rows = [
+            (subject, Text(level, style[level]), text + (f"\n-> {way_out}" if way_out else ""))
+            for subject, level, text, way_out in every
+        ]
+        console().print(table("||~", rows))
+    return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 
 class Finding(NamedTuple):
@@ -53,25 +66,6 @@ class Finding(NamedTuple):
 def found(fine, subject: str, text: str, otherwise: str, way_out: str = "", level="advice"):
     """That a subject is fine, in words, or what it is otherwise, and the way out."""
     return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, way_out)
-
-
-def show_findings(ranks: int, as_json: bool) -> int:
-    """Look at MPI, cores and their peak, BLAS, memory and GPUs, and print the report; exit code 3
-    if something is missing that a run needs."""
-    here = launched()
-    if here is not None and here.rank:
-        return EXIT_CODES["ok"]
-    every = [*_mpi(ranks), *_cores(ranks), *_blas(), *_peak(), *_memory(), *_gpus()]
-    if as_json:
-        print(json.dumps([each._asdict() for each in every]))
-    else:
-        style = {"ok": "green", "advice": "yellow", "missing": "red"}
-        rows = [
-            (subject, Text(level, style[level]), text + (f"\n-> {way_out}" if way_out else ""))
-            for subject, level, text, way_out in every
-        ]
-        console().print(table("||~", rows))
-    return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:

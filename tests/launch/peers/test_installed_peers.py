@@ -128,6 +128,14 @@ def test_scalapack_is_exact_with_any_block_grid_and_panel(ran):
         assert all(getattr(record, name) == value for name, value in options.items()), options
 
 
+def test_heat_says_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):
+    everywhere = {"algorithm": "heat", "a": "row", "b": "row/c2"}
+    still, moves, ragged = ran(2, everywhere, everywhere | {"b": "row"}, everywhere | {"m": 23})
+    assert (still.status, still.error, still.moved_bytes, still.c) == ("ok", 0.0, 0, "row")
+    assert (moves.status, moves.moved_bytes) == ("ok", None)
+    assert ragged.status == "unsupported" and "divides m evenly" in ragged.reason
+
+
 def test_pylops_refuses_ranks_that_make_no_square(ran):
     (record,) = ran(2, {"algorithm": "pylops"})
     assert record.status == "unsupported" and "must be a square number" in record.reason
