@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from heapq import heappop, heappush
 from itertools import count, groupby, product
 from math import ceil, inf
@@ -34,12 +35,12 @@ from drbench.model.machine import Machine
 from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
 from drbench.plan.explain import Loads, busiest, loads
-from drbench.program.problem import AXES, Operand, Problem
+from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case
 from launch.host.units import format_bytes
-from partitions import LayoutError, flows, partition
+from partitions import flows
 
 from .candidates import (
     TuneRequest,
@@ -408,13 +409,11 @@ class _Today:
     """The layouts of today, and what it takes to leave them and come back."""
 
     def __init__(self, request: TuneRequest, charge: Callable):
-        self._charge, self._known = charge, {}
+        self._charge = charge
         self._itemsizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
-        self._held = {
-            name: _operand(request, name, text, f"the layout of {name} today").partition
-            for name, text in zip("ABC", request.today)
-            if text is not None
-        }
+        given = [(name, text) for name, text in zip("ABC", request.today) if text is not None]
+        self._held = {name: _operand(request, name, text).partition for name, text in given}
+        self._matrix = cache(self._moved)
 
     def moving(self, problem: Problem) -> Moving:
         """To the layouts of a problem, C from there."""
@@ -423,26 +422,18 @@ class _Today:
         moved, most, seconds = zip(nothing, *parts)
         return Moving(sum(moved), sum(most), None if None in seconds else sum(seconds))
 
-    def _matrix(self, name: str, other) -> Moving:
-        key = name, other
-        if key not in self._known:
-            ends = (other, self._held[name]) if name == "C" else (self._held[name], other)
-            size = self._itemsizes[name]
-            moved = [(source, target, size * count) for source, target, count in flows(*ends)]
-            total = sum(nbytes for *_, nbytes in moved)
-            self._known[key] = Moving(total, busiest(moved), self._charge(moved))
-        return self._known[key]
+    def _moved(self, name: str, other) -> Moving:
+        ends = (other, self._held[name]) if name == "C" else (self._held[name], other)
+        size = self._itemsizes[name]
+        moved = [(source, target, size * count) for source, target, count in flows(*ends)]
+        return Moving(sum(each[2] for each in moved), busiest(moved), self._charge(moved))
 
 
-def _operand(request: TuneRequest, name: str, text: str, what: str) -> Operand:
+def _operand(request: TuneRequest, name: str, text: str) -> Operand:
+    """A matrix of the request in a layout."""
     case = request.case
-    transposed = name.lower() in (case.transpose or "")
-    shape = tuple(getattr(case, axis) for axis in AXES[name])
-    try:
-        bound = partition(text, shape[::-1] if transposed else shape, request.ranks, role=name)
-    except LayoutError as error:
-        raise UsageError(f"{what}: {error}") from None
-    return Operand(name, bound, transposed)
+    sizes, turned = (case.m, case.n, case.k), case.transpose or ""
+    return Problem(*sizes, request.ranks, **{name.lower(): text}, transpose=turned).operand(name)
 
 
 @dataclass(eq=False)
@@ -644,8 +635,7 @@ class _Search:
         if not named:
             return
         layouts = {
-            name: [_operand(request, name, text, f"--{name.lower()}") for text, _ in named[name]]
-            for name in "ABC"
+            name: [_operand(request, name, text) for text, _ in named[name]] for name in "ABC"
         }
         triples = list(product(*named.values()))
         fits = [replicated(request, [factor for _, factor in each]) for each in triples]
