@@ -16,14 +16,6 @@ from partitions.partition import replica_suffix
 REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
 
 
-#: The two linear layers of Megatron's sequence-parallel MLP (Korthikanti et al., 2022), as products
-#: by collectives: layouts of A, B and C, and what is done. Tokens lie by rows between the layers:
-#: they are gathered for weights by columns, and the sums of weights by rows are scattered. (Without
-#: sequence parallelism the first moves nothing, and is among the triples: A R, B and C by columns.)
-MEGATRON = {
-    "column-parallel": (("row", "column", "column"), "columns"),
-    "row-parallel": (("column", "row", "row"), "partial"),
-}
 #: Up to so many ranks aligned tiles are tried with replicas: each takes a trace to bound.
 _FEW = 16
 
@@ -168,43 +160,6 @@ def others(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
         }
         for values in product(*axes.values()):
             yield replace(base, algorithm=name, options=dict(zip(axes, values)))
-        if name == "dtensor_mm":
-            yield from _megatron(base)
-
-
-def _megatron(base: Case) -> Iterator[Case]:
-    """Megatron's layers, as far as given layouts allow them.
-
-    Examples
-    --------
-    >>> [each.options["strategy"] for each in _megatron(Case(64, 64, 64, b="row"))]
-    ['partial']
-    """
-    if base.transpose:
-        return
-    given = base.a, base.b, base.c
-    for texts, strategy in MEGATRON.values():
-        if all(text in (None, own) for text, own in zip(given, texts)):
-            a, b, c = texts
-            options = {"strategy": strategy}
-            yield replace(base, a=a, b=b, c=c, algorithm="dtensor_mm", options=options)
-
-
-def megatron(case: Case) -> str | None:
-    """Which of Megatron's layers a case is, by its layouts and the strategy that it names.
-
-    Examples
-    --------
-    >>> lies = {"a": "row", "b": "column", "c": "column", "algorithm": "dtensor_mm"}
-    >>> for strategy in ("columns", "partial"):
-    ...     print(megatron(Case(8, 8, 8, **lies, options={"strategy": strategy})))
-    column-parallel
-    None
-    """
-    if case.algorithm != "dtensor_mm":
-        return None
-    found = (case.a, case.b, case.c), case.options.get("strategy")
-    return next((name for name, layer in MEGATRON.items() if found == layer), None)
 
 
 def _aligned(request: TuneRequest) -> list[str]:

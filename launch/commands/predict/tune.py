@@ -48,6 +48,13 @@ _REFINED = 3
 _MOST_PROBED = 8
 
 
+#: The linear layers of Megatron's sequence-parallel MLP, by strategy and layouts of A, B and C.
+_MEGATRON = {
+    ("columns", ("row", "column", "column")): "column-parallel",
+    ("partial", ("column", "row", "row")): "row-parallel",
+}
+
+
 def _letters(text: str) -> str:
     """The matrices of ``--fix``, such as ``a,c`` or ``AC``, as small letters."""
     found = text.lower().replace(",", "").replace(" ", "")
@@ -256,9 +263,10 @@ def told(place) -> str:
     'universal S-C'
     """
     from launch.cases.case import case_keys, recorded
-    from launch.models.candidates import megatron
 
-    layer, record = megatron(place.case), place.record
+    record, layer = place.record, None
+    if place.case.algorithm == "dtensor_mm":
+        layer = _MEGATRON.get((place.case.options.get("strategy"), place.layouts))
     if record is None:
         options = place.case.options | {"replicate_result": None}
         keys = case_keys(place.case) | recorded(options)
