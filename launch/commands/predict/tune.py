@@ -283,7 +283,8 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         "layouts": list(place.layouts),
         "memory_bytes": place.memory,
         "moved_bytes": place.moved_bytes,
-        "redistribution": moving._asdict() if any(request.today) else None,
+        "redistribution": moving._asdict(),
+        "brought": _brought(moving) if any(request.today) else None,
     }
     if record is not None:
         links = place.bound.links_s > place.bound.products_s
@@ -324,10 +325,10 @@ def _layouts(row: dict) -> str:
     return f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
 
 
-def _brought(row: dict) -> str:
-    moving = row["redistribution"]
-    time = "" if moving["seconds"] is None else f" in {seconds(moving['seconds'])}"
-    return f"{format_bytes(moving['moved_bytes'])}{time}"
+def _brought(moving) -> str:
+    """What is moved to a place, and how long that takes."""
+    time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
+    return f"{format_bytes(moving.moved_bytes)}{time}"
 
 
 _COLUMNS = (
@@ -339,7 +340,7 @@ _COLUMNS = (
     Column("to_the_fastest", ">to the fastest", itemgetter("to_the_fastest")),
     Column("layouts", "~A, B, C", _layouts),
     Column("what", "~algorithm", itemgetter("what")),
-    Column("redistribution", ">brought here", _brought),
+    Column("brought", ">brought here", itemgetter("brought")),
     Column("least", ">bound", itemgetter("least")),
     Column("percent_of_roof", ">% of roof", lambda row: f"{row['percent_of_roof']:.1f}"),
     Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
@@ -373,8 +374,10 @@ def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
 def _brief(found, request) -> str:
     """The line that ``--brief`` prints: the first place next to the layouts of today."""
     first, values = found.ranking[0], {}
-    cost = "time_s" if first.record else "busiest_bytes"
-    values = {cost: first.cost, f"your_{cost}": found.mine and found.mine.cost}
+    for name in ("time_s", "busiest_bytes"):
+        known = (first.record is None) == (name == "busiest_bytes")
+        values[name] = first.cost if known else None
+        values[f"your_{name}"] = found.mine.cost if known and found.mine else None
     values |= {
         "moved_bytes": first.moved_bytes,
         "memory_bytes": first.memory,
@@ -430,7 +433,7 @@ def _price(found, request) -> str:
     bringing = f"bringing {', and '.join(parts)}" + "," * (len(parts) - 1)
     if not moving.moved_bytes:
         return f"Changing is free: {bringing} moves nothing."
-    price = f"moves {_brought({'redistribution': moving._asdict()})}"
+    price = f"moves {_brought(moving)}"
     if after is None:
         return f"{bringing.capitalize()} {price}."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
