@@ -101,9 +101,8 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         resolved = algorithm.resolve(problem, in_place, **options)
         traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
-        ahead = case.ahead(resolved)
         simulator = Simulator(traces, model)
-        programs = Programs(model, problem, resolved, ahead, (), traces, simulator)
+        programs = Programs(problem, resolved, case.ahead(resolved), simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}
