@@ -55,14 +55,23 @@ STRATEGY = Option(
     help="DTensor's for mm: all of B gathered (rows), all of A (columns), or a sum of partial "
     "products (partial); auto: what redistributes the fewest bytes of A and B, as DTensor.",
     says="auto",
+    tried=("auto", "columns", "partial"),
 )
+
+
+def layout(m: int, n: int, k: int, nprocs: int, *, strategy: str | None = None) -> tuple:
+    """Partitions of A, B and C: those of the two linear layers of Megatron's sequence-parallel MLP
+    (Korthikanti et al., 2022) for their strategies: tokens lie by rows between the layers, they
+    are gathered for weights by columns, and the sums of weights by rows are scattered."""
+    layers = {"columns": ("row", "column", "column"), "partial": ("column", "row", "row")}
+    return layers.get(strategy, ("row", "row", "row"))
 
 
 @algorithm(
     "dtensor_mm",
     options=(STRATEGY,),
     resolve=resolve,
-    layout=("row", "row", "row"),
+    layout=layout,
     dispatches=lambda problem, **resolved: 1,  # then the host runs ahead of the device
 )
 def program(problem: Problem, rank: int, *, strategy: str) -> Steps:

@@ -14,6 +14,7 @@ shape.
 import argparse
 import random
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -25,11 +26,11 @@ from drbench.model.simulate import Beyond
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.candidates import (
-    REPLICATION,
     TuneRequest,
+    look_aheads,
     on_triple,
     others,
-    pushed,
+    replicated,
     texts,
     variants,
     ways,
@@ -75,14 +76,14 @@ def machine_of(name: str, node: int) -> Machine:
 
 def alternatives(request: TuneRequest, count: int, rng: random.Random) -> list[Case]:
     """So many random candidates of the universal algorithm, and all of the other families."""
-    tried, how = texts(request), ways(("auto", "none"), True)
+    tried, how = texts(request), ways(True, in_place=False)
     found = []
     while len(found) < count:
         triple = [rng.choice(tried[name]) for name in "ABC"]
-        if REPLICATION[request.replication or "all"](*(factor for _, factor in triple)):
+        if replicated(request, [factor for _, factor in triple]):
             names = [text for text, _ in triple]
             found.append(on_triple(request.case, names, rng.choice("ABC"), rng.choice(how)))
-    return found + list(others(request, ("auto", "none"), True))
+    return found + list(others(request, how))
 
 
 def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
@@ -93,12 +94,14 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
         try:
             case, algorithm, problem, options = with_copies(case, ranks)
             resolved = algorithm.resolve(problem, False, **options)
-            case, resolved = pushed(case, resolved)
+            if resolved.get("sums") == "push":
+                case = replace(case, options=case.options | {"sums": "push"})
+                resolved = resolved | {"chunk": None}
             trace = algorithm.trace(problem, 0, planning_model(seen, resolved), **resolved)
             if bound_of([trace], seen).seconds >= best_s:
                 continue
             made = key = None
-            for each in variants(case, device=True):
+            for each in (*look_aheads(case, device=True), *variants(case)):
                 if key != repr(each.options):
                     made, key = programs_of(each, machine, ranks), repr(each.options)
                 how = {"pool": True, "within_s": best_s, "made": made}

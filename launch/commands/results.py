@@ -131,7 +131,7 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
             )
             for pair in listed[:limit]
         ]
-        out.print(table("outcome|>best|>median|~case|~why|99 % of median", rows))
+        out.print(table("outcome|>best|>median|~case|~why|interval of median", rows))
         if len(listed) > limit:
             say(f"... and {len(listed) - limit} more; --limit or --csv shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])

@@ -1,7 +1,7 @@
 """What ``drbench tune`` chooses among: partitions, replication, data movement, or a 2-D algorithm
 with its mesh and slices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,30 +12,10 @@ from launch.cases.case import Case, bound
 from partitions import LayoutError, divisors, frontier, layouts
 from partitions.partition import replica_suffix
 
-
-def _alike(a, b):
-    """Whether two factors are one, or one of them is 0: that of a matrix whose layout is given."""
-    return (a == b) | (a == 0) | (b == 0)
+#: Of how many of A, B and C, in this order, the replication factors are the same, by what is asked.
+REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
 
 
-#: Which replication factors vary together, by name: whether those of A, B and C, numbers or arrays,
-#: do as it says; 0 is that of a matrix whose layout is given.
-REPLICATION = {
-    "none": lambda a, b, c: _alike(a, 1) & _alike(b, 1) & _alike(c, 1),
-    "equal": lambda a, b, c: _alike(a, b) & _alike(b, c) & _alike(a, c),
-    "paired": lambda a, b, c: _alike(a, b),
-    "all": lambda a, b, c: True,
-}
-
-
-#: The two linear layers of Megatron's sequence-parallel MLP (Korthikanti et al., 2022), as products
-#: by collectives: layouts of A, B and C, and what is done. Tokens lie by rows between the layers:
-#: they are gathered for weights by columns, and the sums of weights by rows are scattered. (Without
-#: sequence parallelism the first moves nothing, and is among the triples: A R, B and C by columns.)
-MEGATRON = {
-    "column-parallel": (("row", "column", "column"), "columns"),
-    "row-parallel": (("column", "row", "row"), "partial"),
-}
 #: Up to so many ranks aligned tiles are tried with replicas: each takes a trace to bound.
 _FEW = 16
 
@@ -78,38 +58,54 @@ class TuneRequest:
     refine: int = 0
 
 
-def candidates(
-    request: TuneRequest, cuts: tuple = ("auto",), pushed_sums: bool = False
-) -> Iterator[Case]:
-    """Every case to consider, each once: :func:`triples` with each :func:`ways`, then
-    :func:`others`.
+def candidates(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
+    """Every case to consider: the universal algorithm in each of some :func:`ways` on each triple
+    of layouts, then :func:`others`.
 
     Examples
     --------
     >>> base = Case(64, 64, 64, a="column", b="row")
-    >>> cases = list(candidates(TuneRequest(base, 4, algorithms=("universal",))))
+    >>> cases = list(candidates(TuneRequest(base, 4, algorithms=("universal",)), ways(False)))
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
     (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
-    tried, how = texts(request), ways(cuts, pushed_sums)
-    if tried:
-        for triple in product(*(tried[name] for name in "ABC")):
-            if REPLICATION[request.replication or "all"](*(factor for _, factor in triple)):
-                for stationary, way in product("CBA", how):
-                    yield on_triple(request.case, [text for text, _ in triple], stationary, way)
-    yield from others(request, cuts, pushed_sums)
+    tried = texts(request)
+    for triple in product(*(tried[name] for name in "ABC")) if tried else ():
+        if replicated(request, [factor for _, factor in triple]):
+            for stationary, way in product("CBA", how):
+                yield on_triple(request.case, [text for text, _ in triple], stationary, way)
+    yield from others(request, how)
 
 
-def ways(cuts: tuple, pushed_sums: bool) -> list[dict]:
-    """How the universal algorithm is tried on each triple: ``cuts`` are values of ``chunk``,
-    ``pushed_sums`` adds ``sums=auto``, which moves the same bytes.
+def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:
+    """Whether replication factors of A, B and C are tried together; 0 is that of a matrix whose
+    layout is given.
 
     Examples
     --------
-    >>> ways(("auto", "none"), True)
+    >>> request = TuneRequest(Case(8, 8, 8), 4, replication="paired")
+    >>> (
+    ...     replicated(request, (2, 2, 4)),
+    ...     replicated(request, (0, 2, 4)),
+    ...     replicated(request, (1, 2, 2)),
+    ... )
+    (True, True, False)
+    """
+    same = factors[: REPLICATION[request.replication or "all"]]
+    return len({*same} - {0}) <= 1
+
+
+def ways(pushed_sums: bool, in_place: bool = True) -> list[dict]:
+    """How the universal algorithm is tried on each triple: with ``pushed_sums``, which move the
+    same bytes, and uncut where tiles are not read in place.
+
+    Examples
+    --------
+    >>> ways(True, False)
     [{'chunk': 'auto'}, {'chunk': 'none'}, {'sums': 'auto'}]
     """
-    return [*({"chunk": cut} for cut in cuts), *([{"sums": "auto"}] if pushed_sums else ())]
+    cut = [{"chunk": "auto"}] + [{"chunk": "none"}] * (not in_place)
+    return cut + [{"sums": "auto"}] * pushed_sums
 
 
 def on_triple(base: Case, triple, stationary: str, way: dict) -> Case:
@@ -138,71 +134,32 @@ def texts(request: TuneRequest) -> dict[str, list[tuple[str, int]]]:
     return {name: [(text, 0)] if text else every for name, text in given}
 
 
-def others(
-    request: TuneRequest, cuts: tuple = ("auto",), pushed_sums: bool = False
-) -> Iterator[Case]:
+def others(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
     """What is tried beside all triples: aligned tiles on each process grid, the grids of preset
     optimal, and the other algorithms.
 
     Examples
     --------
-    >>> [case.a for case in others(TuneRequest(Case(64, 64, 64), 2, ("universal",)))][::3]
+    >>> request = TuneRequest(Case(64, 64, 64), 2, ("universal",))
+    >>> [case.a for case in others(request, ways(False))][::3]
     ['traditional:1x2', 'traditional:2x1', 'traditional:1x1/c2', 'grid:2x1x1']
     """
-    base, ranks = request.case, request.ranks
-    fit = algorithms(plain=True)
-    found = {name: get_algorithm(name) for name in request.algorithms or fit}
-    if found.pop("universal", None):
-        how = ways(cuts, pushed_sums)
-        for text, stationary, way in product(_aligned(request), "CBA", how):
-            yield on_triple(base, [text] * 3, stationary, way)
-        for text, way in product(_grids(request), how):
-            yield on_triple(base, [text] * 3, "auto", way)
-    for name, algorithm in found.items():
-        tried = {
-            option.name: option.tried(ranks) if callable(option.tried) else option.tried
+    base = request.case
+    for name in request.algorithms or algorithms(plain=True):
+        algorithm = get_algorithm(name)
+        if name == "universal":
+            for text, stationary, way in product(_aligned(request), "CBA", how):
+                yield on_triple(base, [text] * 3, stationary, way)
+            for text, way in product(_grids(request), how):
+                yield on_triple(base, [text] * 3, "auto", way)
+            continue
+        axes = {
+            option.name: option.tried(request.ranks) if callable(option.tried) else option.tried
             for option in algorithm.options.values()
+            if option.tried
         }
-        axes = {name: values for name, values in tried.items() if values}
         for values in product(*axes.values()):
             yield replace(base, algorithm=name, options=dict(zip(axes, values)))
-        if name == "dtensor_mm":
-            yield from _megatron(base)
-
-
-def _megatron(base: Case) -> Iterator[Case]:
-    """Megatron's layers, as far as given layouts allow them.
-
-    Examples
-    --------
-    >>> [each.options["strategy"] for each in _megatron(Case(64, 64, 64, b="row"))]
-    ['partial']
-    """
-    if base.transpose:
-        return
-    given = base.a, base.b, base.c
-    for texts, strategy in MEGATRON.values():
-        if all(text in (None, own) for text, own in zip(given, texts)):
-            a, b, c = texts
-            options = {"strategy": strategy}
-            yield replace(base, a=a, b=b, c=c, algorithm="dtensor_mm", options=options)
-
-
-def megatron(case: Case) -> str | None:
-    """Which of Megatron's layers a case is, by its layouts and the strategy that it names.
-
-    Examples
-    --------
-    >>> lies = {"a": "row", "b": "column", "c": "column", "algorithm": "dtensor_mm"}
-    >>> for strategy in ("columns", "partial"):
-    ...     print(megatron(Case(8, 8, 8, **lies, options={"strategy": strategy})))
-    column-parallel
-    None
-    """
-    if case.algorithm != "dtensor_mm":
-        return None
-    found = (case.a, case.b, case.c), case.options.get("strategy")
-    return next((name for name, layer in MEGATRON.items() if found == layer), None)
 
 
 def _aligned(request: TuneRequest) -> list[str]:
@@ -241,50 +198,57 @@ def _grids(request: TuneRequest) -> list[str]:
     return [f"grid:{grid}" for grid in found]
 
 
-def variants(case: Case, device: bool = False) -> list[Case]:
-    """A case with each communication tile of sums that are pushed, and each look-ahead, to try,
-    what is left open first; that alone which is given. On a ``device``, where transfers go on
-    beside products, without end, too.
+def look_aheads(case: Case, device: bool = False) -> list[Case]:
+    """A case with the look-aheads that are tried at once: on a ``device``, where transfers go on
+    beside GEMMs, without end, too; that alone which is given.
+
+    Examples
+    --------
+    >>> [each.look_ahead for each in look_aheads(Case(8, 8, 8), device=True)]
+    [1, 'all']
+    >>> [each.look_ahead for each in look_aheads(Case(8, 8, 8, prefetch=0), device=True)]
+    [0]
+    """
+    open_ = case.prefetch is None and case.look_ahead != "all"
+    return [case, *([replace(case, prefetch="all")] if device and open_ else ())]
+
+
+def variants(case: Case) -> list[Case]:
+    """Of a case whose ranks signal each other each communication tile of partial sums that it
+    pushes, and each look-ahead, to try, in place of what is left open.
 
     Examples
     --------
     >>> [each.look_ahead for each in variants(Case(8, 8, 8, algorithm="ag_gemm"))]
-    ['all', 1]
-    >>> [each.look_ahead for each in variants(Case(8, 8, 8, prefetch=0))]
-    [0]
-    >>> [each.look_ahead for each in variants(Case(8, 8, 8), device=True)]
-    [1, 'all']
+    [1]
     >>> found = variants(Case(8, 8, 8, options={"sums": "push"}))
-    >>> [each.options.get("chunk") for each in found[::2]], len(found)
-    ([None, 256, 1024, 4096], 8)
+    >>> [each.options.get("chunk") for each in found[1::2]], len(found)
+    ([256, 1024, 4096], 7)
     """
     algorithm, cut = get_algorithm(case.algorithm), [case]
+    if case.prefetch is not None or not algorithm.signalling(**case.options):
+        return []
     if case.options.get("sums") == "push" and "chunk" not in case.options:
         sizes = algorithm.options["chunk"].tried
         cut += [replace(case, options=case.options | {"chunk": size}) for size in sizes]
-    if case.prefetch is not None:
-        return cut
-    signals = algorithm.signalling(**case.options)
-    others: list = [1] if signals else ["all"] if device else []
-    return [
-        each if ahead is None else replace(each, prefetch=ahead)
-        for each in cut
-        for ahead in (None, *others)
-    ]
+    return [replace(each, prefetch=ahead) for each in cut for ahead in (None, 1)][1:]
 
 
-def settings(case: Case, chunk: int | None) -> list[list[dict]]:
-    """What else a place of the universal algorithm without signals may be run with, one kind after
-    another, as fields or options: look-aheads, half and twice the chunk, and lowerings; nothing
-    that is given.
+def settings(case: Case, chunk: int | None) -> list[dict]:
+    """What else the universal algorithm without signals may be run with, as fields or options:
+    look-aheads, half and twice the chunk, and lowerings; nothing that is given.
 
     Examples
     --------
-    >>> for kind in settings(Case(8, 8, 8, options={"stationary": "C", "chunk": "auto"}), 4):
-    ...     print(kind)
-    [{'prefetch': 2}, {'prefetch': 'all'}]
-    [{'chunk': 2}, {'chunk': 8}]
-    [{'schedule': 'greedy'}, {'schedule': 'cost'}, {'schedule': 'exhaustive'}]
+    >>> for each in settings(Case(8, 8, 8, options={"stationary": "C", "chunk": "auto"}), 4):
+    ...     print(each)
+    {'prefetch': 2}
+    {'prefetch': 'all'}
+    {'chunk': 2}
+    {'chunk': 8}
+    {'schedule': 'greedy'}
+    {'schedule': 'cost'}
+    {'schedule': 'exhaustive'}
     """
     if case.algorithm != "universal" or case.options.get("sums") == "push":
         return []
@@ -293,7 +257,7 @@ def settings(case: Case, chunk: int | None) -> list[list[dict]]:
         "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else (),
         "schedule": () if "schedule" in case.options else ("greedy", "cost", "exhaustive"),
     }
-    return [[{name: value} for value in values] for name, values in kinds.items() if values]
+    return [{name: value} for name, values in kinds.items() for value in values]
 
 
 def changed(case: Case, setting: dict) -> Case:
@@ -301,14 +265,6 @@ def changed(case: Case, setting: dict) -> Case:
     if "prefetch" in setting:
         return replace(case, **setting)
     return replace(case, options=case.options | setting)
-
-
-def pushed(case: Case, resolved: dict) -> tuple[Case, dict]:
-    """A case with the pushed partial sums that it comes to, and the resolved options of the
-    variant that no other is faster than by its bound: nothing is cut."""
-    if resolved.get("sums") != "push":
-        return case, resolved
-    return replace(case, options=case.options | {"sums": "push"}), resolved | {"chunk": None}
 
 
 def with_copies(case: Case, ranks: int) -> tuple:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from algorithms.chains.choose import Choice, Solution, choose
 from algorithms.chains.costs import Costs, chain_partition
@@ -18,7 +20,7 @@ from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
-from partitions import LayoutError, parse_placements, to_placements
+from partitions import LayoutError, to_placements
 
 from .intervals import Interval, combined, doubted, otherwise, residuals_of
 
@@ -53,38 +55,39 @@ def interval(found: Solution, machine: Machine, transport: str = "auto") -> Inte
     return combined(residuals_of(machine, transport), found.time_s, changed)
 
 
+class Row(NamedTuple):
+    """A chain in layouts by its name, the choice as ``chosen``, and the ends of the interval of its
+    time; None where nothing is known of how sure it is."""
+
+    name: str
+    found: Solution
+    low_s: float | None
+    high_s: float | None
+
+
 @dataclass
 class Answer:
-    """What is said of a chain: the choice, and the interval of each contender by its name, of the
-    choice as ``chosen``; None where nothing is known of how sure it is."""
+    """What is said of a chain: the choice, and a row of it, then of each that people use."""
 
     asked: Asked
     choice: Choice
-    intervals: dict[str, Interval | None]
-
-    @property
-    def rows(self) -> list[tuple[str, Solution, Interval | None]]:
-        """(name, chain in layouts, interval) of the choice, then of what people use."""
-        known = [("chosen", self.choice.best)]
-        known += [(each.name, each) for each in self.choice.contenders]
-        return [(name, each, self.intervals[name]) for name, each in known]
+    rows: list[Row]
 
     @property
     def decided(self) -> bool:
         """Whether no other chain is faster by more than the interval of the choice, by the
         bounds."""
-        found = self.intervals["chosen"]
-        return self.choice.gap <= (0.0 if found is None else 1 - found.low)
+        first = self.rows[0]
+        low_s = first.found.time_s if first.low_s is None else first.low_s
+        return self.choice.gap <= 1 - low_s / first.found.time_s
 
     @property
     def within(self) -> list[str]:
         """Contenders that may be as fast as the choice, for all that is known: their times lie in
         its interval."""
-        found = self.intervals["chosen"]
-        if found is None:
-            return []
-        most_s = self.choice.best.time_s * found.high
-        return [name for name, each, _ in self.rows[1:] if each.time_s <= most_s]
+        first, *others = self.rows
+        most_s = first.high_s or 0.0
+        return [each.name for each in others if each.found.time_s <= most_s]
 
 
 def answer(
@@ -109,11 +112,12 @@ def answer(
         What else :func:`algorithms.chains.choose.choose` takes.
     """
     costs = Costs(seen(machine, dtype, transport), ranks, dtype, layouts, layers)
-    found = choose(asked.chain(), costs, **how)
-    known = {each.name: each for each in found.contenders} | {"chosen": found.best}
-    return Answer(
-        asked, found, {name: interval(each, machine, transport) for name, each in known.items()}
-    )
+    choice, rows = choose(asked.chain(), costs, **how), []
+    known = {"chosen": choice.best} | {each.name: each for each in choice.contenders}
+    for name, found in known.items():
+        ends = interval(found, machine, transport) or (None, None)
+        rows.append(Row(name, found, *(end and found.time_s * end for end in ends)))
+    return Answer(asked, choice, rows)
 
 
 def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
@@ -153,101 +157,41 @@ def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
     return rows
 
 
-def choice_rows(found: Answer, measured: Record | None = None) -> list:
-    """:class:`plots.figures.choice.ChoiceRow` of the figure ``choice``: the time of each
-    contender with its interval, and the layouts of the chosen one, an operation each."""
-    from plots.figures.choice import ChoiceRow
-
-    best = found.choice.best
-    ranks = best.costs.nprocs
-    title = f"{best.chain.name} on {ranks} ranks of {found.choice.costs.machine.name}"
-    run_s = measured.median_s if measured is not None and measured.status == "ok" else None
-    rows = []
-    for name, each, known in found.rows:
-        low, high = known or (None, None)
-        rows.append(
-            ChoiceRow(
-                title,
-                ranks,
-                "time",
-                name,
-                each.time_s,
-                low and each.time_s * low,
-                high and each.time_s * high,
-                run_s if name == "chosen" else None,
-                "; ".join(f"{var} {layout}" for var, layout in each.layouts.items()),
-                moved_bytes=sum(each.counters().values()),
-            )
-        )
-    for each, (told, _, how) in zip(best.chain.operations, operation_rows(best)):
-        layouts = "; ".join(f"{name} {best.layout(name)}" for name in (*each.takes, each.c))
-        rows.append(
-            ChoiceRow(
-                title,
-                ranks,
-                "step",
-                told,
-                layouts=layouts,
-                how=how,
-                moved_bytes=sum(best.counters(each.c).values()),
-            )
-        )
-    return rows
+_TORCH = {"R": "Replicate()", "P": "Partial()"}
 
 
-def placements(solution: Solution) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The mesh and DTensor placements of every matrix that is given or stays, by name: the same
-    elements on the same ranks.
+def placements_text(solution: Solution, device: str = "cuda") -> str:
+    """Python to paste: meshes, and the DTensor placements of every matrix that is given or stays:
+    the same elements on the same ranks.
 
     Raises
     ------
     UsageError
         If no placements say what a layout says.
     """
-    found = {}
-    ranks = solution.costs.nprocs
+    ranks, meshes, lines = solution.costs.nprocs, {}, []
     for name, matrix in solution.chain.matrices.items():
         whole = chain_partition(solution.layout(name), matrix.shape, ranks)
         try:
-            text = to_placements(whole)
+            words, _, mesh = to_placements(whole).partition("@")
         except LayoutError as error:
             raise UsageError(f"{name} as {whole.text}: {error}") from None
-        spec = parse_placements(text)
-        mesh = spec.mesh
-        if not mesh:
-            mesh = (ranks,)
-        found[name] = mesh, text.partition("@")[0]
-    return found
-
-
-_TORCH = {"R": "Replicate()", "P": "Partial()"}
-
-
-def placements_text(solution: Solution, device: str = "cuda") -> str:
-    """Python to paste: meshes, and the placements of every matrix."""
-    known = placements(solution)
-    meshes = {mesh: f"mesh_{'x'.join(map(str, mesh))}" for mesh, _ in known.values()}
-    lines = [
-        "from torch.distributed.device_mesh import init_device_mesh",
-        "from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor",
-        "",
-    ]
-    for mesh, name in meshes.items():
-        extents = f"({', '.join(map(str, mesh))}{',' * (len(mesh) == 1)})"
-        lines.append(f'{name} = init_device_mesh("{device}", {extents})')
-    lines.append("placements = {")
-    for name, (mesh, text) in known.items():
-        words, depth, word = [], 0, ""
-        for letter in text:
-            depth += (letter == "(") - (letter == ")")
-            if letter == "," and not depth:
-                words.append(word)
-                word = ""
-            else:
-                word += letter
-        told = [_TORCH.get(each, each.replace("S(", "Shard(")) for each in (*words, word)]
-        lines.append(f'    "{name}": ({meshes[mesh]}, [{", ".join(told)}]),')
-    return "\n".join([*lines, "}"])
+        mesh = mesh or str(ranks)
+        meshes[f"mesh_{mesh}"] = f"({mesh.replace('x', ', ')}{',' * ('x' not in mesh)})"
+        each = re.split(r",(?![^(]*\))", words)  # not at the comma of _S(0,2)
+        told = ", ".join(_TORCH.get(word, word.replace("S(", "Shard(")) for word in each)
+        lines.append(f'    "{name}": (mesh_{mesh}, [{told}]),')
+    return "\n".join(
+        [
+            "from torch.distributed.device_mesh import init_device_mesh",
+            "from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor",
+            "",
+            *(f'{name} = init_device_mesh("{device}", {shape})' for name, shape in meshes.items()),
+            "placements = {",
+            *lines,
+            "}",
+        ]
+    )
 
 
 def run_order(order: ChainOrder, timeout: float | None = None) -> Record:
@@ -264,45 +208,45 @@ def run_order(order: ChainOrder, timeout: float | None = None) -> Record:
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def records_of(found: Answer) -> list[Record]:
+def records_of(answer: Answer) -> list[Record]:
     """A simulated record of the choice, and of each contender, with their intervals."""
-    made = []
-    for name, each, interval in found.rows:
-        order = order_of(each, found.asked, found.choice.costs.machine.name, "uniform")
-        low, high = interval or (None, None)
-        made.append(
-            Record(
-                **(keys_of(order, "simulated") | {"case": name}),
-                arbitration=found.choice.costs.machine.arbitration,
-                status="ok",
-                best_s=each.time_s,
-                median_s=each.time_s,
-                median_low_s=low and each.time_s * low,
-                median_high_s=high and each.time_s * high,
-                samples_s=[each.time_s],
-                gflops=each.chain.flops / each.time_s / 1e9,
-                pool_bytes=each.memory_bytes,
-                **each.counters(),
-                **{f"phase_{phase}_s": seconds for phase, seconds in each.phases.items()},
-            )
+    machine = answer.choice.costs.machine
+    return [
+        Record(
+            **keys_of(order_of(found, answer.asked, machine.name, "uniform"), "simulated")
+            | {"case": name},
+            arbitration=machine.arbitration,
+            status="ok",
+            best_s=found.time_s,
+            median_s=found.time_s,
+            median_low_s=low_s,
+            median_high_s=high_s,
+            samples_s=[found.time_s],
+            gflops=found.chain.flops / found.time_s / 1e9,
+            pool_bytes=found.memory_bytes,
+            **found.counters(),
+            **{f"phase_{phase}_s": seconds for phase, seconds in found.phases.items()},
         )
-    return made
+        for name, found, low_s, high_s in answer.rows
+    ]
 
 
-def summary(found: Answer, measured: Record | None = None) -> dict:
+def summary(answer: Answer, measured: Record | None = None) -> dict:
     """What was found, for JSON."""
-    told = lambda each, interval: {
-        "name": each.name,
-        "time_s": each.time_s,
-        "low_s": interval and each.time_s * interval.low,
-        "high_s": interval and each.time_s * interval.high,
-        "memory_bytes": each.memory_bytes,
-        "layouts": each.layouts,
-        "how": {one.c: each.describe(one) for one in each.chain.products},
-        "bytes": {name: count for name, count in each.counters().items() if count},
-    }
-    choice, chosen = found.choice, found.choice.best
-    best, *others = (told(each, interval) for _, each, interval in found.rows)
+    choice, chosen = answer.choice, answer.choice.best
+    best, *others = (
+        {
+            "name": found.name,
+            "time_s": found.time_s,
+            "low_s": low_s,
+            "high_s": high_s,
+            "memory_bytes": found.memory_bytes,
+            "layouts": found.layouts,
+            "how": {one.c: found.describe(one) for one in found.chain.products},
+            "bytes": {name: count for name, count in found.counters().items() if count},
+        }
+        for _, found, low_s, high_s in answer.rows
+    )
     return {
         "chain": chosen.chain.name,
         "ranks": chosen.costs.nprocs,
@@ -310,11 +254,11 @@ def summary(found: Answer, measured: Record | None = None) -> dict:
         "flops": chosen.chain.flops,
         "best": best,
         "contenders": others,
-        "within_interval": found.within,
+        "within_interval": answer.within,
         "refused": choice.refused,
         "bound_s": choice.least_s,
         "gap": choice.gap,
-        "decided": found.decided,
+        "decided": answer.decided,
         "bounded": len(choice.costs.programs),
         "simulated": choice.simulated,
         "finished": choice.finished,

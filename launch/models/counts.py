@@ -25,12 +25,15 @@ class Counted(NamedTuple):
         FLOPs of the busiest rank over its even share: 1 is balanced.
     needed : int
         Bytes of A, B and C that a rank stores and those that its steps move, of the rank with most.
+    layouts : tuple of str
+        Text forms of the partitions of A, B and C.
     """
 
     loads: Loads
     memory: int
     share: float
     needed: int
+    layouts: tuple[str, ...]
 
 
 def share_of(found: Loads, problem: Problem) -> float:
@@ -64,7 +67,7 @@ def counted(case: Case, ranks: int) -> Counted:
         memory = max(memory, stored + pool_bytes(trace, case.ahead(resolved)))
         needed = max(needed, stored + elements * problem.itemsize)
     found = loads(traces)
-    return Counted(found, memory, share_of(found, problem), needed)
+    return Counted(found, memory, share_of(found, problem), needed, (*problem.texts.values(),))
 
 
 def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:

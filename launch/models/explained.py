@@ -7,12 +7,12 @@ from typing import Any
 from algorithms import get_algorithm
 from algorithms.lowering.op_costs import BALANCE
 from drbench.common import StepTime
-from drbench.errors import UsageError
+from drbench.errors import OutOfMemory, UsageError
 from drbench.measure.record import OPTION_COLUMNS, Record, read_options
 from drbench.measure.timeline import read_chrome_trace
 from drbench.model.bounds import carried_by_links
 from drbench.model.machine import Machine
-from drbench.model.simulate import Simulator, simulate
+from drbench.model.simulate import Simulator
 from drbench.plan.explain import loads
 from drbench.plan.story import describe_run
 from drbench.program.trace import no_collection
@@ -21,14 +21,7 @@ from launch.cases.command_line import describe
 from launch.cases.peaks import arithmetic
 from launch.host.show import product_text
 
-from .predict import (
-    Programs,
-    predict,
-    programs_of,
-    receive_bytes,
-    simulated_keys,
-    with_interval,
-)
+from .predict import Programs, predict_with, programs_of, simulated_keys, with_interval
 
 #: Links that the page names, the busiest first.
 _MOST_LINKS = 24
@@ -71,14 +64,15 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
         )
     with no_collection():
         programs = programs_of(case, model, ranks, everyone=True)
-        if programs.most_bytes > programs.machine.memory_bytes:
-            receive_bytes(programs.problem, programs.traces, programs.machine, programs.ahead)
-        found = simulate(programs.traces, programs.machine, prefetch=programs.ahead, timeline=True)
+        record, found = predict_with(case, model, ranks, timeline=True, made=programs)
+        if found is None:
+            raise OutOfMemory(record.reason)
         told = _told(case, model, programs, found.timeline, machine is not None)
-    if machine is None:
-        return told
-    record = with_interval(predict(case, machine, ranks), case, machine, ranks)
-    return told | {"interval": _ends(record)}
+    if machine is not None:
+        record = with_interval(record, case, machine, ranks, programs)
+        ends = [record.median_low_s, record.median_high_s]
+        told["interval"] = None if None in ends else ends
+    return told
 
 
 def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
@@ -107,9 +101,8 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         resolved = algorithm.resolve(problem, in_place, **options)
         traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
-        ahead = case.ahead(resolved)
         simulator = Simulator(traces, model)
-        programs = Programs(model, problem, resolved, ahead, (), traces, simulator)
+        programs = Programs(problem, resolved, case.ahead(resolved), simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}
@@ -171,11 +164,6 @@ def _told(
         "interval": None,
         "links": [[*each[:2], round(each.nbytes), each.seconds] for each in links[:_MOST_LINKS]],
     }
-
-
-def _ends(record: Record) -> list[float] | None:
-    known = record.median_low_s is not None
-    return [record.median_low_s, record.median_high_s] if known else None
 
 
 def _most_held(ranks: list[list]) -> int:

@@ -2,10 +2,9 @@
 make."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf
-from typing import NamedTuple
 
 from algorithms import get_algorithm
 from algorithms.registry import goes_by_model
@@ -258,19 +257,36 @@ def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
     return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
-class Programs(NamedTuple):
-    """What a case is on a machine: the machine as it sees it, its problem, resolved options and
-    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, what
-    simulates the traces, and the bytes of the largest rank if no buffer shared its memory."""
+@dataclass(frozen=True)
+class Programs:
+    """What a case is on a machine: its problem, resolved options and look-ahead, and what simulates
+    the traces of all ranks, or of those that stand for them."""
 
-    machine: Machine
     problem: Problem
     resolved: dict
     ahead: int | str
-    folded: tuple
-    traces: list
     simulator: Simulator
-    most_bytes: int = 0
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as the case sees it."""
+        return self.simulator.machine
+
+    @property
+    def traces(self) -> Sequence[Trace]:
+        """Those that are simulated."""
+        return self.simulator.traces
+
+    @cached_property
+    def most_bytes(self) -> int:
+        """Tiles, buffers and inbox of the largest rank, if no buffer shared its memory."""
+        item = self.problem.itemsize
+        return max(
+            sum(self.problem.tile_bytes(trace.rank).values())
+            + item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
+            + plan_inbox(trace, [item] * len(trace.steps)).nbytes
+            for trace in self.traces
+        )
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
         """The same on a machine that differs in constants alone; None if the programs go by what
@@ -281,7 +297,7 @@ class Programs(NamedTuple):
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
         if not same and (goes_by_model(self.resolved) or not in_place):
             return None
-        return self._replace(machine=seen, simulator=Simulator(self.traces, seen))
+        return replace(self, simulator=Simulator(self.traces, seen))
 
 
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
@@ -298,11 +314,8 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     _refuse_out_of_reach(case, machine, ranks)
     get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, resolved = resolved_on(case, machine, ranks)
-    ahead = case.ahead(resolved)
-    folded, traces = traces_of(algorithm, problem, resolved, machine, everyone)
-    simulator = Simulator(traces, machine)
-    most_bytes = _most_bytes(problem, traces)
-    return Programs(machine, problem, resolved, ahead, folded, traces, simulator, most_bytes)
+    _, traces = traces_of(algorithm, problem, resolved, machine, everyone)
+    return Programs(problem, resolved, case.ahead(resolved), Simulator(traces, machine))
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -320,18 +333,18 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, resolved, _, _, traces, simulator, most_bytes = made
+    machine, problem, resolved, traces = made.machine, made.problem, made.resolved, made.traces
     ahead = case.ahead(resolved)
     keys.update(problem.texts)
     keys.update(resolved_keys(case, resolved))
     plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
-    might_not_fit, pool_bytes = most_bytes > machine.memory_bytes, None
+    might_not_fit, pool_bytes = made.most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refused before it is simulated
         pool_bytes = receive_bytes(problem, traces, machine, ahead)
     algorithm = get_algorithm(case.algorithm)
     waits = algorithm.dispatches(problem, **resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
-    found = simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
+    found = made.simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
     time_s = host_s + found.time_s
     if pool and not might_not_fit:
         pool_bytes = receive_bytes(problem, traces, machine, ahead)
@@ -423,18 +436,9 @@ def traces_of(
     return (), [trace(rank) for rank in range(problem.nprocs)]
 
 
-def _most_bytes(problem: Problem, traces: list[Trace]) -> int:
-    """Tiles, buffers and inbox of the largest rank, if no buffer shared its memory with another."""
-    item = problem.itemsize
-    return max(
-        sum(problem.tile_bytes(trace.rank).values())
-        + item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
-        + plan_inbox(trace, [item] * len(trace.steps)).nbytes
-        for trace in traces
-    )
-
-
-def receive_bytes(problem: Problem, traces: list[Trace], machine: Machine, ahead: int | str) -> int:
+def receive_bytes(
+    problem: Problem, traces: Sequence[Trace], machine: Machine, ahead: int | str
+) -> int:
     """Receive memory of the largest rank, planned; refuses what does not fit."""
     most = 0
     for trace in traces:

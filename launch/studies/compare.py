@@ -9,17 +9,14 @@ The rule for one case, with r = NEW time / OLD time:
 * *same* if neither; *noise* if both ratios leave the tolerance but noise explains it.
 
 Noise explains a ratio if a side is marked ``noisy``, or if the intervals of the two medians meet:
-their 95 % intervals, or with fewer than six samples, which have none, if the 99 % bootstrap
-interval of the ratio of medians holds 1. A side with fewer than three samples has no noise to take
-into account: the two ratios decide alone, and the summary counts such cases.
+their 95 % intervals, or with fewer than six samples, which have none, their ranges. A side with
+fewer than three samples has no noise to take into account: the two ratios decide alone, and the
+summary counts such cases.
 """
 
 from math import inf
 from statistics import median
 from typing import Any, NamedTuple
-from zlib import crc32
-
-import numpy
 
 from drbench.errors import UsageError
 from drbench.measure.noise import median_interval
@@ -50,7 +47,7 @@ OUTCOMES = (
 )
 REGRESSIONS = OUTCOMES[:2]
 
-_FEWEST_SAMPLES, _RESAMPLES, _INTERVAL = 3, 1000, (0.5, 99.5)
+_FEWEST_SAMPLES = 3
 
 
 class Pair(NamedTuple):
@@ -226,7 +223,7 @@ def _judge(key: tuple, old, new, tolerance: float) -> Pair:
         return Pair(key, old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
-    low, high = _interval(key, old.samples_s, new.samples_s)
+    low, high = _interval(old.samples_s, new.samples_s)
     explains = old.noisy or new.noisy or low is not None and low <= 1 <= high
     ratios = [best] if middle is None else [best, middle]
     outcome = (
@@ -245,24 +242,14 @@ def _time(value: float | None) -> bool:
     return 0 < (value or 0) < inf
 
 
-def _interval(
-    key: tuple, old: list[float], new: list[float]
-) -> tuple[float, float] | tuple[None, None]:
+def _interval(old: list[float], new: list[float]) -> tuple[float, float] | tuple[None, None]:
     """(low, high) of the ratio of medians; None without noise to estimate it from."""
     if min(len(old), len(new)) < _FEWEST_SAMPLES or not all(map(_time, [*old, *new])):
         return None, None
-    intervals = [median_interval(side) for side in (old, new)]
-    if None not in intervals:
-        (old_low, old_high), (new_low, new_high) = intervals
-        return new_low / old_high, new_high / old_low
-    # the same case gives the same interval
-    draw = numpy.random.default_rng(crc32(repr(key).encode()))
-    middles = [
-        numpy.median(draw.choice(numpy.asarray(side), (_RESAMPLES, len(side))), axis=1)
-        for side in (old, new)
-    ]
-    low, high = (float(value) for value in numpy.percentile(middles[1] / middles[0], _INTERVAL))
-    return low, high
+    (old_low, old_high), (new_low, new_high) = (
+        median_interval(side) or (min(side), max(side)) for side in (old, new)
+    )
+    return new_low / old_high, new_high / old_low
 
 
 def _difference(first: dict, second: dict, fields: list[str]) -> str:

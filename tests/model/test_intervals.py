@@ -210,8 +210,8 @@ def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
     high = places[0]["record"]["median_high_s"]
     assert within == [p["place"] for p in places[1:] if p["record"]["best_s"] <= high] != []
     assert main(["tune", *case, *few, "--top", "2"]) == 0
-    assert "Place 2 is within the interval of the first" in capsys.readouterr().out.replace(
-        "\n", " "
+    assert "Places within the interval of the first: 2; --measure decides" in " ".join(
+        capsys.readouterr().out.split()
     )
     assert main(["tune", *case, *few, "--preset", "row", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

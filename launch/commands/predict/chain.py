@@ -11,11 +11,8 @@ from launch.host.units import between, format_bytes, seconds, span
 from ..options import (
     BYTES,
     SIZE,
-    check_figure,
     command,
     csv_option,
-    draw_figure,
-    figure_option,
     json_option,
     machine_option,
     of_case,
@@ -112,12 +109,11 @@ from ..options import (
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
 @csv_option()
-@figure_option()
 @option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
 @json_option()
 def chain_command(
     name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix,
-    memory, layers, effort_s, run, iters, budget, transport, csv_path, figure, placements, as_json,
+    memory, layers, effort_s, run, iters, budget, transport, csv_path, placements, as_json,
     **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
@@ -138,7 +134,6 @@ def chain_command(
     from launch.host.files import add_records, check_csv
     from launch.models.chains import (
         answer,
-        choice_rows,
         fixed_of,
         operation_rows,
         placements_text,
@@ -152,7 +147,6 @@ def chain_command(
     chain = asked.chain()
     dtype = dtype or "float32"
     check_csv(csv_path)
-    check_figure(figure)
     fixed = fixed_of(chain, fix)
     if values["option"][1] and not run:
         raise UsageError("-o says with what the chain is run. Give --run too, or leave it out.")
@@ -192,7 +186,6 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
-    drawn = figure and draw_figure("choice", choice_rows(told, measured), figure)
     if as_json:
         print(json.dumps(summary(told, measured)))
         return code
@@ -205,7 +198,7 @@ def chain_command(
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
     columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
-    out.print(table(columns, [_cells(*row, found.best) for row in told.rows]))
+    out.print(table(columns, [_cells(row, found.best) for row in told.rows]))
     for who, why in found.refused.items():
         say(f"not {who}: {why}")
     if found.best.name != "chosen":
@@ -217,9 +210,7 @@ def chain_command(
         f"{'' if found.finished else ', until the effort was spent'}."
     )
     if measured is not None:
-        say(measured_text(found.best.time_s, told.intervals["chosen"], measured))
-    for line in drawn or ():
-        say(line)
+        say(measured_text(told.rows[0], measured))
     if placements:
         say(placements_text(found.best))
     return code
@@ -247,17 +238,18 @@ def headline(told) -> str:
     )
 
 
-def measured_text(predicted_s: float, interval, measured) -> str:
+def measured_text(chosen, measured) -> str:
     """What a run found, beside what was said before.
 
     Examples
     --------
+    >>> from types import SimpleNamespace as Any
     >>> from drbench.measure.record import Record
-    >>> from launch.models.intervals import Interval
     >>> run = dict(mode="measured", status="ok", best_s=2.0, fill="integer")
     >>> measured = Record(**run, median_s=2.1, samples_s=[2.0, 2.2])
-    >>> for interval in (Interval(0.9, 1.1), Interval(0.9, 1.01), None):
-    ...     print(measured_text(2.0, interval, measured).partition("; ")[0])
+    >>> for low, high in ((1.8, 2.2), (1.8, 2.02), (None, None)):
+    ...     chosen = Any(found=Any(time_s=2.0), low_s=low, high_s=high)
+    ...     print(measured_text(chosen, measured).partition("; ")[0])
     measured 2.1 s (median of 2) lies in 1.8-2.2, predicted 2 s: +5.0 %
     measured 2.1 s (median of 2) does not lie in 1.8-2.02, predicted 2 s: +5.0 %
     measured 2.1 s (median of 2), predicted 2 s: +5.0 %
@@ -265,27 +257,26 @@ def measured_text(predicted_s: float, interval, measured) -> str:
     if measured.status != "ok":
         return f"{measured.status}: {measured.reason}"
     exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of what may differ"
-    told = ""
-    if interval is not None:
-        low, high = predicted_s * interval.low, predicted_s * interval.high
-        lies = "lies" if low <= measured.median_s <= high else "does not lie"
-        told = f" {lies} in {span(low, high, measured.median_s)}"
+    told, predicted_s, median_s = "", chosen.found.time_s, measured.median_s
+    if chosen.low_s is not None:
+        lies = "lies" if chosen.low_s <= median_s <= chosen.high_s else "does not lie"
+        told = f" {lies} in {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
-        f"measured {seconds(measured.median_s)} (median of {len(measured.samples_s)}){told}, "
-        f"predicted {seconds(predicted_s)}: {100 * (measured.median_s / predicted_s - 1):+.1f} %; "
+        f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){told}, "
+        f"predicted {seconds(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
         f"every operation verified, {exact}."
     )
 
 
-def _cells(who: str, each, interval, best) -> tuple:
-    flops = each.chain.flops / each.time_s / each.costs.nprocs
-    ends = [each.time_s * end for end in interval] if interval else (None, None)
+def _cells(row, best) -> tuple:
+    found = row.found
+    flops = found.chain.flops / found.time_s / found.costs.nprocs
     return (
-        who,
-        between(each.time_s, *ends),
-        f"{each.time_s / best.time_s:.3f}",
+        row.name,
+        between(found.time_s, row.low_s, row.high_s),
+        f"{found.time_s / best.time_s:.3f}",
         f"{flops / 1e12:.4g}",
-        format_bytes(each.memory_bytes),
+        format_bytes(found.memory_bytes),
     )
 
 

@@ -2,8 +2,10 @@
 the ranking, by a machine model or by bytes; and ``--measure`` to see whether it is so."""
 
 import json
+from dataclasses import replace
 from itertools import zip_longest
 from math import inf
+from operator import itemgetter
 
 import click
 
@@ -11,10 +13,11 @@ from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record
 from drbench.options import Option
 from drbench.program.problem import PLANNED
-from launch.cases.command_line import describe
+from launch.cases.command_line import describe, run_command
 from launch.host.files import add_records, check_csv
-from launch.host.show import console, predicted_text, product_text, table
-from launch.host.units import format_bytes, seconds
+from launch.host.show import brief, console, predicted_text, product_text
+from launch.host.units import format_bytes, plural, seconds
+from launch.views.tables import Column, Table
 
 from ..guards import refuse_too_many
 from ..options import (
@@ -43,6 +46,13 @@ _REFINED = 3
 
 #: Most programs that ``--measure`` runs where it is not said how many.
 _MOST_PROBED = 8
+
+
+#: The linear layers of Megatron's sequence-parallel MLP, by strategy and layouts of A, B and C.
+_MEGATRON = {
+    ("columns", ("row", "column", "column")): "column-parallel",
+    ("partial", ("column", "row", "row")): "row-parallel",
+}
 
 
 def _letters(text: str) -> str:
@@ -218,16 +228,26 @@ def tune_command(
     )
     found = tune(request, model)
     how = {"iters": iters, "budget": budget}  # of the measurement, not of the command that is told
-    contenders = [] if measure is None else _contenders(found.ranking, measure, products)
-    measured = _measure(contenders, ranks, how, as_json) if contenders else []
+    measured = [] if measure is None else _measure(found, request, measure, how, bool(as_json))
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
+    rows = [
+        row_of(place, request, found.least_bytes) | {"place": at} | _ran(ran)
+        for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
+    ]
+    chosen = _chosen(measured)
     if as_json == "json":
-        print(json.dumps(_as_json(found, measured, model, request)))
+        print(json.dumps(_as_json(found, rows, chosen, model, request)))
     elif as_json:
         print(_brief(found, request))
     else:
-        _show(found, measured, model, request)
+        out = console()
+        say = lambda text: out.print(text, markup=False, soft_wrap=True)
+        for line in answer(found, request):
+            say(line)
+        out.print(Table("", _COLUMNS, rows).printed())
+        for line in _notes(found, chosen, model, request):
+            say(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
 
@@ -239,166 +259,150 @@ def told(place) -> str:
     >>> from launch.cases.case import Case
     >>> from launch.models.tune import Moving, Place
     >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
-    >>> told(Place(case, 0, Moving(), None, None, 0))
+    >>> told(Place(case, 0, Moving(), ("row", "column", "R")))
     'universal S-C'
     """
-    from launch.models.candidates import megatron
-
-    layer = megatron(place.case)
-    known = f" (Megatron {layer})" if layer else ""
-    if place.record is not None:
-        return describe(place.record) + known
     from launch.cases.case import case_keys, recorded
 
-    options = {
-        name: value for name, value in place.case.options.items() if name != "replicate_result"
-    }
-    keys = case_keys(place.case) | recorded(options)
-    return describe(Record(**keys, mode="simulated", status="failed", reason="-")) + known
+    record, layer = place.record, None
+    if place.case.algorithm == "dtensor_mm":
+        layer = _MEGATRON.get((place.case.options.get("strategy"), place.layouts))
+    if record is None:
+        options = place.case.options | {"replicate_result": None}
+        keys = case_keys(place.case) | recorded(options)
+        record = Record(**keys, mode="simulated", status="failed", reason="-")
+    return describe(record) + (f" (Megatron {layer})" if layer else "")
 
 
-def place_json(place, ranks: int) -> dict:
-    """What there is to say of one place."""
-    from launch.cases.command_line import run_command
-
-    told = {
-        "command": run_command(place.case, ranks),
+def row_of(place, request, least_bytes: float | None = None) -> dict:
+    """What there is to say of one place: a row of the table, and of the JSON."""
+    record, case, moving = place.record, place.case, place.moving
+    row = {
+        "what": told(place),
+        "command": run_command(case, request.ranks),
+        "layouts": list(place.layouts),
         "memory_bytes": place.memory,
-        "equal": place.equals,
         "moved_bytes": place.moved_bytes,
-        "redistribution": place.moving._asdict(),
+        "redistribution": moving._asdict(),
+        "brought": _brought(moving) if any(request.today) else None,
     }
-    if place.record is None:
-        loads = {
-            "busiest_bytes": place.loads.busiest_bytes,
-            "busiest_flops": place.loads.busiest_flops,
-            "needed_bytes": place.needed,
+    if record is not None:
+        links = place.bound.links_s > place.bound.products_s
+        return row | {
+            "time": predicted_text(record),
+            "least": f"{seconds(place.bound.seconds)}{' (link)' if links else ''}",
+            "percent_of_roof": record.percent_of_roof,
+            "bound": place.bound._asdict(),
+            "record": record.to_json_dict(),
         }
-        return told | loads | {"layouts": layouts(place, ranks)}
-    return told | {
-        "bound": place.bound._asdict(),
-        "record": place.record.to_json_dict(),
+    even = 2 * case.m * case.n * case.k / request.ranks
+    return row | {
+        "busiest_bytes": place.loads.busiest_bytes,
+        "busiest_flops": place.loads.busiest_flops,
+        "share_of_flops": place.loads.busiest_flops / even,
+        "needed_bytes": place.needed,
+        "over_bound": place.needed / least_bytes if least_bytes else None,
     }
 
 
-def layouts(place, ranks: int) -> list[str]:
-    """Text forms of the partitions of A, B and C of a place."""
-    from launch.cases.case import bound
+def _ran(standing) -> dict:
+    """What a row has of a place that was measured."""
+    if standing is None:
+        return {}
+    time = standing.record.status
+    if standing.ratio is not None:
+        time = f"{seconds(standing.record.time_s)}{' (noisy)' if standing.record.noisy else ''}"
+    return {
+        "ran": time,
+        "to_the_fastest": str(standing),
+        "measured": standing.record.to_json_dict(),
+        "measured_to_fastest": standing.to_json_dict(),
+    }
 
-    _, problem, _ = bound(place.case, ranks)
-    return list(problem.texts.values())
+
+def _layouts(row: dict) -> str:
+    texts = row["layouts"]
+    return f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
 
 
-def _as_json(found, measured, machine, request) -> dict:
-    from launch.models.tune import within
+def _brought(moving) -> str:
+    """What is moved to a place, and how long that takes."""
+    time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
+    return f"{format_bytes(moving.moved_bytes)}{time}"
 
-    places = []
-    for at, (each, ran) in enumerate(zip_longest(found.ranking, measured), 1):
-        place = {"place": at} | place_json(each, request.ranks)
-        if ran is not None:
-            place["measured"] = ran.record.to_json_dict()
-            place["measured_to_fastest"] = ran.to_json_dict()
-        places.append(place)
+
+_COLUMNS = (
+    Column("place", "", lambda row: str(row["place"])),
+    Column("time", ">time", itemgetter("time")),
+    Column("busiest_bytes", ">busiest moves", lambda row: format_bytes(row["busiest_bytes"])),
+    Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}"),
+    Column("ran", ">measured", itemgetter("ran")),
+    Column("to_the_fastest", ">to the fastest", itemgetter("to_the_fastest")),
+    Column("layouts", "~A, B, C", _layouts),
+    Column("what", "~algorithm", itemgetter("what")),
+    Column("brought", ">brought here", itemgetter("brought")),
+    Column("least", ">bound", itemgetter("least")),
+    Column("percent_of_roof", ">% of roof", lambda row: f"{row['percent_of_roof']:.1f}"),
+    Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
+    Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
+    Column("memory_bytes", ">memory", lambda row: format_bytes(row["memory_bytes"])),
+)
+
+
+def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
     return {
         "ranked_by": "bytes" if machine is None else "time",
         "machine": machine and machine.name,
-        "mine": found.mine and place_json(found.mine, request.ranks),
+        "mine": found.mine and row_of(found.mine, request, found.least_bytes),
         "why_not": found.why_not or None,
         "times_better": found.times_better,
         "pays_after_products": found.pays_after,
-        "sure": _sure(found, machine, request)._asdict(),
-        "least_bytes": _least(request),
+        "sure": found.sure._asdict(),
+        "least_bytes": found.least_bytes,
         "tried": found.tried,
-        "merged": found.merged,
-        "refined": found.refined,
         "left": found.left,
         "gap": None if found.gap == inf else found.gap,
         "simulated" if machine else "counted": found.judged,
         "refused": found.refused,
         "too_large": found.too_large,
-        "chosen": _chosen(measured),
-        "within_interval": within(found.ranking, request.products),
-        "ranking": places,
+        "chosen": chosen,
+        "within_interval": found.within(request.products),
+        "ranking": rows,
     }
 
 
 def _brief(found, request) -> str:
     """The line that ``--brief`` prints: the first place next to the layouts of today."""
-    from launch.host.show import brief
-
-    first, mine = found.ranking[0], found.mine
-    counts = [(place and place.loads and place.loads.busiest_bytes) for place in (first, mine)]
-    times = [(place and place.record and place.record.best_s) for place in (first, mine)]
-    values = {
-        **dict(zip(("time_s", "your_time_s"), times)),
-        **dict(zip(("busiest_bytes", "your_busiest_bytes"), counts)),
+    first, values = found.ranking[0], {}
+    for name in ("time_s", "busiest_bytes"):
+        known = (first.record is None) == (name == "busiest_bytes")
+        values[name] = first.cost if known else None
+        values[f"your_{name}"] = found.mine.cost if known and found.mine else None
+    values |= {
         "moved_bytes": first.moved_bytes,
         "memory_bytes": first.memory,
         "redistribution_bytes": first.moving.moved_bytes,
         "redistribution_s": first.moving.seconds,
         "pays_after_products": found.pays_after,
     }
-    values |= dict(zip("abc", layouts(first, request.ranks)))
+    values |= dict(zip("abc", first.layouts))
     return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
-
-
-def _outcome(ran) -> list[str]:
-    """Time of what was measured, or what became of it; and how it compares with the fastest."""
-    if ran is None or ran.ratio is None:
-        return ["-" if ran is None else ran.record.status, ""]
-    return [f"{seconds(ran.record.time_s)}{' (noisy)' if ran.record.noisy else ''}", str(ran)]
-
-
-def _sure(found, machine, request):
-    """How far the answer can be trusted (:func:`launch.models.sure.how_sure`)."""
-    from launch.models.sure import how_sure
-
-    records = [place.record for place in (found.mine, *found.ranking) if place and place.record]
-    needed = next((each.beyond for each in records if each.beyond), None)
-    return how_sure(machine, request.ranks, needed)
-
-
-def _least(request) -> float | None:
-    """Bytes that some rank needs whatever the schedule, within the memory; None if all matrices
-    together do not fit it."""
-    from launch.models.counts import least_bytes
-
-    try:
-        return least_bytes(request.case, request.ranks, request.memory)
-    except UsageError:
-        return None
-
-
-def _show(found, measured, machine, request) -> None:
-    out = console()
-    say = lambda text: out.print(text, markup=False, soft_wrap=True)
-    for line in answer(found, request):
-        say(line)
-    rows = [
-        _cells(at, place, ran, measured, request)
-        for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
-    ]
-    out.print(table("|".join(rows[0]), [row.values() for row in rows]))
-    for line in _notes(found, measured, machine, request):
-        say(line)
 
 
 def answer(found, request) -> list[str]:
     """The three lines that answer: what the layouts of today cost, the best, and when bringing the
     matrices there has paid."""
-    ranks, best, lines = request.ranks, found.ranking[0], []
+    best, lines = found.ranking[0], []
     if found.mine:
-        lines.append(f"Your layouts, {_named(found.mine, ranks)}: {_costs(found.mine, request)}.")
+        lines.append(f"Your layouts, {_costs(found.mine, request)}.")
     elif found.why_not:
         lines.append(f"Your layouts: {found.why_not}")
-    unknown = off(found)
+    unknown, times = off(found), found.times_better
     name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
-    times = found.times_better
     gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
     if found.mine and not found.better:
-        shared = f"{request.products} product{'s' if request.products > 1 else ''}"
-        name += f", nothing else is better within {shared}"
-    lines.append(f"{name}: {_named(best, ranks)}, {_costs(best, request)}{gain}.")
+        name += f", nothing else is better within {plural(request.products, 'product')}"
+    lines.append(f"{name}: {_costs(best, request)}{gain}.")
     if found.why_not or found.better:
         lines.append(_price(found, request))
     elif not any(request.today):
@@ -409,111 +413,60 @@ def answer(found, request) -> list[str]:
     return lines
 
 
-def _named(place, ranks: int) -> str:
-    return ", ".join(f"{x} {text}" for x, text in zip("ABC", layouts(place, ranks)))
-
-
 def _costs(place, request) -> str:
-    """What to run, and what it costs."""
-    record, what = place.record, told(place)
-    if record is not None:
-        return f"{what}, {predicted_text(record)}, {record.percent_of_roof:.0f} % of the roof"
+    """The layouts of a place, what to run, and what it costs."""
+    row = row_of(place, request)
+    named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
+    if place.record is not None:
+        return f"{named}: {row['what']}, {row['time']}, {row['percent_of_roof']:.0f} % of the roof"
     return (
-        f"{what}, its busiest rank moves {format_bytes(place.loads.busiest_bytes)} and does "
-        f"{_share(place, request.ranks)} times its share of the FLOPs"
+        f"{named}: {row['what']}, its busiest rank moves {format_bytes(row['busiest_bytes'])} and "
+        f"does {row['share_of_flops']:.2f} times its share of the FLOPs"
     )
-
-
-def _share(place, ranks: int) -> str:
-    case = place.case
-    return f"{place.loads.busiest_flops * ranks / (2 * case.m * case.n * case.k):.2f}"
 
 
 def _price(found, request) -> str:
     """What it costs to bring the matrices to the first place, and when that has paid."""
     moving, after = found.ranking[0].moving, found.pays_after
     there = " and ".join(name for name, text in zip("AB", request.today) if text)
-    back = "C back" if request.today[2] else ""
-    bringing = f"bringing {' there, and '.join(filter(None, (there, back)))}"
-    bringing += "" if back else " there"
-    bringing += "," if there and back else ""
+    parts = [f"{there} there"] * bool(there) + ["C back"] * bool(request.today[2])
+    bringing = f"bringing {', and '.join(parts)}" + "," * (len(parts) - 1)
     if not moving.moved_bytes:
         return f"Changing is free: {bringing} moves nothing."
-    price = f"moves {format_bytes(moving.moved_bytes)}"
-    price += "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
+    price = f"moves {_brought(moving)}"
     if after is None:
         return f"{bringing.capitalize()} {price}."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
-    return f"Changing pays after {after} product{'s' if after > 1 else ''}{by}: {bringing} {price}."
+    return f"Changing pays after {plural(after, 'product')}{by}: {bringing} {price}."
 
 
-def _cells(at: int, place, ran, measured, request) -> dict[str, str]:
-    """Cells of a place by the names of their columns, the answer first."""
-    record, ranks, moving = place.record, request.ranks, place.moving
-    outcome = dict(zip((">measured", ">to the fastest"), _outcome(ran))) if measured else {}
-    texts = layouts(place, ranks)
-    alike = f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
-    what = {"~A, B, C": alike, "~algorithm": told(place)}
-    charged = {}
-    if any(request.today):
-        charged = {">brought here": format_bytes(moving.moved_bytes)}
-        charged |= {">takes": seconds(moving.seconds)} if record is not None else {}
-    if record is None:
-        loads, least = place.loads, _least(request)
-        over = {">over bound": f"{place.needed / least:.3f}"} if least else {}
-        costs = {">busiest moves": format_bytes(loads.busiest_bytes)} | over
-        more = {
-            ">all move": format_bytes(loads.moved_bytes),
-            ">busiest FLOPs": _share(place, ranks),
-        }
-    else:
-        costs = {">time": predicted_text(record)}
-        more = {
-            ">bound": _bound(place),
-            ">% of roof": f"{record.percent_of_roof:.1f}",
-            ">moved": format_bytes(place.moved_bytes),
-        }
-    rest = {
-        ">memory": format_bytes(place.memory),
-        ">equal": f"+{place.equals}" * bool(place.equals),
-    }
-    return {"": str(at)} | costs | outcome | what | charged | more | rest
-
-
-def _notes(found, measured, machine, request) -> list[str]:
+def _notes(found, chosen: int, machine, request) -> list[str]:
     """What is said below the ranking."""
-    from launch.cases.command_line import run_command
     from launch.cases.machine_models import CALIBRATE
     from launch.models.tune import EVEN
 
-    case, ranks, lines = request.case, request.ranks, []
+    case, ranks = request.case, request.ranks
     if machine is None:
-        least = _least(request)
-        if least:
-            lines.append(
-                f"bound: some rank stores or moves at least {format_bytes(round(least))} of A, B "
-                "and C, whatever the schedule"
-            )
-        lines.append(
+        lines = [
             "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
             f"receives; who gives a rank over {EVEN:g} times its share of the FLOPs comes last."
-        )
+        ]
+        if found.least_bytes:
+            least = format_bytes(round(found.least_bytes))
+            lines.append(
+                f"bound: some rank stores or moves at least {least} of A, B and C, whatever the "
+                "schedule"
+            )
     else:
-        lines.append(_within(found, request))
-        for at, place in enumerate(found.ranking, 1):
-            if place.record.beyond:
-                lines.append(f"Beyond the calibration, place {at}: {place.record.beyond}")
-        lines.append(
-            "bound: no run of the program is faster than its products, or its busiest link"
-        )
-    if any(place.case.options.get("replicate_result") for place in found.ranking):
-        lines.append("A C with replicas is finished on all of them, and that is counted.")
-    chosen = _chosen(measured)
+        lines = [
+            _within(found, request),
+            "bound: no run of the program is faster than its products, or its busiest link",
+        ]
     name = "the first" if chosen == 1 else f"place {chosen}"
     lines.append(f"Run {name}: {run_command(found.ranking[chosen - 1].case, ranks)}")
     if found.better:
         lines.append(f"Run your layouts: {run_command(found.mine.case, ranks)}")
-    lines.append(f"How sure: {_sure(found, machine, request).text}.")
+    lines.append(f"How sure: {found.sure.text}.")
     if machine is None:
         lines.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
     judged = "simulated" if machine else "counted on all ranks"
@@ -521,8 +474,7 @@ def _notes(found, measured, machine, request) -> list[str]:
     where = f" of {machine.name}" if machine else ""
     lines.append(
         f"{product_text(case)}, {case.dtype}, {ranks} ranks{where}: {found.tried} candidates, "
-        f"{found.merged} the same as others, {found.refused} refused, {found.too_large} too large, "
-        f"{found.judged} {judged}, {found.refined} more with other settings, {rest}"
+        f"{found.refused} refused, {found.too_large} too large, {found.judged} {judged}, {rest}"
     )
     return lines
 
@@ -535,36 +487,23 @@ def off(found) -> str:
     --------
     >>> from launch.models.tune import Found, Moving, Place
     >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.8)
-    >>> ranking = [Place(None, 0, Moving(), record, None, 0)]
+    >>> ranking = [Place(None, 0, Moving(), (), record)]
     >>> [off(Found(ranking, left=9, gap=gap)) for gap in (0.5, 0.2, float("inf"))]
     ['may be 50 % off', '', 'how far off is not known']
     """
-    from launch.models.tune import beyond_interval
-
-    if not beyond_interval(found):
+    if not found.in_doubt:
         return ""
     return "how far off is not known" if found.gap == inf else f"may be {100 * found.gap:.0f} % off"
 
 
 def _within(found, request) -> str:
     """Which places may be as fast as the first for all that is known, and what decides."""
-    from launch.models.tune import within
-
-    others = within(found.ranking, request.products)
     longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
     if found.ranking[0].record.median_high_s is None:
         return f"How sure the first is, the machine file does not say: calibrate again{longer}"
-    if not others:
-        return f"No other place is within the interval of the first{longer}"
-    *some, last = map(str, others)
-    named = f"places {', '.join(some)} and {last} are" if some else f"place {last} is"
-    return f"{named.capitalize()} within the interval of the first: --measure decides{longer}"
-
-
-def _bound(place) -> str:
-    """What no run of a place can be faster than, and why."""
-    products = place.bound.products_s >= place.bound.links_s
-    return f"{seconds(place.bound.seconds)}{'' if products else ' (link)'}"
+    others = ", ".join(map(str, found.within(request.products)))
+    decides = f"{others}; --measure decides" if others else "none"
+    return f"Places within the interval of the first: {decides}{longer}"
 
 
 def _chosen(measured) -> int:
@@ -577,27 +516,18 @@ def _chosen(measured) -> int:
     return next(fastest, 1)
 
 
-def _measure(places, ranks: int, how: dict, quiet: bool) -> list:
-    """Run the cases of these places in rounds, in a folder that is not kept; how they fared."""
-    from dataclasses import replace
+def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
+    """Run the first places in rounds, in a folder that is not kept; how they fared. So many as are
+    asked for; with 0 those up to the last that may be as fast as the first for all that is known,
+    at least two."""
 
     from launch.sweeps.experiment import run_rounds
     from launch.sweeps.progress import progress_console
     from launch.sweeps.rounds import standings
     from launch.sweeps.supervisor import Settings
 
-    cases = [replace(place.case, **how) for place in places]
+    likely = min(_MOST_PROBED, max(found.within(request.products), default=2))
+    cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
     say = progress_console(stderr=quiet)
-    (runs,) = run_rounds([cases], ranks, "tune", Settings(), say, probe=True)
+    (runs,) = run_rounds([cases], request.ranks, "tune", Settings(), say, probe=True)
     return standings(runs)
-
-
-def _contenders(ranking: list, measure: int, products: int) -> list:
-    """The first places, as many as are asked for; with 0 those up to the last that may be as fast
-    as the first for all that is known, at least two."""
-    from launch.models.tune import within
-
-    if measure:
-        return ranking[:measure]
-    last = max(within(ranking, products), default=2)
-    return ranking[: min(_MOST_PROBED, last)]

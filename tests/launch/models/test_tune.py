@@ -19,7 +19,7 @@ from drbench.model.machine import Link, Machine
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
-from launch.models.candidates import TuneRequest, candidates, with_copies
+from launch.models.candidates import TuneRequest, candidates, ways, with_copies
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, tune
@@ -63,7 +63,7 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
 def everything(request, machine):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
     with sums that are pushed of its communication tiles."""
-    for case in candidates(request, ("auto", "none"), True):
+    for case in candidates(request, ways(True, in_place=False)):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
             pushes = algorithm.resolve(problem, False, **options).get("sums")
@@ -139,7 +139,7 @@ def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fi
     assert offered == fits if machine else offered <= fits  # by bytes they are the same
     assert found.judged < found.tried - found.refused  # tiles above a rank's rows are one program
     tiles = {place.case.options["tile"] for place in found.ranking}
-    assert {128, 256} <= tiles
+    assert 128 in tiles and len(tiles) == 2
     with pytest.raises(UnsupportedError, match="takes these partitions"):
         tune(replace(request, case=replace(request.case, a="block")), machine)
 
@@ -300,7 +300,7 @@ def by_hand(case, ranks):
 def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates():
     shared = {"algorithms": ("universal", "cannon", "fsdp"), "replication": "equal"}
     request, keys = replace(SMALL, case=Case(10, 128, 64), **shared), []
-    for case in candidates(request):
+    for case in candidates(request, ways(False)):
         with suppress(UnsupportedError):
             keys.append(by_hand(case, request.ranks))
     found = tune(request)
@@ -349,7 +349,7 @@ def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
 
 
 def test_a_layout_of_today_that_is_none_is_refused():
-    with pytest.raises(UsageError, match="the layout of B today"):
+    with pytest.raises(UsageError, match="--b: unknown partition"):
         tune(replace(SMALL, today=(None, "colum", None)), DEVICE)
 
 
