@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from arena_judges import prove
+from arena import prove
 from oracles import any_case, require, traces_of, universal
 from virtual_time import CASES, MODES, RandomDelays, drive
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from signal_machine import SignalMachine
+from arena import multiplied
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError
@@ -69,7 +69,7 @@ def test_c_is_a_times_b_in_every_order_of_completion(name, options, p):
             continue
         problem, resolved, traces = found
         pairs_of(traces)
-        c, expected = SignalMachine(problem, traces, depth, seed).run()
+        c, expected = multiplied(problem, traces, depth, seed)
         for copy in c if resolved.get("replicate_result") else c[:1]:
             assert np.array_equal(copy, expected), (shape, tile, part, depth)
         ran += 1

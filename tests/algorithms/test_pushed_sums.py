@@ -8,8 +8,9 @@ from math import ceil
 
 import numpy as np
 import pytest
+from arena import multiplied
 from oracles import Violation, any_case, home_of
-from signal_machine import SignalMachine, Stuck
+from virtual_time import Deadlock
 
 from algorithms import get_algorithm
 from algorithms.lowering.op_costs import BALANCE
@@ -50,7 +51,7 @@ def prove(problem, traces, depth, seed, alpha=1.0, beta=0.0, everywhere=False, *
     before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
     held = before if problem.updates else None
     how = {"alpha": alpha, "beta": beta, "before": held, **machine}
-    c, expected = SignalMachine(problem, traces, depth, seed, **how).run()
+    c, expected = multiplied(problem, traces, depth, seed, **how)
     terms = home_of(problem.c).term
     finished = [terms.index(term) for term in sorted({*terms})]
     if everywhere:
@@ -282,7 +283,7 @@ def overlapping_slots(found, widths):
 
 
 MACHINES = {
-    "a slot reused too early": {"planner": overlapping_slots},
+    "a slot reused too early": {"inbox": overlapping_slots},
     "no wait for the signal": {"waits": False},
 }
 
@@ -343,7 +344,7 @@ def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
         traces = retraced(traces_of(problem, stationary, 2), PROGRAMS.get(mutant, list))
         try:
             caught += not prove(problem, traces, "all", seed, **MACHINES.get(mutant, {}))
-        except (Violation, Stuck):
+        except (Violation, Deadlock):
             caught += 1
     assert caught >= 2
 

@@ -73,6 +73,13 @@ def any_case(seed):
     return Problem(m, n, k, p, *texts), options
 
 
+def layout_of(dataflow, mesh):
+    """Layouts of A, B and C on a process mesh, written down from the papers."""
+    rows, cols = mesh
+    upright, turned = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
+    return turned if dataflow == "RS" else upright, turned if dataflow == "LS" else upright, upright
+
+
 # -- where elements live
 # ---------------------------------------------------------------------------------------------
 
@@ -546,6 +553,16 @@ class Memory:
     def view(self, block):
         """The block in its owner's storage; ndarray itself refuses to leave the memory."""
         return self._window(self.flat[block.matrix], block)
+
+    def places_of(self, piece, rank):
+        """Place in the flat memory of each element of a piece, which has to be that rank's own."""
+        at, ranges = self.at[piece.block.matrix], (piece.rows, piece.cols)
+        cells = np.ix_(
+            *([x for start, stop in each for x in range(start, stop)] for each in ranges)
+        )
+        owners = at.owner[piece.block.replica][cells]
+        require((owners == rank).all(), "a rank takes part with its own tile", rank, piece)
+        return self.base[piece.block.matrix][rank] + at.address[cells]
 
     def touch(self, how, rank, block):
         self._window(self.marks[how], block)[...] |= 1 << rank
