@@ -104,7 +104,7 @@ def test_more_look_ahead_never_needs_less_memory():
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_reading_tiles_in_place_never_needs_more_than_copying_them_all(depth):
     """So that memory can be asked for before the transport is known."""
-    for seed in range(150):
+    for seed in range(60):
         problem, options = any_case(seed)
         for trace in traces_of(problem, **options):
             lookahead = Lookahead(trace, depth)
