@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 import pytest
 from arena import multiplied
-from oracles import Violation, any_case, home_of
+from oracles import Violation, any_case, results
 from virtual_time import Deadlock
 
 from algorithms import get_algorithm
@@ -52,15 +52,7 @@ def prove(problem, traces, depth, seed, alpha=1.0, beta=0.0, everywhere=False, *
     held = before if problem.updates else None
     how = {"alpha": alpha, "beta": beta, "before": held, **machine}
     c, expected = multiplied(problem, traces, depth, seed, **how)
-    terms = home_of(problem.c).term
-    finished = [terms.index(term) for term in sorted({*terms})]
-    if everywhere:
-        finished = sorted(range(len(terms)), key=lambda q: terms[q])
-        copies = terms.count(terms[0])
-        return all(
-            np.array_equal(c[finished[x::copies]].sum(axis=0), expected) for x in range(copies)
-        )
-    return np.array_equal(c[finished].sum(axis=0), expected)
+    return all(np.array_equal(found, expected) for found in results(problem, c, everywhere))
 
 
 @pytest.mark.parametrize("stationary", "ABC")

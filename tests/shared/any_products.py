@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 from arena import multiplied
 from drawn_layouts import FORMS, layout
-from oracles import home_of, interpret, operands, require, work_done
+from oracles import home_of, interpret, operands, require, results, work_done
 from virtual_time import RandomDelays, check_rule, drive
 
 from algorithms import algorithms, get_algorithm
@@ -236,10 +236,7 @@ def _prove_universal(case: dict) -> str:
 
 def _check_result(problem, found: dict, c, right) -> None:
     """The first copy of each term of C, or every copy, adds up to the result."""
-    terms = home_of(problem.c).term
-    copies = [[q for q, term in enumerate(terms) if term == each] for each in sorted({*terms})]
-    for x in range(len(copies[0]) if found["replicate_result"] else 1):
-        total = c[[of_term[x] for of_term in copies]].sum(axis=0)
+    for total in results(problem, c, found["replicate_result"]):
         require(np.array_equal(total, right), "C is exact", total - right)
 
 
