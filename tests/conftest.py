@@ -26,11 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 PROCESSES = ("tests/mpi/", "tests/launch/", "tests/docs/test_first_hour", "tests/test_install.py")
 #: Files among them that start none, or hardly any.
 APART = (
-    *("tests/launch/studies/test_artifact", "tests/launch/studies/test_claims"),
-    *("tests/launch/studies/test_compare_rules", "tests/launch/studies/test_llm_study"),
-    *("tests/launch/studies/test_meshslice_claims", "tests/launch/studies/test_peer_tables"),
-    *("tests/launch/studies/test_verdicts", "tests/launch/models/test_llm"),
-    *("tests/launch/models/test_tune", "tests/launch/commands/test_help"),
+    *("tests/launch/papers/", "tests/launch/studies/", "tests/launch/models/test_tune"),
+    "tests/launch/commands/test_help",
     *("tests/launch/commands/test_option_values", "tests/launch/commands/test_results"),
     "tests/launch/sweeps/test_expansion",
 )
@@ -44,6 +41,7 @@ EARLY = (
 LONG = (
     *("tests/mpi/test_mesh_algorithms", "tests/mpi/test_library", "tests/mpi/test_runs_are_exact"),
     *("tests/mpi/test_moe", "tests/mpi/test_overlap", "tests/mpi/test_device"),
+    *("tests/mpi/test_fake_gpus", "tests/mpi/test_any_product_runs"),
     *("tests/mpi/test_transposed", "tests/mpi/test_signalled", "tests/mpi/test_no_update"),
 )
 

@@ -2,11 +2,10 @@
 
 from itertools import product
 
-import numpy as np
 import pytest
+from arena import multiplied
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mesh_machine import Machine, dealt
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError
@@ -20,25 +19,12 @@ DTENSOR = get_algorithm("dtensor_mm")
 BY = "row", "column"
 
 
-class Reaching(Machine):
-    """Ranks read each other's tiles, at the owner that the block names."""
-
-    def read(self, piece, rank):
-        return super().read(piece, piece.block.owner)
-
-
 def computed(m, n, k, p, layouts, strategy="auto", depth=1, seed=0):
-    """C as the machine without MPI leaves it, A·B, and the strategy."""
+    """C as each replica holds it, A·B, and the strategy."""
     problem = DTENSOR.problem(m, n, k, p, *layouts)
     resolved = DTENSOR.resolve(problem, strategy=strategy)
     traces = [DTENSOR.trace(problem, rank, **resolved) for rank in range(p)]
-    rng = np.random.default_rng(seed)
-    a, b = (rng.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
-    owners = {
-        matrix: dealt(shape, (p, 1) if by == "row" else (1, p), "row")
-        for matrix, shape, by in zip("ABC", ((m, k), (k, n), (m, n)), layouts)
-    }
-    return Reaching(traces, a, b, owners, depth, seed).run(), a @ b, resolved["strategy"]
+    return *multiplied(problem, traces, depth, seed), resolved["strategy"]
 
 
 @settings(max_examples=60, deadline=None)

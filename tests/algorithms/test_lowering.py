@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from arena_judges import prove
+from arena import prove
 from oracles import any_case, require, traces_of, universal
 from virtual_time import CASES, MODES, RandomDelays, drive
 
@@ -326,7 +326,7 @@ def test_alike_parts_are_interchangeable_and_no_more():
 
 def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
     better = Counter()
-    for seed in range(80):
+    for seed in range(40):
         problem, options = any_case(seed)
         graph = Graph(traces_of(problem, **options)[seed % problem.nprocs])
         for model in (on(BALANCE), RandomCosts(seed).cost, on(find_machine("pvc12"))):
@@ -348,7 +348,7 @@ def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
                 continue
             assert by_search <= by_cost
             better["exhaustive"] += by_search < by_cost * (1 - 1e-9)
-    assert better["cost"] > 10 and better["exhaustive"] > 10
+    assert better["cost"] > 5 and better["exhaustive"] > 5
 
 
 @lowerings

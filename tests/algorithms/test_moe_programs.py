@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from arena import multiplied
 from oracles import pairs_of_experts
-from signal_machine import SignalMachine
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of
@@ -70,7 +70,7 @@ def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, n
         problem, traces = found
         pairs_of(traces)
         depth = ("all", 0, 1, 2)[(seed + p) % 4]
-        c, expected = SignalMachine(problem, traces, depth, seed).run()
+        c, expected = multiplied(problem, traces, depth, seed)
         assert np.array_equal(c[0], expected), (shape, layer, depth)
         assert sum(trace.flops for trace in traces) == problem.flops
         ran += 1

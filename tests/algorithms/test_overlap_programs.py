@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from signal_machine import SignalMachine
+from arena import multiplied
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError
@@ -57,19 +57,20 @@ def made(name, options, p, shape, **more):
 
 @named
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
-def test_c_is_a_times_b_in_every_order_of_completion(name, options, p):
-    ran = 0
-    for seed, (shape, (tile, part)) in enumerate(
-        product(SHAPES.values(), [(None, 1), (2, 5), (100, 1)])
-    ):
-        depth = ("all", 0, 1, 2)[(seed + p) % 4]
+def test_c_is_a_times_b_in_every_order_of_completion(dealt, name, options, p):
+    """On every shape; tiles take turns."""
+    ran, turn = 0, PROGRAMS.index((name, options)) + p
+    tiles = [(None, 1), (2, 5), (100, 1)]
+    mine = [(x, each) for x in range(len(SHAPES)) for each in dealt(tiles, turn + x, len(tiles))]
+    for seed, (x, (tile, part)) in enumerate(mine, turn):
+        shape, depth = [*SHAPES.values()][x], ("all", 0, 1, 2)[seed % 4]
         found = made(name, options, p, shape, tile=tile, part=part)
         if found is None:
             assert name in ("ag2", "rs2") or options.get("variant") == "ring"
             continue
         problem, resolved, traces = found
         pairs_of(traces)
-        c, expected = SignalMachine(problem, traces, depth, seed).run()
+        c, expected = multiplied(problem, traces, depth, seed)
         for copy in c if resolved.get("replicate_result") else c[:1]:
             assert np.array_equal(copy, expected), (shape, tile, part, depth)
         ran += 1

@@ -8,8 +8,9 @@ from math import ceil
 
 import numpy as np
 import pytest
-from oracles import Violation, any_case, home_of
-from signal_machine import SignalMachine, Stuck
+from arena import multiplied
+from oracles import Violation, any_case, results
+from virtual_time import Deadlock
 
 from algorithms import get_algorithm
 from algorithms.lowering.op_costs import BALANCE
@@ -50,16 +51,8 @@ def prove(problem, traces, depth, seed, alpha=1.0, beta=0.0, everywhere=False, *
     before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
     held = before if problem.updates else None
     how = {"alpha": alpha, "beta": beta, "before": held, **machine}
-    c, expected = SignalMachine(problem, traces, depth, seed, **how).run()
-    terms = home_of(problem.c).term
-    finished = [terms.index(term) for term in sorted({*terms})]
-    if everywhere:
-        finished = sorted(range(len(terms)), key=lambda q: terms[q])
-        copies = terms.count(terms[0])
-        return all(
-            np.array_equal(c[finished[x::copies]].sum(axis=0), expected) for x in range(copies)
-        )
-    return np.array_equal(c[finished].sum(axis=0), expected)
+    c, expected = multiplied(problem, traces, depth, seed, **how)
+    return all(np.array_equal(found, expected) for found in results(problem, c, everywhere))
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -282,7 +275,7 @@ def overlapping_slots(found, widths):
 
 
 MACHINES = {
-    "a slot reused too early": {"planner": overlapping_slots},
+    "a slot reused too early": {"inbox": overlapping_slots},
     "no wait for the signal": {"waits": False},
 }
 
@@ -343,7 +336,7 @@ def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
         traces = retraced(traces_of(problem, stationary, 2), PROGRAMS.get(mutant, list))
         try:
             caught += not prove(problem, traces, "all", seed, **MACHINES.get(mutant, {}))
-        except (Violation, Stuck):
+        except (Violation, Deadlock):
             caught += 1
     assert caught >= 2
 

@@ -3,11 +3,10 @@ partitions."""
 
 from itertools import product
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import home, layouts, prove, traces_of
+from oracles import layouts, prove, traces_of
 
 from algorithms import get_algorithm
 from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
@@ -40,10 +39,10 @@ def prove_all(p, stationary, triples):
             ) from error
 
 
-def in_pairs(p, stationary):
+def in_pairs(p, stationary, kinds=KINDS):
     """Triples of a Latin square, another for each stationary matrix: every form of one matrix meets
     every form of another."""
-    every = list(exhaustive(p, KINDS))
+    every = list(exhaustive(p, kinds))
     number = {form: x for x, form in enumerate(sorted({texts[0] for texts in every}))}
     first = "ABC".index(stationary)
     return [texts for texts in every if sum(number[form] for form in texts) % len(number) == first]
@@ -145,7 +144,7 @@ def own_share(problem, rank, stationary):
 @pytest.mark.parametrize("p", [2, 4, 6])
 def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, stationary):
     stays = balances = 0
-    triples = list(exhaustive(p, ("row", "column", "block", "tiles:3x2", "tiles:2x6")))
+    triples = in_pairs(p, stationary, (*KINDS, "tiles:2x6"))
     if p == 4:  # strided replicas and shards too
         words = ("R", "S(0)", "S(1)", "_S(0,2)")
         placed = [f"{one},{other}@2x2" for one, other in product(words, repeat=2)]
@@ -334,33 +333,6 @@ def test_one_rank_and_full_copies_move_nothing_but_replicas(stationary):
         0,
         3 * c_size,
     ]
-
-
-def reads_needed(problem, rank):
-    """Elements of A and B other ranks own that Stationary C needs at ``rank``, each once, element
-    by element."""
-    c, place = problem.c.partition, home(problem.c.partition)
-    replica = place.replica[rank]
-    size = -(-problem.k // c.replicas)
-    ks = range(min(problem.k, replica * size), min(problem.k, (replica + 1) * size))
-    rows, cols = np.nonzero(place.owner[replica] == rank)
-    total = 0
-    for operand, wanted in (
-        (problem.a, {(row, k) for row in set(rows.tolist()) for k in ks}),
-        (problem.b, {(k, col) for col in set(cols.tolist()) for k in ks}),
-    ):
-        at = home(operand.partition)
-        total += sum(at.owner[(at.replica[rank], *element)] != rank for element in wanted)
-    return total
-
-
-@pytest.mark.parametrize("p", [2, 3, 4, 6])
-def test_with_one_tile_of_c_a_rank_reads_every_element_it_needs_once(p):
-    for texts in exhaustive(p, ("row", "column", "block")):
-        problem = Problem(M, N, K, p, *texts)
-        for trace in traces_of(problem, stationary="C"):
-            read = sum(s.block.size for s in trace.steps if type(s) is Get and s.moved(trace.rank))
-            assert read == reads_needed(problem, trace.rank), (texts, trace.rank)
 
 
 @pytest.mark.parametrize("stationary", "ABC")

@@ -3,9 +3,9 @@ Fence waits for the reductions before it."""
 
 from itertools import product
 
-import numpy as np
 import pytest
-from mesh_machine import Machine, dealt
+from arena import multiplied
+from oracles import layout_of
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError, UsageError
@@ -19,33 +19,20 @@ MESHES += [(12, 2, (2, 3)), (8, 1, (2, 4)), (5, 5, (1, 1))]
 SHAPES = [(48, 48, 48), (16, 96, 24), (101, 67, 53), (7, 5, 3)]
 
 
-def programs(m, n, k, ranks, replicas, **options):
-    problem = SUMMA25D.problem(m, n, k, ranks, replicas=replicas, **options)
+def programs(m, n, k, ranks, replicas, *texts, **options):
+    problem = SUMMA25D.problem(m, n, k, ranks, *texts, replicas=replicas, **options)
     resolved = SUMMA25D.resolve(problem, replicas=replicas, **options)
     return [SUMMA25D.trace(problem, rank, **resolved) for rank in range(ranks)], resolved
 
 
-def computed(m, n, k, ranks, replicas, mesh, depth=1, seed=0, **options):
-    """C of replica 0 as the machine without MPI leaves it, and A·B."""
-    traces, resolved = programs(m, n, k, ranks, replicas, **options)
-    numbers = np.random.default_rng(seed)
-    a, b = (numbers.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
-    upright, turned = (mesh, "row"), (mesh[::-1], "col")
-    where = {
-        "A": turned if resolved["dataflow"] == "RS" else upright,
-        "B": turned if resolved["dataflow"] == "LS" else upright,
-        "C": upright,
-    }
-    shapes = zip("ABC", ((m, k), (k, n), (m, n)))
-    owners = {matrix: dealt(shape, *where[matrix]) for matrix, shape in shapes}
-    return Machine(traces, a, b, owners, depth, seed).run(), a @ b
-
-
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
 def test_the_product_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
-    for shape, ranks in product(SHAPES, MESHES):
-        c, right = computed(*shape, *ranks, dataflow=dataflow)
-        assert (c == right).all(), (shape, ranks)
+    """On the layout of the papers: another than the algorithm's own would be refused."""
+    for shape, (ranks, replicas, mesh) in product(SHAPES, MESHES):
+        texts = [f"{text}/c{replicas}" for text in layout_of(dataflow, mesh)]
+        traces, _ = programs(*shape, ranks, replicas, *texts, dataflow=dataflow)
+        c, right = multiplied(traces[0].problem, traces, 1)
+        assert (c[0] == right).all(), (shape, ranks)
 
 
 @pytest.mark.parametrize("panel", [None, 5])

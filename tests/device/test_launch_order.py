@@ -5,6 +5,7 @@ import random
 from itertools import product
 
 import pytest
+from signal_runs import OVERLAP
 
 from algorithms import get_algorithm
 from drbench.device.signals import LaunchOrder
@@ -14,13 +15,6 @@ from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.program.signal_steps import Await, Push, Signal, Take
 from drbench.program.steps import Fence, Gemm, Get, Scratch
 from drbench.program.trace import trace
-
-VARIANTS = (
-    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
-    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
-)
 
 
 def traced(name, options, p, chance):
@@ -123,7 +117,7 @@ class Devices:
         return sum(bool(self.schedules[r].pending or self.queues[r]) for r in ranks)
 
 
-@pytest.mark.parametrize("name, options", VARIANTS, ids=lambda x: str(x))
+@pytest.mark.parametrize("name, options", OVERLAP, ids=lambda x: str(x))
 def test_nobody_hangs_on_devices_of_one_queue(name, options):
     chance, ran = random.Random(f"{name} {options}"), 0
     for p, depth in product(range(1, 9), ("all", 0, 1, 3)):

@@ -41,19 +41,6 @@ def test_a_row_is_one_write(path, monkeypatch):
     assert [data.count(b"\n") for data in written] == [2, 2]
 
 
-@pytest.mark.parametrize("kept", [0, 1, 40])
-def test_a_torn_last_row_is_left_out_with_a_warning(path, kept):
-    append_csv(path, case(1), case(2))
-    data = path.read_bytes()
-    last = data[:-1].rindex(b"\n") + 1
-    path.write_bytes(data[: last + kept])
-    if not kept:
-        assert read_csv(path) == [case(1)]
-    else:
-        with pytest.warns(TornRowWarning, match="no newline"):
-            assert read_csv(path) == [case(1)]
-
-
 def test_every_cut_of_a_file_reads_as_the_rows_that_are_whole_and_takes_another_row(path):
     append_csv(path, case(1), case(2))
     data = path.read_bytes()

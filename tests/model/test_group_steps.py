@@ -16,7 +16,7 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
-from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import AllGather, Piece, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
 from drbench.program.trace import trace
@@ -79,21 +79,6 @@ def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards_of_the_largest_si
     found = simulate(programs(program, p), toy())
     assert found.time_s == 2 + (p - 1) * (0.5 + 6)
     assert found.counters["collective_bytes"] == (p - 1) * (6 * p - 1) * ITEM
-
-
-@pytest.mark.parametrize("p", [2, 3, 5])
-@pytest.mark.parametrize("kind", [Broadcast, Reduce])
-def test_a_pipeline_takes_launch_and_a_packet_for_each_rank_and_packet_but_two(kind, p):
-    def program(rank):
-        piece = tile("C", p - 1, 3, 4)
-        if kind is Broadcast:
-            yield Broadcast(piece, ring(p, rank))
-        else:
-            yield Reduce((yield Scratch((3, 4))), piece, ring(p, rank))
-
-    found = simulate(programs(program, p), toy())
-    assert found.time_s == 2 + (p + 4 - 2) * (0.5 + 12 / 4)
-    assert found.counters["collective_bytes"] == (p - 1) * 12 * ITEM
 
 
 def roll(p, by, sizes=None):

@@ -4,22 +4,10 @@ take, whoever signals; and signals that are broken on purpose are caught."""
 import random
 
 import pytest
-from signal_runs import unnoticed
+from signal_runs import COLLECTIVE, EXPERTS, OVERLAP, unnoticed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
-VARIANTS = (
-    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
-    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
-)
-EXPERTS = (
-    [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
-    + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
-    + [("ag2_moe", {}), ("moe_rs2", {})]
-)
 WHOLE = ("te_chunks", "async_tp", "moe_collective")  # their tiles are chunks
 SHAPES = [(64, 48, 32), (45, 43, 43)]
 RUNS = {
@@ -40,7 +28,7 @@ def sample(p, how):
     """Every variant; shapes, orders and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, (name, options) in enumerate(VARIANTS + EXPERTS):
+    for seed, (name, options) in enumerate(OVERLAP + EXPERTS + COLLECTIVE):
         if name not in WHOLE and "moe" not in name:
             tile = chance.choice((5, 16, 200))
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}

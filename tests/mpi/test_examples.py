@@ -41,7 +41,7 @@ def test_there_is_a_test_of_every_example():
     ]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_power_iteration_finds_the_largest_eigenvalue(example, ranks):
     made = names("power_iteration.py")["matrix"](np.arange(60), np.arange(60))
     line = example(ranks, "power_iteration.py", "60", "80")
@@ -49,15 +49,13 @@ def test_power_iteration_finds_the_largest_eigenvalue(example, ranks):
     assert abs(value - np.linalg.eigvalsh(made)[-1]) < 1e-9 and residual < 1e-5
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_conjugate_gradients_solve_every_column(example, ranks):
-    steps, residual = (
-        float(example(ranks, "conjugate_gradient.py", "90", "5").split()[at]) for at in (0, 4)
-    )
+def test_conjugate_gradients_solve_every_column(example):
+    told = example(4, "conjugate_gradient.py", "90", "5").split()
+    steps, residual = (float(told[at]) for at in (0, 4))
     assert 3 < steps < 200 and residual < 1e-8
 
 
-@pytest.mark.parametrize("ranks, n, block", [(1, 30, 8), (3, 61, 7), (4, 64, 8)])
+@pytest.mark.parametrize("ranks, n, block", [(1, 30, 8), (3, 61, 7)])
 def test_cholesky_factors_a_matrix_in_tiles(example, ranks, n, block):
     made = names("cholesky.py")["matrix"](np.arange(n), np.arange(n))
     line = example(ranks, "cholesky.py", str(n), str(block)).split()

@@ -236,9 +236,8 @@ def on(request):
 def test_devices_are_exact_and_nothing_is_left(mpirun, dealt, on, device, ranks, situation, count):
     count = max(6, len(dealt(range(count), 0, 4)))
     layouts, seed = json.dumps(LAYOUTS[ranks]), str(7 * ranks + len(situation))
-    how = {"situation": situation}
-    for what in ("exact", "parts"):
-        found = mpirun(ranks, "library.py", on(device), what, layouts, seed, str(count), **how)
+    words = on(device), "exact+parts", layouts, seed, str(count)
+    for found in mpirun(ranks, "library.py", *words, situation=situation):
         assert not found.pop("refused", False) and found == {"wrong": [], "left": 0}
 
 

@@ -4,23 +4,16 @@ import random
 from itertools import product
 
 import pytest
-from signal_runs import RUNS, SHAPES
+from signal_runs import COLLECTIVE, EXPERTS, RUNS, SHAPES
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
-
-PROGRAMS = (
-    [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
-    + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
-    + [("ag2_moe", {}), ("moe_rs2", {})]
-)
 
 
 def sample(p):
     """Every program on every shape; experts and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(product(PROGRAMS, SHAPES)):
+    for seed, ((name, options), (m, n, k)) in enumerate(product(COLLECTIVE + EXPERTS, SHAPES)):
         if name == "moe_collective":
             options = options | {"kernel": chance.choice(("fused", "parts"))}
         experts = chance.choice((1, 4, 7, 40))

@@ -5,24 +5,17 @@ import random
 from itertools import product
 
 import pytest
-from signal_runs import RUNS, SHAPES, unnoticed
+from signal_runs import OVERLAP, RUNS, SHAPES, unnoticed
 from starting import settled, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
-
-VARIANTS = (
-    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
-    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
-    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
-    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
-)
 
 
 def sample(p):
     """Every variant on every shape; orders and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(product(VARIANTS, SHAPES)):
+    for seed, ((name, options), (m, n, k)) in enumerate(product(OVERLAP, SHAPES)):
         if name not in ("te_chunks", "async_tp"):
             tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
@@ -98,18 +91,24 @@ def test_overlap_is_recorded_as_flux_defines_it_beside_collective_on_the_same_la
 
 PUSHED = [
     {
-        "algorithm": "ag_gemm",
+        "algorithm": name,
         "shape": [64, 32, 32],
         "options": {"variant": variant, "tile": 4, "part": 1},
     }
-    for variant in ("push", "ring")
+    for name, variants in (("ag_gemm", ("push", "ring")), ("gemm_rs", ("write", "pull", "ring")))
+    for variant in variants
 ] + [
     {
-        "algorithm": "gemm_rs",
-        "shape": [64, 32, 32],
-        "options": {"variant": variant, "tile": 4, "part": 1},
+        "algorithm": "universal",
+        "shape": [64, 36, 32],
+        "texts": texts,
+        "options": {"sums": "push", "stationary": stationary, "chunk": 4},
     }
-    for variant in ("write", "pull", "ring")
+    for stationary, texts in (
+        ("B", ["row", "row", "row"]),
+        ("B", ["column", "column", "row"]),
+        ("A", ["block", "tiles:7x9", "column"]),
+    )
 ]
 
 
@@ -124,7 +123,7 @@ def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun):
 
 @pytest.mark.parametrize("mutant", ["no_flag_check", "no_epoch", "shared_slots"])
 def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
-    cases = PUSHED[:1] + PUSHED[2:3]
+    cases = [case for case in PUSHED if case["options"].get("variant") not in ("pull", "ring")]
     run = lambda cases: mpirun(3, "signals.py", cases, "--mutant", mutant, "--delays", "3")
     assert unnoticed(run, cases) == []
 

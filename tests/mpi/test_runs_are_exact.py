@@ -31,71 +31,34 @@ def sample(p, situation):
         return dealt
 
     extents = (1, 2, 3, 5, 7, 16, 17, 31, 48, 65, 130)
-    dealt = zip(
-        deal(extents),
-        deal(extents),
-        deal((*extents, 200, 600)),
-        deal(FORMS),
-        deal(FORMS),
-        deal(FORMS),
-        deal(("A", "B", "C", "A", "B", "C", "auto")),
-        deal((0, 1, 2, 3)),
-        deal(("view", "view", "copy")),
-        deal(("poll", "none")),
-        deal(("float32", "float64")),
-        deal((None, None, 1, 5, 64)),
-        deal((False, True)),
-        deal(("integer", "integer", "integer", "uniform")),
-        deal(("always", "auto", "never")),
-        deal(("slice", "slice", "rows", "tile")),
-        deal(("pull", "push")),
-    )
+    values = {
+        "m": deal(extents),
+        "n": deal(extents),
+        "k": deal((*extents, 200, 600)),
+        **{name: deal(FORMS) for name in "abc"},
+        "stationary": deal(("A", "B", "C", "A", "B", "C", "auto")),
+        "prefetch": deal((0, 1, 2, 3)),
+        "get": deal(("view", "view", "copy")),
+        "progress": deal(("poll", "none")),
+        "dtype": deal(("float32", "float64")),
+        "chunk": deal((None, None, 1, 5, 64)),
+        "replicate_result": deal((False, True)),
+        "fill": deal(("integer", "integer", "integer", "uniform")),
+        "pack": deal(("always", "auto", "never")),
+        "fetch": deal(("slice", "slice", "rows", "tile")),
+        "reduce": deal(("pull", "push")),
+        "seed": range(COUNTS[p]),
+    }
     cases = []
-    for seed, (
-        m,
-        n,
-        k,
-        a,
-        b,
-        c,
-        stationary,
-        prefetch,
-        get,
-        progress,
-        dtype,
-        chunk,
-        replicate,
-        fill,
-        pack,
-        fetch,
-        reduce,
-    ) in enumerate(dealt):
-        if chunk and chunk * 20 < max(m, n, k):  # enough pieces are enough
+    for each in zip(*values.values()):
+        case = dict(zip(values, each))
+        for name, axes in (("a", "mk"), ("b", "kn"), ("c", "mn")):
+            case[name] = layout(chance, case[name], [case[axis] for axis in axes], p)
+        chunk, seed = case.pop("chunk"), case["seed"]
+        if chunk and chunk * 20 < max(case[axis] for axis in "mnk"):  # enough pieces are enough
             chunk = 32
-        cases.append(
-            {
-                "m": m,
-                "n": n,
-                "k": k,
-                "a": layout(chance, a, (m, k), p),
-                "b": layout(chance, b, (k, n), p),
-                "c": layout(chance, c, (m, n), p),
-                "stationary": stationary,
-                "prefetch": prefetch,
-                "get": get,
-                "progress": progress,
-                "dtype": dtype,
-                "options": {"chunk": chunk} if chunk else {},
-                "pack": pack,
-                "fetch": fetch,
-                "reduce": reduce,
-                "replicate_result": replicate,
-                "fill": fill,
-                "seed": seed,
-                "iters": 1 + (seed % 4 == 1),
-                "warmup": int(seed % 4 == 3),
-            }
-        )
+        case |= {"options": {"chunk": chunk} if chunk else {}}
+        cases.append(case | {"iters": 1 + (seed % 4 == 1), "warmup": int(seed % 4 == 3)})
     for rows in divisors(p):  # on grids over m, n and k, the last rank idle on one of them
         once = f"grid:1x{rows}x{p // rows}"
         mine = {"m": 33, "n": 17, "k": 600, "options": {"chunk": 100}, "iters": 1}

@@ -1,5 +1,5 @@
 """The universal algorithm with signals under mpiexec: exact on every transport, for any layout,
-with the plan's bytes and memory; and signals that are broken on purpose are caught."""
+with the plan's bytes and memory."""
 
 import random
 from itertools import product
@@ -7,7 +7,6 @@ from math import prod
 
 import pytest
 from drawn_layouts import FORMS, layout
-from signal_runs import unnoticed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -118,35 +117,3 @@ def test_auto_goes_without_slots_that_do_not_fit_and_always_is_refused(mpirun):
     assert ["sums=push" in (out["options"] or "") for out in answers[:3]] == [1, 0, 1]
     assert [bool(out["accumulate_bytes"]) for out in answers[:3]] == [0, 1, 0]
     assert "-o pool allows" in answers[3]["reason"]
-
-
-# -- broken on purpose
-
-PUSHED = [
-    {
-        "algorithm": "universal",
-        "shape": [64, 36, 32],
-        "texts": texts,
-        "options": {"sums": "push", "stationary": stationary, "chunk": 4},
-    }
-    for stationary, texts in (
-        ("B", ["row", "row", "row"]),
-        ("B", ["column", "column", "row"]),
-        ("A", ["block", "tiles:7x9", "column"]),
-    )
-]
-
-
-def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun):
-    throttled = [case | {"throttle": [5e7, 1e-4]} for case in PUSHED]
-    runs = {"direct": (3, PUSHED + throttled, 0), "mixed": (4, PUSHED, 4), "remote": (3, PUSHED, 3)}
-    for situation, (p, cases, apart) in runs.items():
-        for out in mpirun(p, "signals.py", cases, "--delays", "3", situation=situation):
-            assert not any(out["wrong"]), situation
-            assert out["apart"] == apart
-
-
-@pytest.mark.parametrize("mutant", ["no_flag_check", "no_epoch", "shared_slots"])
-def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
-    run = lambda cases: mpirun(3, "signals.py", cases, "--mutant", mutant, "--delays", "3")
-    assert unnoticed(run, PUSHED) == []

@@ -9,7 +9,7 @@ from oracles import Violation
 from virtual_time import Deadlock, RandomDelays, check_rule, drive, reads_none
 
 from drbench.plan.schedule import Scheduler
-from drbench.program.steps import Block, Gemm, Get
+from drbench.program.steps import Block, Gemm, Get, Group
 from drbench.program.trace import trace
 
 DEPTHS = range(5)
@@ -18,12 +18,12 @@ DEPTHS = range(5)
 class Collective(Get):
     """A step of a named communicator whose members issue it together."""
 
-    __slots__ = ("group", "members", "tag")
+    __slots__ = ("group", "tag")
     counter = "collective_bytes"
 
-    def __init__(self, block, group, members, tag):
+    def __init__(self, block, group, tag):
         super().__init__(block)
-        self.group, self.members, self.tag = group, members, tag
+        self.group, self.tag = group, tag
 
 
 def collectives(seed, rank, rows, cols):
@@ -40,7 +40,8 @@ def collectives(seed, rank, rows, cols):
             "world": tuple(range(rows * cols)),
         }[along]
         block = Block("A", shared.choice([0, rank, rank + 1]), 0, (0, 0), 0, 1, 0, 1)
-        tokens.append((yield Collective(block, along, members, tag)))
+        group = Group(along, members, members.index(rank))
+        tokens.append((yield Collective(block, group, tag)))
         for _ in range(own.choice((0, 0, 1, 3))):
             target = Block("C", rank, 0, (0, 0), 0, 1, 0, 1)
             yield Gemm(own.choice(tokens), own.choice(tokens), into=own.choice([None, target]))

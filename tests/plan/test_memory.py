@@ -1,12 +1,12 @@
-"""The arena plan: whatever completes first, no buffer is written while another one needs its
-memory."""
+"""The arena plan: what has memory in it, how much, and where. That no buffer is written while
+another one needs its memory, whatever completes first, ``test_schedule.py`` holds."""
 
 from itertools import pairwise
 
 import pytest
-from arena_judges import ITEMSIZE, plans_of, prove
+from arena import ITEM, plans_of
 from oracles import any_case, traces_of
-from virtual_time import MODES, reads_all
+from virtual_time import CASES, MODES, programs, reads_all
 
 from drbench.plan.schedule import ALIGNMENT, Lookahead, buffer_elements, plan_arena
 from drbench.program.problem import Problem
@@ -14,61 +14,13 @@ from drbench.program.steps import Gemm, Get
 
 DEPTHS = range(5)
 
-CASES = {
-    "column C": (
-        Problem(4, 8, 24, 4, "column", "column", "column"),
-        {"stationary": "C", "chunk": 2},
-    ),
-    "misaligned C, held operands": (
-        Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "column"),
-        {"stationary": "C"},
-    ),
-    "outer B": (Problem(12, 8, 8, 4, "column", "row", "row"), {"stationary": "B", "chunk": 1}),
-    "block B": (Problem(9, 9, 9, 4, "block", "block", "block"), {"stationary": "B", "chunk": 1}),
-    "misaligned B, chains": (
-        Problem(9, 5, 8, 4, "tiles:2x3", "block", "tiles:3x2"),
-        {"stationary": "B", "chunk": 2},
-    ),
-    "misaligned A, chains": (
-        Problem(7, 9, 8, 4, "block", "tiles:2x2", "tiles:3x2"),
-        {"stationary": "A", "chunk": 1},
-    ),
-    "replicas C": (
-        Problem(8, 8, 8, 8, "block/c2", "block/c2", "block/c4"),
-        {"stationary": "C", "chunk": 1},
-    ),
-}
 cases = pytest.mark.parametrize("case", CASES)
-
-
-def programs(case):
-    problem, options = CASES[case]
-    return problem, traces_of(problem, **options)
-
-
-@cases
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_no_order_of_completion_makes_two_living_values_share_memory(case, depth):
-    problem, traces = programs(case)
-    for seed, in_place in enumerate(list(MODES.values()) * 4):
-        prove(problem, traces, depth, seed, in_place)
-
-
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_sampled_programs_multiply_right_out_of_their_arena(depth):
-    for seed in range(150):
-        problem, options = any_case(seed)
-        prove(problem, traces_of(problem, **options), depth, seed, list(MODES.values())[seed % 4])
-
-
-# -- shape and size of a plan
-# ----------------------------------------------------------------------------------------
 
 
 @cases
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_offsets_are_aligned_and_inside_an_arena_no_larger_than_all_buffers(case, itemsize):
-    _, traces = programs(case)
+    traces = programs(case)
     for depth in DEPTHS:
         for trace in traces:
             plan = plan_arena(Lookahead(trace, depth), itemsize)
@@ -84,7 +36,7 @@ def test_offsets_are_aligned_and_inside_an_arena_no_larger_than_all_buffers(case
 
 @cases
 def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
-    _, traces = programs(case)
+    traces = programs(case)
     for in_place in MODES.values():
         for trace, plan in zip(traces, plans_of(traces, 1, in_place), strict=True):
             expected = set()
@@ -101,7 +53,7 @@ def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
 
 @pytest.mark.parametrize("case", ["misaligned B, chains", "misaligned A, chains"])
 def test_products_added_onto_each_other_share_one_place(case):
-    _, traces = programs(case)
+    traces = programs(case)
     chained = 0
     for trace, plan in zip(traces, plans_of(traces, 1), strict=True):
         for step in trace.steps:
@@ -143,23 +95,23 @@ def test_sums_to_be_sent_are_held_by_the_look_ahead_only(depth):
 
 def test_more_look_ahead_never_needs_less_memory():
     for case in CASES:
-        _, traces = programs(case)
+        traces = programs(case)
         for trace in traces:
-            sizes = [plan_arena(Lookahead(trace, depth), ITEMSIZE).size for depth in DEPTHS]
+            sizes = [plan_arena(Lookahead(trace, depth), ITEM).size for depth in DEPTHS]
             assert sizes == sorted(sizes)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_reading_tiles_in_place_never_needs_more_than_copying_them_all(depth):
     """So that memory can be asked for before the transport is known."""
-    for seed in range(150):
+    for seed in range(60):
         problem, options = any_case(seed)
         for trace in traces_of(problem, **options):
             lookahead = Lookahead(trace, depth)
-            announced = plan_arena(lookahead, ITEMSIZE).size
+            announced = plan_arena(lookahead, ITEM).size
             for bits in (0b010101, 0b101010, 0b000111, 0b111111):
                 views = (lambda bits: lambda block: bool(bits >> block.owner & 1))(bits)
-                assert plan_arena(lookahead, ITEMSIZE, views).size <= announced
+                assert plan_arena(lookahead, ITEM, views).size <= announced
 
 
 def test_a_rank_that_reads_everything_in_place_needs_no_arena():

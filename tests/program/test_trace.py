@@ -210,14 +210,6 @@ def test_chains_are_made_once_added_onto_in_turn_and_sent_once(seed):
                 assert type(taker) is not Accumulate or taker.block.shape == step.shape
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_all_ranks_together_do_the_work_of_the_problem(seed):
-    problem, options = any_case(seed)
-    programs = traces_of(problem, **options)
-    assert sum(program.flops for program in programs) == problem.flops
-    assert len({program.fences for program in programs}) == 1
-
-
 def test_a_step_is_remote_if_its_block_belongs_to_another_rank():
     problem = Problem(4, 4, 8, 2, "column", "column", "column")
     for program in traces_of(problem, stationary="C"):

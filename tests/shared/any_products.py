@@ -16,10 +16,9 @@ import numpy as np
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
+from arena import multiplied
 from drawn_layouts import FORMS, layout
-from mesh_machine import Machine, dealt
-from oracles import expected, home_of, interpret, operands, require, work_done
-from signal_machine import SignalMachine
+from oracles import home_of, interpret, operands, require, results, work_done
 from virtual_time import RandomDelays, check_rule, drive
 
 from algorithms import algorithms, get_algorithm
@@ -216,9 +215,8 @@ def _prove_universal(case: dict) -> str:
     pairs_of(traces)
     before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
     held = before if problem.updates else None
-    c, right = SignalMachine(
-        problem, traces, case["depth"], seed, alpha=alpha, beta=beta, before=held
-    ).run()
+    how = {"alpha": alpha, "beta": beta, "before": held}
+    c, right = multiplied(problem, traces, case["depth"], seed, **how)
     _check_result(problem, found, c, right)
     if not pushes:
         still = found["stationary"] if found.get("work", "own") == "own" else None
@@ -238,10 +236,7 @@ def _prove_universal(case: dict) -> str:
 
 def _check_result(problem, found: dict, c, right) -> None:
     """The first copy of each term of C, or every copy, adds up to the result."""
-    terms = home_of(problem.c).term
-    copies = [[q for q, term in enumerate(terms) if term == each] for each in sorted({*terms})]
-    for x in range(len(copies[0]) if found["replicate_result"] else 1):
-        total = c[[of_term[x] for of_term in copies]].sum(axis=0)
+    for total in results(problem, c, found["replicate_result"]):
         require(np.array_equal(total, right), "C is exact", total - right)
 
 
@@ -293,49 +288,15 @@ def _check_moved(problem, found: dict, trace) -> None:
 
 def _prove_other(case: dict) -> str:
     name, p, options, seed = case["algorithm"], case["p"], case["options"], case["seed"]
-    algorithm, (m, n, k) = get_algorithm(name), case["sizes"]
-    problem = algorithm.problem(m, n, k, p, *case["texts"], **options)
+    algorithm = get_algorithm(name)
+    problem = algorithm.problem(*case["sizes"], p, *case["texts"], **options)
     resolved = algorithm.resolve(problem, **options)
     traces = [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
-    if name in (*SIGNALLED, *EXPERTS):
-        pairs_of(traces)
-        c, right = SignalMachine(problem, traces, case["depth"], seed).run()
-        for copy in c if resolved.get("replicate_result") else c[:1]:
-            require(np.array_equal(copy, right), "C is exact", copy - right)
-        return name
-    a, b = operands(problem, seed)
-    machine, (rows, cols) = Machine, (p, 1)
-    if name == "dtensor_mm":
-        grids = {matrix: ((p, 1) if text == "row" else (1, p), "row")
-                 for matrix, text in zip("ABC", case["texts"])}  # fmt: skip
-        machine = _Reaching
-    elif name == "fsdp":
-        grids = dict.fromkeys("ABC", ((p, 1), "row"))
-    elif name == "tensor_parallel_1d":
-        row, column = ((p, 1), "row"), ((1, p), "row")
-        gathers = resolved["dataflow"] == "AG"
-        grids = dict(zip("ABC", (row, column, column) if gathers else (column, row, row)))
-    else:
-        text = problem.c.partition.grid if name == "summa2.5d" else None
-        rows, cols = (text.rows, text.cols) if text else map(int, options["mesh"].split("x"))
-        upright, turned = ((rows, cols), "row"), ((cols, rows), "col")
-        grids = {
-            "A": turned if resolved["dataflow"] == "RS" else upright,
-            "B": turned if resolved["dataflow"] == "LS" else upright,
-            "C": upright,
-        }
-    shapes = zip("ABC", ((m, k), (k, n), (m, n)))
-    owners = {matrix: dealt(shape, *grids[matrix]) for matrix, shape in shapes}
-    c = machine(traces, a, b, owners, case["depth"], seed).run()
-    require(np.array_equal(c, expected(problem, a, b)), "C is exact", name)
+    pairs_of(traces)
+    c, right = multiplied(problem, traces, case["depth"], seed)
+    for copy in c if resolved.get("replicate_result") else c[:1]:
+        require(np.array_equal(copy, right), "C is exact", copy - right)
     return name
-
-
-class _Reaching(Machine):
-    """Ranks read each other's tiles, at the owner that the block names."""
-
-    def read(self, piece, rank):
-        return super().read(piece, piece.block.owner)
 
 
 def main(first: int, count: int) -> None:

@@ -1,6 +1,19 @@
-"""Where programs with signals are run under mpiexec, the m, n, k they are run on, and whether what
-is broken on purpose is noticed."""
+"""Programs with signals and their options, where they are run under mpiexec, the m, n, k they are
+run on, and whether what is broken on purpose is noticed."""
 
+OVERLAP = (
+    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
+    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
+)
+EXPERTS = (
+    [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [("ag2_moe", {}), ("moe_rs2", {})]
+)
+#: What overlaps nothing, to compare.
+COLLECTIVE = [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
 SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
 #: (ranks, situation) -> what the test program is told.
 RUNS = {

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
-from harness import TRANSPORT, answer, ranks, shared_slots
+from harness import TRANSPORT, answer, fill, ranks, shared_slots, wrong_in
 from mpi4py import MPI
 from oracles import expected
 
@@ -110,28 +110,15 @@ def run(case, topology, late_s):
                     numbers(operand.partition.shape, x)
                     for operand, x in ((problem.a, number), (problem.b, 100 + number))
                 )
-                for name, whole in (("A", a), ("B", b)):
-                    for block, tile in matrices[name].own_blocks():
-                        tile.view(np.ndarray)[...] = whole[
-                            block.row0 : block.row1, block.col0 : block.col1
-                        ]
+                fill(matrices["A"], a)
+                fill(matrices["B"], b)
                 executor.spoil()
                 comm.Barrier()
                 time.sleep(0.0 if comm.rank else late_s)
                 executor.run()
                 by_streams.append(executor.inbox is not None and executor.inbox.by_streams)
                 comm.Barrier()
-                product = expected(problem, a, b)
-                bad = sum(
-                    int(
-                        (
-                            tile.view(np.ndarray)
-                            != product[block.row0 : block.row1, block.col0 : block.col1]
-                        ).sum()
-                    )
-                    for block, tile in matrices["C"].own_blocks()
-                )
-                wrong.append(comm.allreduce(bad))
+                wrong.append(wrong_in(matrices["C"], expected(problem, a, b)))
                 comm.Barrier()
             counted, planned = dict(executor.bytes), traffic(found).counters
             counted["get_bytes"] += counted.pop("direct_bytes")

@@ -1,7 +1,7 @@
 """``--backend cupy`` on ranks whose CuPy is a fake: device memory is shared memory that other ranks
 open by its handle, kernels are those of ``kernels.cu`` compiled for the host, cuBLAS reads the
-addresses it is given. Answers the records of the cases, how many repeats were launched as one
-graph, and how many launches were worked out anew in a third repeat or later.
+addresses it is given. Answers the records of the cases, how many repeats of each were launched as
+one graph, and how many launches were worked out anew in a third repeat or later.
 
 ``fake_gpu.py LIBRARY FILE``
 """
@@ -51,10 +51,14 @@ def main():
             driver=not any(without_driver),
         )
         once = {"backend": "cupy", "iters": 3, "budget": 0, "warmup": 0}
-        records = [run_case(Case(**once | case), comm) for case in cases]
+        records, graphs = [], []
+        for case in cases:
+            before = left.graphs()
+            records.append(run_case(Case(**once | case), comm))
+            graphs.append(comm.allreduce(left.graphs() - before))
         found = {
             "left": comm.allreduce(left()),
-            "graphs": comm.allreduce(left.graphs()),
+            "graphs": graphs,
             "anew": comm.allreduce(Watched.anew),
         }
         answer(comm, {"records": [record.to_json_dict() for record in records], **found})

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 
+import numpy as np
 from mpi4py import MPI
 
 import drbench
@@ -66,6 +67,21 @@ def restored(*places):
     finally:
         for owner, name, value in kept:
             setattr(owner, name, value)
+
+
+def fill(matrix, whole) -> None:
+    """Own blocks of a matrix become those of an array that every rank has whole."""
+    for block, tile in matrix.own_blocks():
+        tile.view(np.ndarray)[...] = whole[slice(*block.rows), slice(*block.cols)]
+
+
+def wrong_in(matrix, whole) -> int:
+    """Elements of own blocks that are not those of an array, over all ranks (collective)."""
+    wrong = sum(
+        int((tile.view(np.ndarray) != whole[slice(*block.rows), slice(*block.cols)]).sum())
+        for block, tile in matrix.own_blocks()
+    )
+    return matrix.topology.comm.allreduce(wrong)
 
 
 def wrap_starters(kind, wrapper) -> None:

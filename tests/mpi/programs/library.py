@@ -1,5 +1,5 @@
 """drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers what it
-found.
+found; of several, ``exact+parts``, a list.
 
 HOW is ``threads``, for worker threads that stand for a device, or the path of the kernels compiled
 for the host, for a fake of CuPy.
@@ -505,4 +505,5 @@ WHAT = {
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
     with ranks() as comm:
-        answer(comm, WHAT[what](comm, *map(json.loads, arguments)))
+        found = [WHAT[each](comm, *map(json.loads, arguments)) for each in what.split("+")]
+        answer(comm, found if "+" in what else found[0])

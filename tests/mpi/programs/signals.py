@@ -17,7 +17,7 @@ import time
 from functools import partial
 
 import numpy as np
-from harness import TRANSPORT, answer, ranks, restored, shared_slots
+from harness import TRANSPORT, answer, fill, ranks, restored, shared_slots, wrong_in
 
 from algorithms import get_algorithm
 from benchmarks.signals import cost
@@ -126,9 +126,8 @@ def run(case, topology, late_s):
         with Executor(found, matrices, **how) as executor:
             for number in range(RUNS):
                 a, b = numbers((m, k), number), numbers((k, n), 100 + number)
-                for name, whole in (("A", a), ("B", b)):
-                    for block, tile in matrices[name].own_blocks():
-                        tile[...] = whole[block.row0 : block.row1, block.col0 : block.col1]
+                fill(matrices["A"], a)
+                fill(matrices["B"], b)
                 executor.spoil()
                 comm.Barrier()
                 start = time.perf_counter()
@@ -136,12 +135,7 @@ def run(case, topology, late_s):
                 executor.run()
                 seconds.append(comm.allgather(time.perf_counter() - start))
                 comm.Barrier()
-                expected = a @ b
-                bad = sum(
-                    int((tile != expected[block.row0 : block.row1, block.col0 : block.col1]).sum())
-                    for block, tile in matrices["C"].own_blocks()
-                )
-                wrong.append(comm.allreduce(bad))
+                wrong.append(wrong_in(matrices["C"], a @ b))
             apart = executor.inbox.apart
     return {
         "wrong": wrong,
