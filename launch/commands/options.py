@@ -16,6 +16,7 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
+from launch.host.files import check_output
 from launch.host.mpi import launched
 from launch.peers import known_options
 
@@ -183,6 +184,38 @@ brief_option = _shared(
     group="Output",
     help="Print one line to grep: seconds, GFLOP/s, bytes.",
 )
+figure_option = _shared(
+    "--figure",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Draw it too: .pdf, .png or .svg; without a suffix .pdf and .png.",
+)
+
+
+def check_figure(path: str | None) -> None:
+    """A figure that is drawn in the end can be: its file, and the format that its suffix says.
+
+    Raises
+    ------
+    UsageError
+    """
+    check_output("--figure", path)
+    if path:
+        from plots.registry import suffixes
+
+        with reading():
+            suffixes(path)
+
+
+def draw_figure(name: str, rows: list, path: str) -> list[str]:
+    """Draw a figure of rows; what is said of it."""
+    from plots.registry import draw
+
+    drawn = draw(name, rows, path)
+    return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
+
+
 csv_option = _shared(
     "--csv",
     "csv_path",

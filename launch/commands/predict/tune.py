@@ -520,7 +520,6 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
     """Run the first places in rounds, in a folder that is not kept; how they fared. So many as are
     asked for; with 0 those up to the last that may be as fast as the first for all that is known,
     at least two."""
-
     from launch.sweeps.experiment import run_rounds
     from launch.sweeps.progress import progress_console
     from launch.sweeps.rounds import standings
