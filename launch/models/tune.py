@@ -81,7 +81,7 @@ _FINER = 0.95
 _SHARE = 0.3
 #: Shares of the effort after which no more candidates are traced ahead, judged, refined, and no
 #: more places get an interval.
-_TRACED, _JUDGED, _REFINED, _INTERVALS = 0.25, 0.65, 0.8, 0.85
+_TRACED, _JUDGED, _REFINED, _INTERVALS = 0.25, 0.6, 0.75, 0.8
 #: Programs with more steps, of all ranks, are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 
