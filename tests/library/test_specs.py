@@ -4,6 +4,7 @@ elements one by one."""
 import numpy as np
 import pytest
 from mpi4py import MPI
+from oracles import by_place
 
 import drbench
 from algorithms.universal.choice import busiest_rank
@@ -34,25 +35,13 @@ TEXTS = (
 SHAPE = (9, 7)
 
 
-def held(part, rank):
-    """Local (row, column) -> the element of the whole matrix, tile by tile."""
-    found = {}
-    for idx in part.tiles_of(rank):
-        rows, cols = part.tile_bounds(idx)
-        top, left = part.local_start(idx)
-        for i in range(rows.start, rows.stop):
-            for j in range(cols.start, cols.stop):
-                found[top + i - rows.start, left + j - cols.start] = i, j
-    return found
-
-
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("turned", [False, True])
 def test_rows_and_columns_name_the_element_of_every_place_of_the_local_array(text, turned):
     part = partition(text, SHAPE, 4)
     for rank in range(4):
         spec = Spec(part, np.dtype("f4"), rank)
-        elements = held(part, rank)
+        elements = by_place(part, rank)
         if turned:
             spec = spec.T
             elements = {place[::-1]: at[::-1] for place, at in elements.items()}
@@ -75,7 +64,7 @@ def test_rows_of_a_rank_without_columns_are_those_of_its_local_array():
 def test_a_layout_is_within_another_where_every_local_array_is_a_slice(old):
     for new in TEXTS:
         parts = [partition(text, SHAPE, 4) for text in (new, old)]
-        slices_ = [_slice(held(parts[0], rank), held(parts[1], rank)) for rank in range(4)]
+        slices_ = [_slice(by_place(parts[0], rank), by_place(parts[1], rank)) for rank in range(4)]
         terms = [[part.term_of(part.replica_of(rank)) for rank in range(4)] for part in parts]
         if terms[0] != terms[1]:  # other terms of a sum are no part
             slices_ = [None] * 4
@@ -113,7 +102,7 @@ def test_each_element_that_must_move_moves_once(old):
                 for i in range(step.block.row0, step.block.row1)
                 for j in range(step.block.col0, step.block.col1)
             ]
-            assert sorted(written) == sorted(held(parts[1], rank).values())
+            assert sorted(written) == sorted(by_place(parts[1], rank).values())
             for step in steps:
                 for other, elements in step.moved(rank):
                     moved[other, rank] = moved.get((other, rank), 0) + elements

@@ -11,6 +11,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import chunk
 
 from partitions import (
     LayoutError,
@@ -24,18 +25,6 @@ from partitions import (
 
 property_test = settings(max_examples=150, deadline=None)
 R = None
-
-
-def chunk(values, chunks):
-    """torch.chunk with the empty chunks that DTensor adds: equal pieces from the front."""
-    size = 0
-    while size * chunks < len(values):
-        size += 1
-    pieces, left = [], list(values)
-    for _ in range(chunks):
-        pieces.append(left[:size])
-        left = left[size:]
-    return pieces
 
 
 def cut(values, parts, placement):

@@ -8,6 +8,7 @@ from itertools import cycle, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import by_place
 
 from partitions import (
     Interval,
@@ -283,17 +284,6 @@ def test_the_text_stays_as_it_was_given():
     assert one == other and (one.text, other.text) == ("block:1x4", "block:1x4:col")
 
 
-def by_element(p, rank):
-    """Local (row, column) of a rank -> the element there, tile by tile."""
-    found = {}
-    for idx in p.tiles_of(rank):
-        rows, cols = p.tile_bounds(idx)
-        top, left = p.local_start(idx)
-        for row, col in product(range(*rows), range(*cols)):
-            found[top + row - rows.start, left + col - cols.start] = row, col
-    return found
-
-
 PLACED = [
     partition(text, (9, 7), 4)
     for text in ("S(0),S(0)@2x2", "R,P@2x2", "S(1),R@2x2", "_S(0,2),S(0)@2x2", "row", "block/c2")
@@ -312,12 +302,12 @@ def test_a_part_leaves_every_element_with_its_ranks_in_a_range_of_their_arrays(p
     for rank in range(p.nprocs):
         inside = {
             at: (row - r0, col - c0)
-            for at, (row, col) in by_element(p, rank).items()
+            for at, (row, col) in by_place(p, rank).items()
             if r0 <= row < r1 and c0 <= col < c1
         }
         top, left = min(inside, default=(0, 0))
         moved = {(row - top, col - left): element for (row, col), element in inside.items()}
-        assert by_element(part, rank) == moved
+        assert by_place(part, rank) == moved
         assert part.term_of(part.replica_of(rank)) == p.term_of(p.replica_of(rank))
         assert part.copies(part.replica_of(rank)) == p.copies(p.replica_of(rank))
     assert pickle.loads(pickle.dumps(part)) == part

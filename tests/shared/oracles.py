@@ -271,6 +271,18 @@ def _holds(local, rows, cols):
     return rows[0] in local[0] and cols[0] in local[1]
 
 
+def by_place(part, rank):
+    """Local (row, column) of a rank -> the element of the matrix that is there, tile by tile."""
+    found = {}
+    for idx in part.tiles_of(rank):
+        rows, cols = part.tile_bounds(idx)
+        top, left = part.local_start(idx)
+        for i in range(*rows):
+            for j in range(*cols):
+                found[top + i - rows.start, left + j - cols.start] = i, j
+    return found
+
+
 def check_block(at, block):
     """A block is not empty, lies in one tile, and says truly whose it is and whether it holds whole
     rows of the local array."""
