@@ -204,12 +204,12 @@ def look_aheads(case: Case, device: bool = False) -> list[Case]:
 
     Examples
     --------
-    >>> [each.look_ahead for each in look_aheads(Case(8, 8, 8), device=True)]
+    >>> [each.ahead(each.options) for each in look_aheads(Case(8, 8, 8), device=True)]
     [1, 'all']
-    >>> [each.look_ahead for each in look_aheads(Case(8, 8, 8, prefetch=0), device=True)]
+    >>> [each.ahead(each.options) for each in look_aheads(Case(8, 8, 8, prefetch=0), device=True)]
     [0]
     """
-    open_ = case.prefetch is None and case.look_ahead != "all"
+    open_ = case.prefetch is None and case.ahead(case.options) != "all"
     return [case, *([replace(case, prefetch="all")] if device and open_ else ())]
 
 
@@ -219,7 +219,7 @@ def variants(case: Case) -> list[Case]:
 
     Examples
     --------
-    >>> [each.look_ahead for each in variants(Case(8, 8, 8, algorithm="ag_gemm"))]
+    >>> [each.ahead(each.options) for each in variants(Case(8, 8, 8, algorithm="ag_gemm"))]
     [1]
     >>> found = variants(Case(8, 8, 8, options={"sums": "push"}))
     >>> [each.options.get("chunk") for each in found[1::2]], len(found)

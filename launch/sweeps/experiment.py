@@ -77,7 +77,7 @@ def run_experiment(
         try:
             with run(store, watch) as measure:
                 for job in islice(todo, most):
-                    watch.started(job)
+                    watch.started(job.case)
                     record = replace(measure(job), case=job.name)
                     store.add(record)
                     watch.ended(record)

@@ -12,7 +12,6 @@ from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.host.units import plural
 
-from .rounds import Job
 from .store import GOOD
 
 #: A line after so many seconds.
@@ -83,9 +82,9 @@ class SweepProgress:
             self._told = time.monotonic()
             self.note(f"{self.line()}; now {self._current}", "")
 
-    def started(self, job: Job) -> None:
-        """A job begins."""
-        self._current = title(job.case)
+    def started(self, case: Case) -> None:
+        """A case begins."""
+        self._current = title(case)
 
     def ended(self, record: Record) -> None:
         """It has its record."""
