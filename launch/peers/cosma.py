@@ -76,11 +76,6 @@ class Cosma(Peer):
         Cosma.check_dtype(case.dtype)
         options = Cosma.pick(case.options)
         variant, overlap = options.get("variant"), options.get("overlap")
-        if variant and not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", variant):
-            raise UsageError(
-                f"-o variant={variant!r} is no list of splits. Use s (sequential) or p (parallel), "
-                "m, n or k, and a divisor: sm2,pk2."
-            )
         start, sizes = mpiexec_command(ranks), (case.m, case.n, case.k)
 
         def command(m: int, n: int, k: int, splits: str | None) -> tuple[str, ...]:

@@ -1,7 +1,10 @@
 """What each peer takes, apart from its adapter: a command line is described without importing what
 the adapters need."""
 
+import re
+
 from algorithms.mesh import MESH
+from drbench.errors import UsageError
 from drbench.options import Option, named
 
 #: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
@@ -15,6 +18,21 @@ _FLOW = named(
         says="AG",
     )
 )
+
+def check_splits(text: str) -> str:
+    """Splits as COSMA takes them.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", text):
+        raise UsageError(
+            f"{text!r} is no list of splits. Use s (sequential) or p (parallel), m, n or k, and a "
+            "divisor: sm2,pk2."
+        )
+    return text
+
 
 #: Peers under which drbench multiplies: shown beside the others, and compared as none of them.
 ON_DRBENCH = ("dtensor+drbench",)
@@ -30,7 +48,12 @@ PEERS: dict[str, dict[str, Option]] = {
         ),
     ),
     "cosma": named(
-        Option("variant", help="forced splits, such as sm2,pk2.", says="its own choice"),
+        Option(
+            "variant",
+            help="forced splits, such as sm2,pk2.",
+            says="its own choice",
+            check=check_splits,
+        ),
         Option(
             "overlap",
             ("on", "off"),
