@@ -21,6 +21,8 @@ from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
 from partitions import LayoutError, parse, preset
 
+#: How a case may end for the sweep as a whole to be fine.
+GOOD = ("ok", "unsupported")
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
     "m n k experts topk routing transpose alpha beta dtype ranks threads a b c transport prefetch "

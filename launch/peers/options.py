@@ -19,6 +19,7 @@ _FLOW = named(
     )
 )
 
+
 def check_splits(text: str) -> str:
     """Splits as COSMA takes them.
 

@@ -9,10 +9,8 @@ from rich.text import Text
 
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record
-from launch.cases.case import Case
+from launch.cases.case import GOOD, Case
 from launch.host.units import plural
-
-from .store import GOOD
 
 #: A line after so many seconds.
 _LINE_S = 10.0

@@ -31,15 +31,13 @@ from rich.console import Console
 from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import append_csv, read_damaged_csv
-from launch.cases.case import Case
+from launch.cases.case import GOOD, Case
 from launch.host.files import free_name, made_folder, sync_folder, write_json
 from launch.host.processes import interruptible
 from launch.host.units import plural
 
 from .lock import hold_folder
 
-#: How a case may end for the sweep as a whole to be fine.
-GOOD = ("ok", "unsupported")
 #: What a disk says that takes nothing more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from drbench.errors import EXIT_CODES, MissingError
 from drbench.measure.record import HEADER, Record
+from launch.cases.case import GOOD
 from launch.cases.peaks import read_peaks
 from launch.host.units import plural
 from launch.peers import PEERS, get_peer
 
 from .experiment import Runner, rows_of_runs, run_experiment
 from .plan import Plan, SweepRequest
-from .store import GOOD
 from .supervisor import Settings, supervised
 
 INTERRUPTED = 130
