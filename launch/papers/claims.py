@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from drbench.model.machine import Machine
+
 #: What a claim does.
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts as files have them. KNOWN: the claim does not hold, and the documentation says so and
@@ -16,6 +18,11 @@ WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
 SOURCES = ("measured", "simulated", "arithmetic", "published")
 #: Machines that are changed, by name: :class:`~launch.models.simulate_sweeps.Variant`.
 Changed = Mapping[str, Any]
+
+
+def changed(machine: Machine, path: str, how: str, value) -> Machine:
+    """A machine with a constant that is so many times as much (``x``), or has a value (``=``)."""
+    return (machine.vary if how == "x" else machine.with_value)(path, value)
 
 
 def shown(word: str) -> str:

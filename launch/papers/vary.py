@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from drbench.model.machine import Machine
 from launch.cases.machine_models import find_machine
 from launch.models.simulate_sweeps import Variant
 
@@ -26,11 +25,6 @@ class Turn(NamedTuple):
     machine: str
     change: str
     changed_claims: str
-
-
-def changed(machine: Machine, path: str, how: str, value) -> Machine:
-    """A machine with a constant that is so many times as much (``x``), or has a value (``=``)."""
-    return (machine.vary if how == "x" else machine.with_value)(path, value)
 
 
 def assumed_changes(name: str, factors: tuple[float, ...]) -> Iterator[tuple[str, Changed]]:

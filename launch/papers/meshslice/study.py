@@ -51,8 +51,7 @@ from launch.cases.machine_models import find_machine, find_torus
 from launch.models.predict import predict, trace_of
 from launch.models.simulate_sweeps import Variant
 
-from ..claims import Changed
-from ..vary import changed
+from ..claims import Changed, changed
 from .autotuner import (
     MODELS,
     Layer,
