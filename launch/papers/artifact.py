@@ -33,7 +33,7 @@ from launch.peers import get_peer
 
 from . import papers
 from .accuracy import case_of
-from .claims import Verdict
+from .claims import Paper, Verdict
 
 #: The committed verdicts.
 EXPECTED = "claims.csv"
@@ -290,18 +290,24 @@ def simulations(place: Place) -> Iterator[Check]:
         )
 
 
+def _name(paper: Paper, study: str) -> str:
+    """As R.overlap-flux8, and R.ledger."""
+    return f"R.{'-'.join([*Path(paper.folder).parts[1:], study])}"
+
+
 def studies(place: Place) -> Iterator[Check]:
     """The studies of papers, made again; those that are quick if it is to be quick."""
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
-            if not place.wants(f"R.{study}"):
+            name = _name(paper, study)
+            if not place.wants(name):
                 continue
             path, again = place.results / paper.folder / f"{study}.csv", place.out / f"{study}.csv"
             paper.write_study(study, again)
             lines, found = (each.read_text().splitlines() for each in (path, again))
             same = sum(one == other for one, other in zip(lines, found)) - 1
             yield Check(
-                f"R.{study}",
+                name,
                 "made again: the same rows",
                 passed(lines == found),
                 f"simulated here, compared with results/{path.relative_to(place.results)}",
@@ -374,7 +380,7 @@ def steps() -> dict[Callable[[Place], Iterator[Check | Program]], list[str]]:
         experiments: ["step3", "step4"],
         measured_rows: ["R.rows"],
         simulations: ["R.mlp", "R.lowering"],
-        studies: [f"R.{study}" for paper in every for study in paper.studies],
+        studies: [_name(paper, study) for paper in every for study in paper.studies],
         pages: ["R.numbers", "R.figures"],
         elsewhere: ["X"],
         claims: [claim.name for paper in every for claim in paper.claims],

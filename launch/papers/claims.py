@@ -20,6 +20,11 @@ SOURCES = ("measured", "simulated", "arithmetic", "published")
 Changed = Mapping[str, Any]
 
 
+def changed(machine: Machine, path: str, how: str, value) -> Machine:
+    """A machine with a constant that is so many times as much (``x``), or has a value (``=``)."""
+    return (machine.vary if how == "x" else machine.with_value)(path, value)
+
+
 def shown(word: str) -> str:
     """A verdict as people read it.
 

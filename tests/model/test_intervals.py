@@ -128,7 +128,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
 @pytest.mark.parametrize("a, stationary", [("row", "C"), ("block", "B"), ("tiles:70x90@2x2", "A")])
 def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
     """Those with signals go by the times of the machine, and are made again."""
-    machine = find_machine("h100x8", "fifo")
+    machine = find_machine("h100x8,arbitration=fifo")
     signals = stationary != "C"
     options = {"stationary": stationary} | ({} if signals else {"pack": "never"})
     case = Case(256, 512, 256, a, "block", "row", options=options)

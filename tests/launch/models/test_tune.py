@@ -187,13 +187,15 @@ def test_the_look_ahead_that_serves_a_program_best_is_chosen(best, monkeypatch):
 
     def slower(case, machine, ranks, **more):
         record, found = predict_with(case, machine, ranks, **more)
-        return replace(record, best_s=record.best_s * (1 + (case.look_ahead != best))), found
+        return replace(
+            record, best_s=record.best_s * (1 + (case.ahead(case.options) != best))
+        ), found
 
     monkeypatch.setattr("launch.models.tune.predict_with", slower)
     request = TuneRequest(Case(512, 40, 48, *AG), 4, ("ag_gemm",), top=5)
-    assert {place.case.look_ahead for place in tune(request, DEVICE).ranking} == {best}
+    assert {place.case.ahead(case.options) for place in tune(request, DEVICE).ranking} == {best}
     given = replace(request, case=replace(request.case, prefetch=0))
-    assert {place.case.look_ahead for place in tune(given, DEVICE).ranking} == {0}
+    assert {place.case.ahead(case.options) for place in tune(given, DEVICE).ranking} == {0}
 
 
 def test_memory_of_programs_with_signals_counts_their_inbox():
