@@ -108,11 +108,6 @@ class Verdict:
         return "PASS" if self.holds else "FAIL"
 
 
-def changed(machine: Machine, path: str, how: str, value) -> Machine:
-    """A machine with a constant that is so many times as much (``x``), or has a value (``=``)."""
-    return (machine.vary if how == "x" else machine.with_value)(path, value)
-
-
 def check_claims(
     claims: Iterable[Claim], rows: Any, wanted: Callable[[str], bool] = bool
 ) -> list[Verdict]:
