@@ -225,7 +225,12 @@ class CudaDevice(CupyArrays, Device, Peers):
         finally:
             graph = first.cupy.end_capture()
         graph.upload(first.cupy)
-        return lambda: graph.launch(first.cupy)
+
+        def launch_all() -> None:
+            self.use()
+            graph.launch(first.cupy)
+
+        return launch_all
 
     def synchronise(self) -> None:
         self.use()

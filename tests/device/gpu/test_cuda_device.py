@@ -202,7 +202,10 @@ def test_kernels_go_to_their_stream(device, cupy):
 def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, cupy):
     tile = np.zeros((2, 2), "f4").view(DeviceArray)
     stream = device.stream("compute")
+    graph = device.capture([stream], lambda: device.zero(tile[:, 1:], stream))
     for work in (
+        graph,
+        lambda: device.capture([stream], lambda: None),
         lambda: device.gemm(tile, tile, tile, 0.0, stream),
         lambda: device.accumulate(tile, tile, stream),
         lambda: device.allocate(8).free(),

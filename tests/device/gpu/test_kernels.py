@@ -13,8 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray
-from drbench.device.gpu.kernels import NAMES, PRODUCT_THREADS, ROWS_AT_ONCE, Kernels
+from drbench.device.gpu.kernels import (
+    ACCUMULATE_BLOCKS,
+    NAMES,
+    PRODUCT_THREADS,
+    ROWS_AT_ONCE,
+    Kernels,
+)
 from drbench.errors import UnsupportedError, UsageError
+from launch.cases.case import FIELDS
 
 BORDER = 77
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -132,6 +139,7 @@ def test_the_grid_of_an_accumulate_is_capped_and_all_its_blocks_have_work(blocks
     assert busiest * blocks * 1024 <= 1.2 * 1024 * (columns // 4) + blocks * 1024
     with pytest.raises(UsageError, match="at least 1 block, got 0"):
         Kernels(True, 0)
+    assert FIELDS["accumulate_blocks"].says == str(ACCUMULATE_BLOCKS)
 
 
 @pytest.mark.parametrize("dtype, columns", [("float32", 64), ("float32", 63), ("float64", 64)])
