@@ -2,8 +2,8 @@
 link one after another; and of moving data that nothing overlaps with."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from math import ceil, inf
+from collections.abc import Iterable, Iterator
+from math import inf
 from typing import NamedTuple
 
 from drbench.program.trace import Trace
@@ -16,7 +16,6 @@ from .costs import (
     on_links,
     parts_of,
     side_s,
-    sum_bytes,
 )
 from .kernel import part_tiles, tilings
 from .machine import Machine
@@ -142,43 +141,6 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
         return machine.links[0].name, f"{key[0]} of {key[1]}"
     name, one, other = key
     return name, f"{_WAYS.get(one, f'{one} to')} {other}"
-
-
-class Headroom(NamedTuple):
-    """What overlap can reach: no run is shorter than ``seconds``; what takes that long, the
-    ``product``, the ``links`` (or sums that memory bounds) or the ``workers``; and how many workers
-    sums need, 0 without sums, or where the machine does not say what a worker adds."""
-
-    seconds: float
-    decides: str
-    least_units: int
-
-
-def headroom(product_s: float, traces: Sequence[Trace], machine: Machine) -> Headroom:
-    """The best that overlap can do for a product that takes ``product_s`` on all U workers, and the
-    programs that move and sum its data.
-
-    Triton-distributed works out how fast sums of two nodes must be made so that they hide (§3.5),
-    and searches how many multiprocessors that takes. Here the split is solved, for any program:
-    product and sums share the workers for the whole time, ``T = max((U · product_s + seconds of
-    sums on one worker) / U, busiest link)``, and the sums need so many of them as their seconds
-    are of T.
-
-    Examples
-    --------
-    >>> from drbench.model.gemm import Compute
-    >>> from drbench.program.problem import Problem
-    >>> headroom(2.0, [Trace(Problem(1, 1, 1, 1), 0, [])], Machine("toy", Compute(1.0)))
-    Headroom(seconds=2.0, decides='product', least_units=0)
-    """
-    compute, links_s = machine.compute, bound_of(traces, machine).links_s
-    most = max(sum_bytes(trace, trace.problem.itemsize) for trace in traces)
-    # without a rate of one worker, sums take none from the product
-    sums_s = most / compute.unit_bytes_per_s if machine.side_units else 0.0
-    shared_s = product_s + sums_s / compute.units
-    seconds = max(shared_s, links_s)
-    decides = "links" if links_s > shared_s else "workers" if sums_s else "product"
-    return Headroom(seconds, decides, ceil(round(sums_s / seconds, 9)))
 
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:

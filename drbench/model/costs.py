@@ -249,11 +249,6 @@ def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
     return compute.launch_s + nbytes / rate
 
 
-def sum_bytes(trace: Trace, itemsize: int) -> int:
-    """Memory traffic of a rank's sums beside its products."""
-    return itemsize * sum(_touched(step) for step in trace.steps if step.side)
-
-
 def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = None) -> float:
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""

@@ -2,7 +2,6 @@
 ReduceScatter, simulated and compared with what is published."""
 
 from functools import partial
-from math import sqrt
 
 from plots.draw.chart import Axis, Chart, Marks
 from plots.draw.page import log_ticks, number
@@ -31,77 +30,42 @@ _NAMES = {
     "flux": "FLUX",
     "td": "Triton-distributed",
     "pytorch": "loop over experts (PyTorch)",
-    "bound": "best possible",
-    "best": "fastest program",
 }
 _COLORS = ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C8C8C")
 #: The looks of series, by their place in the legend.
 _LOOKS = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
-_EFFICIENCY = "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated"
-
-
-def _charts(rows, by: list[str], looks, least: float, title: str) -> list[Chart]:
-    """The overlap efficiency by m, a panel a machine and operation, a line a series; what is less
-    than ``least`` is drawn there."""
-    rows = rows.assign(shown=rows.efficiency_percent.clip(lower=least))
-    x, y, charts = steps("m", rows.m), Axis("efficiency (%)", (least - 5, 105)), []
-    for _, found in rows.groupby(by, sort=False):
-        marks = lines(found.pivot(index="m", columns="series", values="shown"), looks)
-        of = found.iloc[0].to_dict()
-        of |= {"on": _MACHINES[of["machine"]], "operation": _PRODUCTS[of["product"]]}
-        charts.append(Chart(*title.format(**of).split("; "), x, y, marks))
-    return charts
-
-
 #: The figures of FLUX that have efficiencies; the least that is drawn: below it overlap only costs.
 _FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
 
 
 def _efficiencies(rows: Rows, options: Options) -> Made:
-    """FLUX, Figures 4 and 11 to 15, a line a method; what FLUX's text says of a figure is an
-    upright line, with its mean."""
+    """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, a panel a machine and operation, a
+    line a method; what FLUX's text says of a figure is an upright line, with its mean."""
     every = drawn(rows, _FLUX, method=["chunks", "flux"]).sort_values("method", kind="stable")
-    every = every.assign(series=every.method.map(_NAMES) + every.ranks.map(", {} GPUs".format))
+    series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
+    shown = every.efficiency_percent.clip(lower=_LEAST)
+    every = every.assign(series=series(every), shown=shown)
+    said = rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()]
+    said = said[said.quantity == "efficiency_percent"]
+    beside = said.method.map({"flux": 1.1, "chunks": 0.9})
+    said = said.assign(series=series(said), at=(said.least_m * said.most_m) ** 0.5 * beside)
     looks = dict(zip(every.series.unique(), _LOOKS))
-    title = "{operation}, {on}; n, k = {n}, {k}"
-    charts = _charts(every, ["machine", "product"], looks, _LEAST, title)
-    for said in rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()].itertuples():
-        if said.quantity != "efficiency_percent":
-            continue
-        name = f"{_NAMES[said.method]}, {said.ranks} GPUs"
-        at = sqrt(said.least_m * said.most_m) * (1.1 if said.method == "flux" else 0.9)
-        ends = {"low": [max(said.low, _LEAST)], "high": [max(said.high, _LEAST)]}
-        mark = Marks("points", f"{name}, the paper", [at], [said.mean], (), looks[name], **ends)
-        for chart in charts:
-            if chart.title.endswith(_MACHINES[said.machine]):
-                chart.marks.append(mark)
+    x, y, charts = steps("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
+    for (machine, product), found in every.groupby(["machine", "product"], sort=False):
+        marks = lines(found.pivot(index="m", columns="series", values="shown"), looks)
+        for one in said[said.machine == machine].itertuples():
+            ends = {"low": [max(one.low, _LEAST)], "high": [max(one.high, _LEAST)]}
+            name = f"{one.series}, the paper"
+            marks.append(Marks("points", name, [one.at], [one.mean], (), looks[one.series], **ends))
+        title, first = f"{_PRODUCTS[product]}, {_MACHINES[machine]}", found.iloc[0]
+        charts.append(Chart(title, f"n, k = {first.n}, {first.k}", x, y, marks))
     notes = [
-        _EFFICIENCY,
+        "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
         "upright: the range that FLUX's text gives of a figure, of both operations together, and "
         "its mean",
         f"below {_LEAST} % drawn at {_LEAST} %",
     ]
     return draw_page(charts, looks, notes, 1.3)
-
-
-def _headroom(rows: Rows, options: Options) -> Made:
-    """The best efficiency that overlap can have by m, and that of the fastest program, a colour a
-    layer. A column of panels an operation."""
-    every = drawn(rows, "headroom")
-    layers = [f"layer of {max(nk)} x {min(nk)}" for nk in zip(every.n, every.k)]
-    every = every.assign(series=[f"{x}: {_NAMES[y]}" for x, y in zip(layers, every.method)])
-    looks = {
-        f"{layer}: {_NAMES[way]}": look._replace(dashes=dashes, marker=marker)
-        for layer, look in zip(dict.fromkeys(layers), _LOOKS)
-        for way, dashes, marker in (("bound", (0, (3, 1.5)), ""), ("best", "-", "o"))
-    }
-    charts = _charts(every, ["machine", "ranks", "product"], looks, 0, "{ranks} {on}; {operation}")
-    notes = [
-        _EFFICIENCY,
-        "best possible: product, busiest link and sums overlap entirely",
-        "below 0 % drawn at 0 %",
-    ]
-    return draw_page(charts, looks, notes, 1.0)
 
 
 def _against(
@@ -134,7 +98,6 @@ _TABLES = ["td-table4", "td-table5"]
 FIGURES = tuple(
     Figure(f"overlap-{name}", summary, make, read=read_tables)
     for name, summary, make in (
-        ("headroom", "the best overlap efficiency of a machine by shape, and ours", _headroom),
         (
             "flux",
             "FLUX, Figures 4 and 11 to 15: overlap efficiency by machine and m",

@@ -34,8 +34,7 @@ class OverlapRow(NamedTuple):
         Of the whole product, before it is divided over the ranks.
     method : str
         ``collective`` (nothing overlaps), ``chunks`` (Transformer Engine), ``flux``, ``td``,
-        ``pytorch``, ``best`` (the fastest program) or ``bound`` (what none can be faster than;
-        ``variant`` says why).
+        or ``pytorch``.
     variant : str
         Mode and order of communication, or what else sets rows apart that are otherwise alike.
     tile : int or None

@@ -16,7 +16,6 @@ td17, td18         nothing overlapped, TD; MI308X (Figures 17 and 18)
 order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
 td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on one node and
                    two of H800 (Tables 4 and 5)
-headroom           the best that overlap can do by shape, and the fastest program; all machines
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
 =================  ===============================================================================
 
@@ -33,13 +32,12 @@ from typing import NamedTuple
 
 from algorithms import get_algorithm
 from drbench.errors import UsageError
-from drbench.model.bounds import Headroom, headroom
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, model_version
 from launch.host.files import ROOT
-from launch.models.predict import predict, programs, seen_by
+from launch.models.predict import predict
 from launch.models.simulate_sweeps import Variant
 
 from ..claims import Changed
@@ -70,12 +68,10 @@ _PROGRAMS = {
 _VARIANTS = {"ag": ("pull", "push"), "ag_moe": ("pull", "push"), "rs": ("write",)}
 _VARIANTS["moe_rs"] = _VARIANTS["rs"]
 #: FLUX's others: copies round a ring on PCIe (4.3); products pulled by who adds them on Hopper
-#: (4.2; no atomics for bfloat16). And all that there are.
+#: (4.2; no atomics for bfloat16).
 _OTHERS = {
     ("flux", "a100pcie", "ag"): ("ring", "pull", "push"),
     ("flux", "h800", "rs"): ("write", "pull"),
-    ("best", "ag"): ("pull", "push", "ring"),
-    ("best", "rs"): ("write", "pull", "ring"),
 }
 
 
@@ -109,7 +105,7 @@ def methods(name: str, product: str, ranks: int, m: int, machine: str, **more) -
 
     ``collective`` is one collective, then or before one product (PyTorch with NCCL), ``pytorch``
     the same with a loop over experts, ``chunks`` a chunk a rank, each a product of its own
-    (Transformer Engine); the others are one kernel: ``flux``, ``td``, and ``best``, all there are.
+    (Transformer Engine); ``flux`` and ``td`` are one kernel.
     """
     gathers = product.startswith("ag")
     if name == "collective":
@@ -125,13 +121,13 @@ def methods(name: str, product: str, ranks: int, m: int, machine: str, **more) -
     if ranks > NODE:
         more["per_node"] = NODE
         return [Method(name, "over nodes", several, tile | more) for tile in tuned]
-    variants = _OTHERS.get((name, machine, product)) or _OTHERS.get((name, product))
+    variants = _OTHERS.get((name, machine, product), _VARIANTS[product])
     orders = [{}]
     if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
         orders = [{}, {"order": "mesh"}][name == "td" :]
     return [
         Method(name, variant, one_node, {"variant": variant} | order | tile | more)
-        for order, variant, tile in every(orders, variants or _VARIANTS[product], tuned)
+        for order, variant, tile in every(orders, variants, tuned)
     ]
 
 
@@ -143,31 +139,18 @@ def seconds_of(machine: Machine, ranks: int, shape: tuple, method: Method) -> fl
     """Of one case."""
     key = model_version(machine), ranks, shape, method.algorithm, str(method.options)
     if key not in _KNOWN:
-        record = predict(_case(shape, method), machine, ranks)
+        case = Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=method.options)
+        record = predict(case, machine, ranks)
         if record.status != "ok":
             raise UsageError(f"{method.algorithm} on {machine.name}: {record.reason}")
         _KNOWN[key] = record.best_s
     return _KNOWN[key]
 
 
-def _case(shape: tuple, method: Method, **more) -> Case:
-    options = method.options | more
-    return Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=options)
-
-
 def fastest(machine: Machine, ranks: int, shape: tuple, found: Iterable[Method]) -> tuple:
     """Seconds of the fastest of some methods, and which it is."""
     times = [(seconds_of(machine, ranks, shape, method), method) for method in found]
     return min(times, key=lambda each: each[0])
-
-
-def least(machine: Machine, product: str, ranks: int, shape: tuple, found) -> Headroom:
-    """The best that overlap can do, whichever of the methods comes nearest, at the largest
-    communication tile."""
-    alone_s = gemm_s(machine, product, ranks, shape)
-    cases = (_case(shape, method, tile=shape[0]) for method in found)
-    made = ((programs(case, seen_by(case, machine), ranks), case) for case in cases)
-    return min(headroom(alone_s, traces, seen_by(case, machine)) for traces, case in made)
 
 
 def gemm_s(machine: Machine, product: str, ranks: int, shape: tuple, **of) -> float:
@@ -221,13 +204,9 @@ class Grid(NamedTuple):
             over_s, _ = fastest(machine, self.ranks, shape, base)
             alone_s = gemm_s(machine, product, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
-                if contender == "bound":
-                    best = least(machine, product, self.ranks, shape, of("best"))
-                    seconds, method = best.seconds, Method("bound", best.decides, "", {})
-                else:
-                    found = of(contender, **self.experts)
-                    found = [each._replace(options=each.options | more) for each in found]
-                    seconds, method = fastest(machine, self.ranks, shape, found)
+                found = of(contender, **self.experts)
+                found = [each._replace(options=each.options | more) for each in found]
+                seconds, method = fastest(machine, self.ranks, shape, found)
                 yield OverlapRow(
                     "",
                     "simulated",
@@ -315,13 +294,6 @@ UNITS, SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
 #: The products that TD's orders are tried on: the first of Figures 11 and 12, whose communication
 #: takes longest beside the product; larger ones hide all of it in any order.
 _AG, _RS = [("ag", (8192, 11008, 4096))], [("rs", (8192, 4096, 11008))]
-#: Of the headroom: (machine, GPUs); m; and (n, k) of AllGather + GEMM, of a large layer (FLUX, 5)
-#: and of a small one (TD, Figure 11), the other way round for ReduceScatter.
-HEADROOM_ON = (("a100pcie", 8), ("a100nvlink", 8), ("h800", 8), ("h800", 16), ("mi308x", 8))
-HEADROOM_M = (512, 1024, 2048, 4096, 8192, 16384)
-HEADROOM_SHAPES = ((49152, 12288), (11008, 4096))
-_HEADROOM = [("ag", (m, n, k)) for (n, k), m in every(HEADROOM_SHAPES, HEADROOM_M)]
-_HEADROOM += [("rs", (m, k, n)) for (n, k), m in every(HEADROOM_SHAPES, HEADROOM_M)]
 _ONE, _ON_ALL = ["a100nvlink"], [*FLUX_MACHINES.values()]
 _COMPARED = [Contender("collective"), Contender("chunks"), Contender("flux")]
 _ORDERS = [
@@ -361,10 +333,6 @@ GRIDS: dict[str, Iterable[Grid]] = {
         Grid(["h800"], _RS, _ORDERS[:2], constants=()),
         Grid(["mi308x"], _AG, _ORDERS[2:3], constants=()),
         Grid(["mi308x"], _AG, _ORDERS[3:], constants=(("copy_streams", 1),)),
-    ],
-    "headroom": [
-        Grid([machine], _HEADROOM, [Contender("bound"), Contender("best")], ranks)
-        for machine, ranks in HEADROOM_ON
     ],
 }
 AS_PUBLISHED = "td11 td12 td13 td14 td17 td18 td-table4 td-table5".split()
