@@ -103,31 +103,6 @@ def claims_by_constants() -> str:
     return text
 
 
-@block
-def llm_sensitivity() -> str:
-    """One constant at a time: utilization of MeshSlice, Wang and Collective, and the lead."""
-    found = where(rows("simulated/tpuv4-llm/sensitivity.csv"), chips=256, product="all")
-    lines = []
-    for variant, each in found.groupby("variant", sort=False):
-        cells = [variant]
-        for model in ("gpt3", "megatron-nlg"):
-            of = {
-                name: only(each, model=model, algorithm=name)
-                for name in ("meshslice", "wang", "collective")
-            }
-            cells += [
-                f"{of['meshslice'].utilization_percent:.1f} ({of['meshslice'].mesh})",
-                f"{of['wang'].utilization_percent:.1f} ({of['wang'].mesh})",
-                f"{of['collective'].utilization_percent:.1f}",
-                f"{100 * of['wang'].seconds / of['meshslice'].seconds - 100:.1f} %",
-            ]
-        lines.append(cells)
-    names = ["MeshSlice", "Wang", "Collective", "lead over Wang"]
-    return table(
-        ["", *(f"GPT-3: {names[0]}", *names[1:]), *(f"Megatron-NLG: {names[0]}", *names[1:])], lines
-    )
-
-
 _LINES = "simulated/readings/lines.csv"
 
 
@@ -256,10 +231,10 @@ def extremes() -> str:
 
 
 @block
-def overlap_sensitivity() -> str:
-    """Which claims of fused overlap are decided otherwise when one assumed constant is another: +
-    holds then, - does not."""
-    found = _turns("overlap")
+def turns_by_factor(paper: str) -> str:
+    """Which claims of ``meshslice`` or ``overlap`` are decided otherwise when one constant is
+    another: + holds then, - does not."""
+    found = _turns(paper)
     found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
     by = sorted({*found.factor}, key=float)
     lines = []

@@ -13,8 +13,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ import numpy as np
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
 from drbench.measure.record_file import read_csv
+from drbench.model.machine import Machine
 from launch.cases.launchers import load_launcher
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
@@ -87,29 +89,43 @@ class Check(NamedTuple):
     see: str = ""
 
 
-class Program(NamedTuple):
-    """A command that ends with exit code 0 if all is well.
+class Task(NamedTuple):
+    """Something to check; it is done when it is asked for.
 
     Attributes
     ----------
-    line : str
-        For a shell in the root of the checkout.
-    missing : str
-        What it needs and is not here; then it is not run.
+    name, about, expected, command : str
+        As of a :class:`Check`.
+    look : callable
+        ``look(place)``: the verdict, where what was found is from, and what it is.
     """
 
     name: str
     about: str
-    line: str
-    missing: str = ""
+    expected: str
+    command: str
+    look: Callable[["Place"], tuple[str, str, str]]
 
     def check(self, place: "Place") -> Check:
-        """Run it."""
-        found = "SKIP", "nothing was run", self.missing
-        if not self.missing:
-            code = place.run(self.line)
-            found = passed(code == 0), HERE, f"exit code {code}"
-        return Check(self.name, self.about, *found, "exit code 0", command=self.line)
+        """Do it; what breaks is a FAIL."""
+        try:
+            found = self.look(place)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            found = "FAIL", HERE, " ".join(str(error).split()) or type(error).__name__
+        return Check(self.name, self.about, *found, self.expected, command=self.command)
+
+
+def program(name: str, about: str, line: str, missing: str = "") -> Task:
+    """A line for a shell in the root of the checkout, which ends with exit code 0 if all is well;
+    if something that it needs is ``missing``, it is not run."""
+
+    def look(place: Place) -> tuple[str, str, str]:
+        if missing:
+            return "SKIP", "nothing was run", missing
+        code = place.run(line)
+        return passed(code == 0), HERE, f"exit code {code}"
+
+    return Task(name, about, "exit code 0", line, look)
 
 
 #: What ran or was made just now, and what was read.
@@ -145,11 +161,8 @@ class Place:
         >>> [Place(Path(), only=("P1", "R")).wants(name) for name in ("P1", "P10", "R.rows")]
         [True, False, True]
         """
-        return not self.only or any(_begins(o, name) for o in self.only)
-
-    def wants_some(self, names: Iterable[str]) -> bool:
-        """Whether some check may be wanted whose name begins with one of these."""
-        return any(self.wants(name) or any(_begins(name, o) for o in self.only) for name in names)
+        begins = (rf"{re.escape(each)}(?!(?<=\d)\d)" for each in self.only)
+        return not self.only or any(re.match(each, name) for each in begins)
 
     @property
     def ranks(self) -> int:
@@ -167,11 +180,6 @@ class Place:
         command = ["bash", "-c", f"{_SHELL}; {line}"]
         about = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         return subprocess.run(command, cwd=ROOT, env=without_pins(), **about).returncode
-
-
-def _begins(beginning: str, name: str) -> bool:
-    """Whether a name begins so; P10 does not begin with P1."""
-    return bool(re.match(rf"{re.escape(beginning)}(?!(?<=\d)\d)", name))
 
 
 def passed(good: bool) -> str:
@@ -201,128 +209,128 @@ def same_text(found: str, expected: str) -> bool:
 # -- the steps of the paper's artifact
 
 
-def setup(place: Place) -> Iterator[Program]:
+def setup(place: Place) -> Iterator[Task]:
     """Step 1: it runs."""
-    yield Program("step1.doctor", "the machine can run it", "drbench doctor")
+    yield program("step1.doctor", "the machine can run it", "drbench doctor")
     line = f"drbench run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
         about = f"a verified case, transport {transport}"
-        yield Program(f"step1.{transport}", about, f"{line} --transport {transport}")
+        yield program(f"step1.{transport}", about, f"{line} --transport {transport}")
 
 
-def launching(place: Place) -> Iterator[Program]:
+def launching(place: Place) -> Iterator[Task]:
     """Step 2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
     for name in shipped("machines"):
         if load_launcher(name).words:
             out = shlex.quote(str(place.out / f"jobs-{name}"))
             line = f"drbench sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes"
             line += f" --out {out} && cat {out}/*.sbatch | bash -n"
-            yield Program(f"step2.{name}", f"a job script for {name}", line)
+            yield program(f"step2.{name}", f"a job script for {name}", line)
 
 
-def experiments(place: Place) -> Iterator[Program]:
+def experiments(place: Place) -> Iterator[Task]:
     """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
     for layer in LAYERS:
         text, figure = (shlex.quote(str(place.out / f"{name}{layer}")) for name in ("", "plot-"))
         line = f"python launch/launch_experiments_{layer}.py {place.words(layer)}"
         about = "every case ran and equals A·B exactly"
-        yield Program(f"step3.{layer}", about, f"{line} > {text}.txt")
+        yield program(f"step3.{layer}", about, f"{line} > {text}.txt")
         line = f"python plots/plot_{layer}.py -o {figure} < {text}.txt"
-        yield Program(f"step4.{layer}", "the figure of these cases", line)
+        yield program(f"step4.{layer}", "the figure of these cases", line)
 
 
-def elsewhere(place: Place) -> Iterator[Program]:
+def elsewhere(place: Place) -> Iterator[Task]:
     """What needs a package or hardware that not everyone has."""
     dtensor = get_peer("dtensor").available()
     line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
-    yield Program("X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
+    yield program("X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     line = "drbench run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
     missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
-    yield Program("X.gpu", "a verified case on a GPU", line, missing)
+    yield program("X.gpu", "a verified case on a GPU", line, missing)
 
 
 # -- the committed records
 
 
-def measured_rows(place: Place) -> Iterator[Check]:
-    """The measured rows make sense."""
+def _odd_rows(place: Place) -> tuple[str, str, str]:
     from plots.select.records import read_records
 
     paths = sorted((place.results / "measured").rglob("*.csv"))  # others are of benchmarks
-    ours = (path for path in paths if path.read_text("utf-8").startswith("schema_version,"))
-    table = read_records(ours)
+    table = read_records(
+        path for path in paths if path.read_text("utf-8").startswith("schema_version,")
+    )
     inexact = (table.fill == "integer") & (table.error.fillna(0) != 0)
     impossible = ~(table.best_s <= table.median_s * (1 + 1e-12))
     odd = (table.status == "ok") & (inexact | impossible)
     odd |= table.status.isin(["wrong", "failed"])
-    yield Check(
-        "R.rows",
-        "every measured row was verified, none is wrong, failed, or best above its median",
-        passed(len(table) > 0 and not odd.any()),
-        f"{READ}: results/measured",
-        f"{odd.sum()} odd rows of {len(table)}",
-        "0 odd rows",
-        command="drbench report results/measured/*/*",
+    found = f"{odd.sum()} odd rows of {len(table)}"
+    return passed(len(table) > 0 and not odd.any()), f"{READ}: results/measured", found
+
+
+def measured_rows(place: Place) -> Iterator[Task]:
+    """The measured rows make sense."""
+    about = "every measured row was verified, none is wrong, failed, or best above its median"
+    yield Task("R.rows", about, "0 odd rows", "drbench report results/measured/*/*", _odd_rows)
+
+
+def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, str, str]:
+    records, worst = [record for record in read_csv(path) if record.status == "ok"], 0.0
+    for record in records:
+        now = predict(case_of(record), machine, record.ranks)
+        same = now.status == "ok" and now.moved_bytes == record.moved_bytes
+        worst = max(worst, abs(now.best_s / record.best_s - 1) if same else np.inf)
+    return (
+        passed(worst <= SIMULATED_SHARE and len(records) > 0),
+        f"simulated here, compared with results/simulated/{path.name}",
+        f"{len(records)} rows, times at most {worst:.1g} apart, inf where bytes differ",
     )
 
 
-def simulations(place: Place) -> Iterator[Check]:
+def simulations(place: Place) -> Iterator[Task]:
     """The committed simulations, made again."""
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
-        layer, _, machine_name = path.stem.partition("-")
-        name, again = f"R.{path.stem}", (*LAYERS, *["lowering"] * (not place.quick))
-        if layer not in again or not place.wants(name):
-            continue
-        machine, worst = find_machine(machine_name), 0.0
-        records = [record for record in read_csv(path) if record.status == "ok"]
-        for record in records:
-            now = predict(case_of(record), machine, record.ranks)
-            same = now.status == "ok" and now.moved_bytes == record.moved_bytes
-            worst = max(worst, abs(now.best_s / record.best_s - 1) if same else np.inf)
-        yield Check(
-            name,
-            "simulated again: same times, same bytes",
-            passed(worst <= SIMULATED_SHARE and len(records) > 0),
-            f"simulated here, compared with results/simulated/{path.name}",
-            f"{len(records)} rows, times at most {worst:.1g} apart, inf where bytes differ",
-            f"times within {SIMULATED_SHARE:g}, bytes exactly",
-            command=f"drbench sweep {layer} --simulate --machine {machine_name} --out DIR",
-        )
-
-
-def _name(paper: Paper, study: str) -> str:
-    """As R.overlap-flux8, and R.ledger."""
-    return f"R.{'-'.join([*Path(paper.folder).parts[1:], study])}"
-
-
-def studies(place: Place) -> Iterator[Check]:
-    """The studies of papers, made again; those that are quick if it is to be quick."""
-    for paper in papers().values():
-        for study in paper.quick if place.quick else paper.studies:
-            name = _name(paper, study)
-            if not place.wants(name):
-                continue
-            path, again = place.results / paper.folder / f"{study}.csv", place.out / f"{study}.csv"
-            paper.write_study(study, again)
-            lines, found = (each.read_text().splitlines() for each in (path, again))
-            same = sum(one == other for one, other in zip(lines, found)) - 1
-            yield Check(
-                name,
-                "made again: the same rows",
-                passed(lines == found),
-                f"simulated here, compared with results/{path.relative_to(place.results)}",
-                f"{same} rows the same",
-                f"{len(lines) - 1} rows the same",
-                command=f"python -m launch.papers DIR {study}",
+        layer, _, machine = path.stem.partition("-")
+        if layer in (*LAYERS, *["lowering"] * (not place.quick)):
+            yield Task(
+                f"R.{path.stem}",
+                "simulated again: same times, same bytes",
+                f"times within {SIMULATED_SHARE:g}, bytes exactly",
+                f"drbench sweep {layer} --simulate --machine {machine} --out DIR",
+                partial(_simulated_again, path, find_machine(machine)),
             )
 
 
-def pages(place: Place) -> Iterator[Program]:
+def _made_again(paper: Paper, study: str, place: Place) -> tuple[str, str, str]:
+    committed, again = Path(paper.folder) / f"{study}.csv", place.out / f"{study}.csv"
+    paper.write_study(study, again)
+    lines, found = (each.read_text().splitlines() for each in (place.results / committed, again))
+    same = sum(one == other for one, other in zip(lines, found)) - 1
+    return (
+        passed(lines == found),
+        f"simulated here, compared with results/{committed}",
+        f"{same} of {len(lines) - 1} rows the same",
+    )
+
+
+def studies(place: Place) -> Iterator[Task]:
+    """The studies of papers, made again; those that are quick if it is to be quick."""
+    for paper in papers().values():
+        for study in paper.quick if place.quick else paper.studies:
+            yield Task(
+                f"R.{'-'.join([*Path(paper.folder).parts[1:], study])}",
+                "made again: the same rows",
+                "the same rows",
+                f"python -m launch.papers DIR {study}",
+                partial(_made_again, paper, study),
+            )
+
+
+def pages(place: Place) -> Iterator[Task]:
     """The tables of the pages and the figures are those of the records."""
     about = "every table of README, ARTIFACT and docs/ is what its records give"
-    yield Program("R.numbers", about, "python -m benchmarks pages")
+    yield program("R.numbers", about, "python -m benchmarks pages")
     about = "every committed figure, drawn again, draws the same"
-    yield Program("R.figures", about, "python -m plots.committed --check")
+    yield program("R.figures", about, "python -m plots.committed --check")
 
 
 # -- claims
@@ -371,20 +379,18 @@ def of_claim(verdict: Verdict) -> Check:
     )
 
 
-def steps() -> dict[Callable[[Place], Iterator[Check | Program]], list[str]]:
-    """What is checked, in order, and beginnings of the names of its checks."""
-    every = papers().values()
-    return {
-        setup: ["step1"],
-        launching: ["step2"],
-        experiments: ["step3", "step4"],
-        measured_rows: ["R.rows"],
-        simulations: ["R.mlp", "R.lowering"],
-        studies: [_name(paper, study) for paper in every for study in paper.studies],
-        pages: ["R.numbers", "R.figures"],
-        elsewhere: ["X"],
-        claims: [claim.name for paper in every for claim in paper.claims],
-    }
+#: What is checked, in order.
+STEPS = (
+    setup,
+    launching,
+    experiments,
+    measured_rows,
+    simulations,
+    studies,
+    pages,
+    elsewhere,
+    claims,
+)
 
 
 def check_records(results: Path) -> None:
@@ -399,8 +405,7 @@ def check_records(results: Path) -> None:
 def check_artifact(
     place: Place, begins: Callable[[str], None] = lambda about: None
 ) -> Iterator[Check]:
-    """Check all that is wanted; a step that breaks is a FAIL of its own. Before each step
-    ``begins`` is called with what it checks.
+    """Check all that is wanted. Before each step ``begins`` is called with what it checks.
 
     Raises
     ------
@@ -409,15 +414,9 @@ def check_artifact(
     """
     check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
-    for step, names in steps().items():
-        if not place.wants_some(names):
-            continue
-        about = (step.__doc__ or "").partition("\n")[0].rstrip(".")
-        begins(about)
-        try:
-            for check in step(place):
-                if step is claims or place.wants(check.name):
-                    yield check.check(place) if isinstance(check, Program) else check
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            what = " ".join(str(error).split()) or type(error).__name__
-            yield Check(names[0], about, "FAIL", HERE, what, "it can be checked")
+    for step in STEPS:
+        wanted = (each for each in step(place) if step is claims or place.wants(each.name))
+        for number, each in enumerate(wanted):
+            if not number:
+                begins((step.__doc__ or "").partition("\n")[0].rstrip("."))
+            yield each.check(place) if isinstance(each, Task) else each

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drbench.model.machine import Machine
-
 #: What a claim does.
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts as files have them. KNOWN: the claim does not hold, and the documentation says so and
@@ -18,11 +16,6 @@ WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
 SOURCES = ("measured", "simulated", "arithmetic", "published")
 #: Machines that are changed, by name: :class:`~launch.models.simulate_sweeps.Variant`.
 Changed = Mapping[str, Any]
-
-
-def changed(machine: Machine, path: str, how: str, value) -> Machine:
-    """A machine with a constant that is so many times as much (``x``), or has a value (``=``)."""
-    return (machine.vary if how == "x" else machine.with_value)(path, value)
 
 
 def shown(word: str) -> str:
@@ -226,8 +219,9 @@ class Paper:
         Of these files below ``results``.
     quick : tuple of str
         Studies that take a few seconds.
-    machines : tuple of str
-        Machines whose assumed constants are varied, by each of ``factors``.
+    machines : dict
+        Machine -> its constants that are varied, by each of ``factors``; without any those that are
+        assumed.
     changes : callable
         Further changes: pairs of words, and a machine's name -> its variant.
     simulate : callable
@@ -242,7 +236,7 @@ class Paper:
     studies: Mapping[str, Callable[[], list]] = field(default_factory=dict)
     folder: str = ""
     quick: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
+    machines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     factors: tuple[float, ...] = (0.75, 1.25)
     changes: Callable[[], Iterable[tuple[str, Changed]]] = tuple
     simulate: Callable[[Changed], Any] | None = None

@@ -1,6 +1,7 @@
 """Which claims of a paper turn when the machines that they were simulated on are others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,36 +28,38 @@ class Turn(NamedTuple):
     changed_claims: str
 
 
-def assumed_changes(name: str, factors: tuple[float, ...]) -> Iterator[tuple[str, Changed]]:
-    """Each assumed constant of a machine times each factor; a share of a rate stays at most 1.
+def one_by_one(
+    name: str, paths: Sequence[str], factors: Sequence[float]
+) -> Iterator[tuple[str, Changed]]:
+    """Each of some constants of a machine times each factor, by default of those that are assumed;
+    a share of a rate stays at most 1.
 
     Examples
     --------
-    >>> words = [words for words, _ in assumed_changes("h100x8", (0.5, 2.0))]
+    >>> words = [words for words, _ in one_by_one("h100x8", (), (0.5, 2.0))]
     >>> len(words) == len({*words}), "compute.sustained x 0.5" in words
     (True, True)
     >>> "compute.sustained x 2" in words
     False
     """
     machine = find_machine(name)
-    for path in machine.assumed:
-        if path.startswith("dtypes."):  # claims are about the type that a machine is for
-            continue
-        for factor in factors:
-            share = path.endswith(("sustained", "efficiency"))
-            if not (share and machine.constant(path) * factor > 1):
-                yield f"{path} x {factor:g}", {name: Variant(machine.vary(path, factor))}
+    # claims are about the type that a machine is for
+    assumed = (path for path in machine.assumed if not path.startswith("dtypes."))
+    for path, factor in product(paths or assumed, factors):
+        share = path.endswith(("sustained", "efficiency"))
+        if not (share and machine.constant(path) * factor > 1):
+            yield f"{path} x {factor:g}", {name: Variant(machine.vary(path, factor))}
 
 
 def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
     """A row for each change of a paper's machines; the first changes nothing.
 
-    What is no simulation rests on no assumed constant, and is left out.
+    What is no simulation rests on no constant of a machine, and is left out.
     """
     claims = [claim for claim in what.claims if claim.source == "simulated"]
-    assumed = [each for name in what.machines for each in assumed_changes(name, what.factors)]
+    single = (one_by_one(*each, what.factors) for each in what.machines.items())
     before: dict[str, str] = {}
-    for words, changed in [("", {}), *assumed, *what.changes()]:
+    for words, changed in chain([("", {})], *single, what.changes()):
         found = check_claims(claims, what.judged(what.simulate(changed), results))
         after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
         turned = (f"{name} {word}" for name, word in after.items() if before.get(name) != word)

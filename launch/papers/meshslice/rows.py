@@ -21,11 +21,9 @@ class LlmRow(NamedTuple):
     Attributes
     ----------
     study : str
-        ``weak``, ``strong``, ``meshes``, ``slices``, ``dataflows``, ``slice4x4`` or
-        ``sensitivity``.
+        ``weak``, ``strong``, ``meshes``, ``slices``, ``dataflows`` or ``slice4x4``.
     variant : str
-        What sets rows of a study apart that are otherwise alike: a changed constant, or which
-        dataflows.
+        What sets rows of a study apart that are otherwise alike, as which dataflows.
     slices : str
         MeshSlice's S by layer, as ``6-4-8-8``; of one product its own.
     seconds : float or None

@@ -13,8 +13,6 @@ dataflows    MeshSlice with the largest matrix of each layer in place, and      
              always with Y
 slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       Table 3
              direction
-sensitivity  MeshSlice, Wang and Collective on 256 chips, one constant changed  --
-             at a time (:data:`CHANGES`)
 ===========  =================================================================  ====================
 
 The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
@@ -49,9 +47,8 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, trace_of
-from launch.models.simulate_sweeps import Variant
 
-from ..claims import Changed, changed
+from ..claims import Changed
 from .autotuner import (
     MODELS,
     Layer,
@@ -70,14 +67,24 @@ CHIPS = (16, 32, 64, 128, 256)
 STRONG_BATCH, MOST_CHIPS, SEQ = 32, 256, 2048
 #: Slice counts are tried on this mesh (Figure 14).
 SLICES_MESH = (32, 8)
-#: The machine of all studies but Table 3.
-MACHINE = "tpuv4sim"
+#: The machine of all studies but Table 3, with any torus.
+MACHINE = "tpuv4sim-4x4"
+#: Its constants that leads may rest on: all are the authors', none is assumed.
+VARIED = (
+    "collectives.*.bandwidth_bytes_per_s",
+    "collectives.*.sync_s",
+    "collectives.*.launch_s",
+    "compute.sustained",
+    "compute.memory_bytes_per_s",
+)
 #: Columns of the products of one chip, and of what its busiest link does.
 _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
 
 ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
+#: Those that have the fastest number of shifts a product.
+FREE = ("wang-free", *ONE_DIMENSIONAL)
 #: Products that transfers may run ahead of: a ring's shifts go both ways round, and those of one
 #: pair may belong to two products.
 LOOK_AHEAD = 2
@@ -129,13 +136,12 @@ class Study:
     batch: int = MOST_CHIPS // 2
     variant: str = ""
     stays: str | None = None
-    seq: int = SEQ
     machines: dict = field(default_factory=dict)
     known: dict = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> list[Layer]:
-        return layers_of(MODELS[self.model], self.batch, self.seq)
+        return layers_of(MODELS[self.model], self.batch, SEQ)
 
     @cached_property
     def dataflows(self) -> list:
@@ -158,45 +164,50 @@ class Study:
     def rows(self, found: Best, each: bool = False) -> Iterator[LlmRow]:
         """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
         model too."""
-        mesh, machine = "{}x{}".format(*found.mesh), self.machine(found.mesh)
-        of_all = "simulated", self.base.sources["name"], self.model, self.chips, self.batch
-        sliced, peak = found.algorithm == "meshslice", self.chips * self.base.compute.peak_flops
-        products = []
-        flows = [
-            (layer.name, one)
-            for layer, (_, ones) in zip(self.layers, self.dataflows)
-            for one in ones
-        ]
-        for (layer, one), case, seconds in zip(flows, found.cases, found.products):
-            slices = case.options.get("slices", "")
-            products.append(
+        machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
+        peak = self.chips * self.base.compute.peak_flops
+        products = [(layer, one) for layer, (_, flows) in zip(self.layers, self.dataflows)
+                    for one in flows]  # fmt: skip
+        rows = []
+        for (layer, product), case, seconds in zip(products, found.cases, found.products):
+            options = case.options
+            rows.append(
                 LlmRow(
                     self.name,
-                    *of_all,
-                    self.seq,
+                    "simulated",
+                    self.base.sources["name"],
+                    self.model,
+                    self.chips,
+                    self.batch,
+                    SEQ,
                     found.algorithm,
-                    mesh,
+                    "{}x{}".format(*found.mesh),
                     self.variant,
-                    layer,
-                    one.name,
+                    layer.name,
+                    product.name,
                     *(case.m, case.n, case.k),
-                    case.options.get("dataflow", ""),
-                    str(slices),
+                    options.get("dataflow", ""),
+                    str(options.get("slices", "")),
                     seconds,
-                    estimate(one, found.mesh, slices, machine) if sliced else None,
-                    100 * one.flops / peak / seconds,
+                    estimate(product, found.mesh, options["slices"], machine) if sliced else None,
+                    100 * product.flops / peak / seconds,
                     *self._parts(case, found.mesh),
                 )
             )
-        summed = {name: sum(getattr(row, name) for row in products)
-                  for name in ("seconds", *_PARTS, *["estimated_s"] * sliced)}  # fmt: skip
-        about = {"layer": ALL, "product": ALL, "dataflow": "", **dict.fromkeys("mnk")}
-        about["slices"] = "-".join(map(str, found.slices))
-        flops = sum(one.flops for _, one in flows)
-        about["utilization_percent"] = 100 * flops / peak / found.seconds
-        yield products[0]._replace(**about, **summed)
+        times = "seconds", *_PARTS, *["estimated_s"] * sliced
+        summed = {name: sum(getattr(row, name) for row in rows) for name in times}
+        flops = sum(product.flops for _, product in products)
+        yield rows[0]._replace(
+            **dict.fromkeys("mnk"),
+            **summed,
+            layer=ALL,
+            product=ALL,
+            dataflow="",
+            slices="-".join(map(str, found.slices)),
+            utilization_percent=100 * flops / peak / summed["seconds"],
+        )
         if each:
-            yield from products
+            yield from rows
 
     def _parts(self, case: Case, mesh: tuple) -> tuple:
         """Seconds of the products of one chip, and of launching, synchronising and transferring on
@@ -208,25 +219,24 @@ class Study:
     def best(self, name: str) -> Best | None:
         """An algorithm at its best of the plan's meshes, or a 1-D one on one ring of all chips;
         None if it takes none. Meshes whose bound is above the best time are not simulated."""
-        free, best, tried = name == "wang-free" or name in ONE_DIMENSIONAL, None, []
-        for mesh, slices in self._meshes(name):
-            cases = self.cases_on(name, mesh, slices)
-            tried.append((sum(self._bound(*case, free) for case in cases), mesh, slices, cases))
-        for bound, mesh, slices, cases in sorted(tried, key=lambda each: each[0]):
-            if best and bound >= best.seconds:
+        best, bounds = None, {each: self._bound(name, *each) for each in self._meshes(name)}
+        for mesh, slices in sorted(bounds, key=bounds.get):
+            if best and bounds[mesh, slices] >= best.seconds:
                 break
-            times = [self.fastest(*case, free) for case in cases]
-            kept = slices if name in ("meshslice", "wang") else ()
-            new = Best(name, mesh, kept, *zip(*times))
+            new = self.on(name, mesh, slices)
             best = min(best or new, new, key=lambda each: each.seconds)
         return best
 
-    def _bound(self, case: Case, mesh: tuple, free: bool) -> float:
-        """Seconds that the case takes at least; with ``free`` with any number of shifts a product:
-        the longest products bound all others, and those without additions of sums."""
-        cases = [case, _unrolled(case, 1)] if free else [case]
-        traces = ([trace_of(each, self.chips)] for each in cases)
-        return min(bound_of(trace, self.machine(mesh)).seconds for trace in traces)
+    def _bound(self, name: str, mesh: tuple, slices: tuple) -> float:
+        """Seconds that an algorithm takes at least on a mesh; where it is free to have any number
+        of shifts a product, the longest products bound all others, and those without additions of
+        sums."""
+        least = 0.0
+        for case, torus in self.cases_on(name, mesh, slices):
+            cases = [case, _unrolled(case, 1)] if name in FREE else [case]
+            traces = ([trace_of(each, self.chips)] for each in cases)
+            least += min(bound_of(trace, self.machine(torus)).seconds for trace in traces)
+        return least
 
     def _meshes(self, name: str) -> list[tuple]:
         """The meshes that an algorithm may run on, each with its slices."""
@@ -240,9 +250,7 @@ class Study:
         """The products of an algorithm on a mesh: (case, shape of the torus it runs on), by layer
         and product."""
         if name in ONE_DIMENSIONAL:
-            most = max(1, self.chips // 2)
-            cases = ring_cases(name, self.layers, self.chips)
-            return [(_unrolled(case, most), mesh) for case in cases]
+            return [(case, mesh) for case in ring_cases(name, self.layers, self.chips)]
         return [
             (_case(name, product, shape, s), shape)
             for (_, products), s in zip(self.dataflows, slices)
@@ -250,10 +258,10 @@ class Study:
             for shape in [mesh[::-1] if product.flipped else mesh]
         ]
 
-    def fastest(self, case: Case, mesh: tuple, free: bool = False) -> tuple[float, Case]:
-        """Simulated seconds, and the case; with ``free`` the fastest number of shifts a product, of
-        the case's and all powers of two below."""
-        powers = range(case.options["unroll"].bit_length()) if free else ()
+    def _fastest(self, name: str, case: Case, mesh: tuple) -> tuple[float, Case]:
+        """Simulated seconds, and the case: of an algorithm that is free to with the fastest number
+        of shifts a product, of the case's and all powers of two below."""
+        powers = range(case.options["unroll"].bit_length()) if name in FREE else ()
         cases = [case, *(_unrolled(case, 2**power) for power in powers)]
         return min(((self._seconds(each, mesh), each) for each in cases), key=lambda each: each[0])
 
@@ -271,11 +279,11 @@ class Study:
         for found in filter(None, map(self.best, names)):
             yield from self.rows(found, found.algorithm in each)
 
-    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Iterator[LlmRow]:
-        """An algorithm on a given mesh."""
+    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Best:
+        """An algorithm on a mesh."""
         cases = self.cases_on(name, mesh, slices)
-        found = [self.fastest(replace(case, **options), shape) for case, shape in cases]
-        return self.rows(Best(name, mesh, slices, *zip(*found)))
+        found = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
+        return Best(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*found))
 
 
 def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
@@ -326,7 +334,13 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
         else:
             kinds = [reduce, gather, ("fsdp", {})]
         out += [
-            Case(*shape, algorithm=name, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
+            Case(
+                *shape,
+                algorithm=name,
+                options=options | {"unroll": max(1, chips // 2)},
+                dtype="bfloat16",
+                prefetch=LOOK_AHEAD,
+            )
             for shape, (name, options) in zip(layer.shapes, kinds)
         ]
     return out
@@ -336,53 +350,12 @@ def _unrolled(case: Case, shifts: int) -> Case:
     return replace(case, options=case.options | {"unroll": shifts})
 
 
-#: What the claims about leads compare.
-_FASTEST = ("meshslice", "wang", "collective")
-_BANDWIDTH, _SYNC = "collectives.*.bandwidth_bytes_per_s", "collectives.*.sync_s"
-_LAUNCH = "collectives.*.launch_s"
-#: What of the machine may be otherwise, one thing at a time: words, path, and how many times as
-#: much it is, or (*=*) what it is.
-CHANGES = (
-    *((f"bandwidth x {factor}", _BANDWIDTH, "x", factor) for factor in (0.75, 1.25, 1.5, 2)),
-    *((f"bandwidth {rate} GB/s", _BANDWIDTH, "=", rate * 1e9) for rate in (32, 50)),
-    *((f"synchronisation {micro} us", _SYNC, "=", micro * 1e-6) for micro in (2, 5, 20)),
-    ("shifts synchronise in 50 us", "collectives.shift.sync_s", "=", 50e-6),
-    *((f"launch {micro} us", _LAUNCH, "=", micro * 1e-6) for micro in (0, 40)),
-    *((f"k_ramp {k}", "compute.k_ramp", "=", k) for k in (64, 256)),
-    *(
-        (f"products at {percent} % of the rate", "compute.sustained", "x", percent / 100)
-        for percent in (95, 90)
-    ),
-    *(
-        (
-            f"products slow by {percent} % beside two gathers",
-            "transfer_slowdown",
-            "=",
-            percent / 800,
-        )
-        for percent in (10, 20)
-    ),
-    ("memory at a quarter of its speed", "compute.memory_bytes_per_s", "x", 0.25),
-)
-
-
-def changes() -> Iterator[tuple[str, Changed]]:
-    """What of the machine may be otherwise, one thing at a time.
-
-    Examples
-    --------
-    >>> next(words for words, _ in changes())
-    'bandwidth x 0.75'
-    """
-    for words, *change in CHANGES:
-        yield words, {MACHINE: Variant(changed(find_machine(f"{MACHINE}-4x4"), *change))}
-
-
 def simulate(variants: Changed) -> list[LlmRow]:
-    """MeshSlice, Wang and Collective at their best meshes of 256 chips, as rows of ``weak``."""
-    base = variants[MACHINE].machine if variants else find_machine(f"{MACHINE}-4x4")
+    """The rows of ``weak`` on 256 chips, but for the 1-D algorithms, which take the longest."""
+    found = variants.get(MACHINE)
+    base = found.machine if found else find_machine(MACHINE)
     studies = [Study("weak", model, base) for model in MODELS]
-    return [row for study in studies for row in study.rows_of(*_FASTEST)]
+    return [row for study in studies for row in study.rows_of(*ALGORITHMS, each=ALGORITHMS)]
 
 
 def _scaling(
@@ -399,7 +372,7 @@ def _scaling(
 def _meshes(model: str, base: Machine) -> Iterator[LlmRow]:
     study = Study("meshes", model, base)
     for mesh, slices, _ in sorted(study.plans, reverse=True):
-        yield from study.on("meshslice", mesh, slices)
+        yield from study.rows(study.on("meshslice", mesh, slices))
 
 
 def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
@@ -407,7 +380,7 @@ def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
     study = Study("slices", model, base)
     flows = study.dataflows
     for s in slice_counts([each for _, products in flows for each in products], SLICES_MESH):
-        yield from study.on("meshslice", SLICES_MESH, (s,) * len(flows))
+        yield from study.rows(study.on("meshslice", SLICES_MESH, (s,) * len(flows)))
 
 
 def _dataflows(model: str, base: Machine) -> Iterator[LlmRow]:
@@ -427,20 +400,12 @@ def _slice4x4(model: str, base: Machine) -> Iterator[LlmRow]:
         ("meshslice", "nothing overlaps", 0),
         ("meshslice", "overlapped", 2),
     ):
-        yield from study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
-
-
-def _sensitivity(model: str, base: Machine) -> Iterator[LlmRow]:
-    """On the machine as it is, with the constants that the authors' autotuner had before, and with
-    each change."""
-    machines = {"as it is": base, "earlier constants of the autotuner": find_machine("tpuv4-4x4")}
-    machines |= {words: changed(base, *change) for words, *change in CHANGES}
-    for words, machine in machines.items():
-        yield from Study("sensitivity", model, machine, variant=words).rows_of(*_FASTEST)
+        found = study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
+        yield from study.rows(found)
 
 
 def _rows(study: Callable[[str, Machine], Iterator[LlmRow]]) -> list[LlmRow]:
-    base = find_machine(f"{MACHINE}-4x4")
+    base = find_machine(MACHINE)
     return [row for model in MODELS for row in study(model, base)]
 
 
@@ -454,6 +419,5 @@ STUDIES: dict[str, Callable[[], list[LlmRow]]] = {
         "slices": _slices,
         "dataflows": _dataflows,
         "slice4x4": _slice4x4,
-        "sensitivity": _sensitivity,
     }.items()
 }

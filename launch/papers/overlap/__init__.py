@@ -127,12 +127,6 @@ def _f6(rows: Rows):
     )
 
 
-def _f9(rows: Rows):
-    (near, text), *_ = _as_stated(rows, "efficiency_percent", "flux", "flux14", "h800")
-    slower = rows.ours(study="flux14", method="flux", machine="h800")
-    return near and (slower.efficiency_percent < 0).all(), text
-
-
 def _f13(rows: Rows):
     """Ratios, and efficiencies of Transformer Engine."""
     yield from _as_stated(rows, "over_chunks", "flux", "flux14")
@@ -275,11 +269,12 @@ CLAIMS = (
     Claim(
         "F9",
         "FLUX Figure 14: on H800 at m = 64 and 512 FLUX is slower than no overlap",
-        _f9,
+        _as_stated,
         "-165 to -82 %",
-        "each efficiency is negative; ends of the range within 25 points",
+        "ends of the range within 25 points, so that each efficiency is negative",
         "results/simulated/overlap/flux14.csv (h800)",
         _WHY,
+        ("efficiency_percent", "flux", "flux14", "h800"),
     ),
     Claim(
         "F10",
@@ -496,7 +491,7 @@ PAPER = Paper(
     rows=ROWS,
     studies=STUDIES,
     folder="simulated/overlap",
-    machines=tuple(MACHINES),
+    machines=dict.fromkeys(MACHINES, ()),
     simulate=simulate,
     factors=(0.5, 0.8, 1.25, 2.0),
 )

@@ -25,7 +25,7 @@ study is grids of products on machines, with the methods that are compared on ea
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import product as every
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,7 +38,6 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, model_version
 from launch.host.files import ROOT
 from launch.models.predict import predict
-from launch.models.simulate_sweeps import Variant
 
 from ..claims import Changed
 from .rows import ROWS, OverlapRow
@@ -227,17 +226,10 @@ class Grid(NamedTuple):
 
 def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
     """A machine by name, if it is not changed as it is; with some constants replaced."""
-    if name not in changed:
-        return _as_it_is(name, constants)
-    machine = changed[name].machine
+    machine = changed[name].machine if name in changed else find_machine(name)
     for constant, value in constants:
         machine = machine.with_value(constant, value)
     return machine
-
-
-@cache
-def _as_it_is(name: str, constants: tuple) -> Machine:
-    return machine_of({name: Variant(find_machine(name))}, name, constants)
 
 
 def _flux_shapes(ms: Iterable[int], products: Iterable[str] = tuple(FLUX_SHAPES)) -> list:

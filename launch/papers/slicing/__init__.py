@@ -32,7 +32,7 @@ from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
 from plots.select.records import frame, read_published, read_records, rows
 from plots.select.selection import select
 
-from ..claims import Changed, Claim, Paper, Rows, changed, named
+from ..claims import Changed, Claim, Paper, Rows, named
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
@@ -617,26 +617,8 @@ def _records(variant: Variant) -> list[Record]:
     return run_variants(cases, [variant], ranks)[0]
 
 
-#: What of one of the machines may be otherwise: machine, words, path, and how many times as much it
-#: is, or (``=``) what it is.
-CHANGES = (
-    ("pvc12", "links.xe.shared = device", "links.xe.shared", "=", "device"),
-    (
-        "pvc12",
-        "links.stack as slow as xe (no two ranks of a replica on one GPU)",
-        "links.stack.bandwidth_bytes_per_s",
-        "=",
-        20e9,
-    ),
-    ("h100x8", "accumulate_slowdown = 0", "accumulate_slowdown", "=", 0.0),
-    ("h100x8", "accumulate_efficiency = 0.2", "accumulate_efficiency", "=", 0.2),
-    ("h100x8", "accumulate_slowdown x 2", "accumulate_slowdown", "x", 2),
-    ("h100x8", "accumulate_slowdown x 4", "accumulate_slowdown", "x", 4),
-)
-
-
 def changes() -> Iterator[tuple[str, Changed]]:
-    """What of the machines may be entirely otherwise: of both at once, and of each.
+    """What of the machines may be entirely otherwise: of both at once, and of one.
 
     Examples
     --------
@@ -651,8 +633,6 @@ def changes() -> Iterator[tuple[str, Changed]]:
     measured = Machine.from_dict(find_machine("h100x8measured").sources, h100.name)
     words = "products, and accumulates beside them, as measured (h100x8measured)"
     yield words, {h100.name: Variant(measured)}
-    for name, words, *change in CHANGES:
-        yield words, {name: Variant(changed(find_machine(name), *change))}
 
 
 def read(folder: Path):
@@ -671,7 +651,7 @@ PAPER = Paper(
     CLAIMS,
     read,
     judged,
-    machines=MACHINES,
+    machines=dict.fromkeys(MACHINES, ()),
     changes=changes,
     simulate=simulate,
 )

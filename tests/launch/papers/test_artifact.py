@@ -13,8 +13,8 @@ from launch.commands.cli import main
 from launch.host.files import ROOT
 from launch.papers import artifact, measured, slicing
 from launch.papers.__main__ import write_claims, write_studies
-from launch.papers.artifact import Place, Program, check_artifact
-from launch.papers.ledger.rows import ROWS
+from launch.papers.artifact import Place, check_artifact, program
+from launch.papers.ledger import ROWS
 
 RECORDS = ("R.rows", "R.mlp1-h100x8", "P", "M", "S")
 
@@ -159,7 +159,7 @@ def test_a_claim_without_records_or_without_a_check_fails(place):
 
 def test_a_claim_says_where_its_number_is_from_and_is_compared_with_the_paper(place):
     *checks, committed = check_artifact(replace(place, only=("P", "M", "F", "T", "S")))
-    assert len(checks) == 77 and committed.name == "R.claims" and committed.verdict == "PASS"
+    assert len(checks) == 75 and committed.name == "R.claims" and committed.verdict == "PASS"
     for check in checks:
         how = "measured" if check.name[0] == "S" else ("simulated", "arithmetic")
         assert check.source.startswith(how) and ", committed: " in check.source
@@ -244,8 +244,8 @@ def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch
         ["step1.doctor", "step1.auto", "step1.rma"], "PASS"
     )
     broken = [
-        Program("step1.auto", "it breaks", "drbench run -p 2 -m 0"),
-        Program("X.gpu", "", "", "no GPU"),
+        program("step1.auto", "it breaks", "drbench run -p 2 -m 0"),
+        program("X.gpu", "", "", "no GPU"),
     ]
     found = [each.check(place) for each in broken]
     assert [each.verdict for each in found] == ["FAIL", "SKIP"]

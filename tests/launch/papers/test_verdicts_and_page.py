@@ -61,7 +61,7 @@ def check(rows):
 PAPER = Paper(
     "a paper of one's own",
     [Claim("Z1", "Table 9: it is three", check, "3", "more than 2", "results/claims.csv")],
-    read=lambda folder: 3, machines=("a100pcie",), factors=(2.0,),
+    read=lambda folder: 3, machines={"a100pcie": ()}, factors=(2.0,),
     simulate=lambda changed: 1 if changed else 3,
 )
 """

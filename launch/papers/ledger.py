@@ -14,21 +14,14 @@ epyc-network        likewise, with one rank a node
 spr-rma, -throttled as those of the EPYC, on a Sapphire Rapids
 spr-mlp             both MLP shapes on this machine, read in place: none was used to calibrate
 h100-one-rank       products on one H100
-meshslice           utilisations that MeshSlice's text gives
-meshslice-table3    those of its Table 3, which were measured
-td-experts          Tables 4 and 5 of Triton-distributed
-td-speedups         its Figures 11 to 14, 17 and 18, its own programs
-td-flux             FLUX in them
-flux-ratios         ends of FLUX's speedups over Transformer Engine and PyTorch, as its text has
-                    them (Figures 11 to 15)
 ==================  ==============================================================================
 
-COSMA's published points on H100 are in no group: no program here is its own. FLUX's efficiencies
-are claims (F1, F9 to F12), and in no group: near 0 and below it an error has no share.
+COSMA's published points on H100 are in no group: no program here is its own. What the papers about
+overlap and MeshSlice publish is beside our numbers in their claims (T1 to T15, F1 to F13, M2 to
+M19).
 
-``results/ledger.csv`` has the rows, which are a study like those of the other papers: ``drbench
-artifact`` makes them again. The last six groups compare what simulated studies have committed; the
-others are predicted anew in seconds.
+``results/ledger.csv`` has the rows, which are a study like those of the papers: ``drbench
+artifact`` makes them again, in seconds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,6 +29,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from pandas import DataFrame
 
@@ -49,16 +43,52 @@ from launch.host.files import ROOT
 from launch.models.predict import predict, with_interval
 from launch.models.simulate_sweeps import dtensor_case
 from plots.select.records import read_published
+from plots.select.typed_rows import Rows as Kind
 
-from .. import meshslice, overlap
-from ..accuracy import case_of
-from ..claims import Claim, Paper, Rows
-from .rows import ROWS, LedgerRow
+from .accuracy import case_of
+from .claims import Claim, Paper, Rows
 
 #: Of the numbers of a group that have intervals at least such a share lies in them, and the median
 #: of half an interval is at most so many percent.
 LEAST_HELD, MOST_HALF = 0.90, 10.0
 _RESULTS = ROOT / "results"
+
+
+class LedgerRow(NamedTuple):
+    """One number.
+
+    Attributes
+    ----------
+    group : str
+        Points of one origin: new ones start a group of their own.
+    mode : str
+        ``measured`` or ``published``.
+    machine : str
+        Model that predicted it.
+    what : str
+        The case in words.
+    unit : str
+        ``s``, or ``%`` of the roof.
+    value, predicted : float
+    low, high : float or None
+        The interval of the prediction; None where it has none, or is made of this very number.
+    source : str
+        The file with the number.
+    """
+
+    group: str
+    mode: str
+    machine: str
+    what: str
+    unit: str
+    value: float
+    predicted: float
+    low: float | None
+    high: float | None
+    source: str
+
+
+ROWS = Kind(LedgerRow, "ledger", "python -m launch.papers DIR ledger")
 
 
 def dealt(program: str) -> bool:
@@ -82,16 +112,13 @@ def dtensor_cases(path: Path) -> Iterator[tuple[str, Case, float]]:
             yield f"{layer} {row.algorithm} m={row.m}", case, seconds
 
 
-def _published(source: str, machine: str, what: str, unit: str, value, ours) -> LedgerRow:
-    return LedgerRow("", "published", machine, what, unit, value, ours, None, None, source)
-
-
 def _dtensor() -> Iterator[LedgerRow]:
     """Without intervals: these are made of the errors here."""
     source, machine = "published/h100.csv", find_machine("h100x8")
     for what, case, took in dtensor_cases(_RESULTS / source):
         ours = predict(case, machine, 8).best_s
-        yield _published(source, machine.name, what, "s", took, ours)
+        about = "", "published", machine.name, what, "s"
+        yield LedgerRow(*about, took, ours, None, None, source)
 
 
 def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:
@@ -173,28 +200,6 @@ def _one_rank() -> Iterator[LedgerRow]:
                 yield _measured(source, machine, (record, case, predict(case, machine, 1)))
 
 
-def _rows_of(paper) -> Rows:
-    return paper.PAPER.judged(paper.PAPER.read(_RESULTS / "simulated"), _RESULTS)
-
-
-def _of_paper(paper, unit: str, column: str, **values) -> Iterator[LedgerRow]:
-    """Published numbers of a paper, and those of its committed studies."""
-    rows, source = _rows_of(paper), f"published/{paper.__name__.rpartition('.')[2]}"
-    found = rows.where(table=rows.paired(paper.SAME), **values).dropna(subset=column)
-    for row in found.to_dict("records"):
-        what = " ".join(str(row[name]) for name in paper.SAME if name != "machine").strip()
-        yield _published(source, row["machine"], what, unit, row[column], row[f"{column}_ours"])
-
-
-def _flux_ratios() -> Iterator[LedgerRow]:
-    quantities = ["over_chunks", "speedup"]
-    for said, ours in overlap.stated(_rows_of(overlap), method="flux", quantity=quantities):
-        for end, paper, value in zip(("low", "high"), *overlap.ends(said, ours)):
-            if paper == paper:  # nan: the text has none
-                what = f"{said.study} {said.quantity}, {end} end"
-                yield _published("published/overlap", said.machine, what, "x", paper, value)
-
-
 #: Group -> what makes its rows, and the most that their mean error may be, percent.
 GROUPS = {
     "dtensor-h100": (_dtensor, 2.0),
@@ -206,18 +211,6 @@ GROUPS = {
     "spr-throttled": (partial(_halves, "spr", "throttled"), 3.0),
     "spr-mlp": (_mlp, 15.3),
     "h100-one-rank": (_one_rank, 3.5),
-    "meshslice": (
-        partial(_of_paper, meshslice, "%", "utilization_percent", study="weak"),
-        8.1,
-    ),
-    "meshslice-table3": (
-        partial(_of_paper, meshslice, "%", "utilization_percent", study="slice4x4"),
-        12.4,
-    ),
-    "td-experts": (partial(_of_paper, overlap, "s", "seconds"), 68.3),
-    "td-speedups": (partial(_of_paper, overlap, "x", "speedup", method="td"), 15.6),
-    "td-flux": (partial(_of_paper, overlap, "x", "speedup", method="flux"), 37.8),
-    "flux-ratios": (_flux_ratios, 67.3),
 }
 
 
