@@ -14,6 +14,7 @@ fewer than three samples has no noise to take into account: the two ratios decid
 summary counts such cases.
 """
 
+from collections import Counter
 from math import inf
 from statistics import median
 from typing import Any, NamedTuple
@@ -103,32 +104,36 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     >>> [(pair.new.m, pair.outcome, pair.best) for pair in pairs]
     [(64, 'slower', 1.2), (128, 'same', 1.01)]
     """
-    from pandas import DataFrame
+    from plots.select.records import frame, rows
 
-    from plots.select.records import frame
-
-    sides = {"OLD": frame(old), "NEW": frame(new)}
-    for side, table in sides.items():
+    tables = {"OLD": frame(old), "NEW": frame(new)}
+    for side, table in tables.items():
         if table.empty:
             raise UsageError(
                 f"{side} holds no records. Give it a result file or the folder of a sweep that ran."
             )
-    filled = DataFrame({side: table[[*KEYS]].notna().any() for side, table in sides.items()})
-    fields = list(filled.index[filled.all(axis="columns")])
+    filled = [{name for name in KEYS if table[name].notna().any()} for table in tables.values()]
+    before, now = filled
+    fields = [name for name in KEYS if name in before & now]
     notes = [
-        f"not compared by {name}: {'NEW' if old else 'OLD'} does not record it"
-        for name, old, new in filled.itertuples()
-        if old != new
+        f"not compared by {name}: {'NEW' if name in before else 'OLD'} does not record it"
+        for name in KEYS
+        if name in before ^ now
     ]
     merged = []
-    for side, table in sides.items():
-        counts = _counts(table, fields)
-        merged.append(_merged(table[counts], fields))
-        hidden = table.status[~counts & (table.status != "ok")].astype(str).value_counts()
-        if len(hidden):
-            said = ", ".join(f"{count} {status}" for status, count in hidden.items())
+    for side, table in tables.items():
+        runs: dict[tuple, list] = {}
+        for row in rows(table):
+            runs.setdefault(tuple(getattr(row, name) for name in fields), []).append(row)
+        counted = {key: _counted(each) for key, each in runs.items()}
+        merged.append({key: _merged(each) for key, each in counted.items()})
+        statuses = lambda found: Counter(row.status for each in found.values() for row in each)
+        hidden = statuses(runs) - statuses(counted)
+        del hidden["ok"]
+        if hidden:
+            said = ", ".join(f"{count} {status}" for status, count in hidden.most_common())
             notes.append(f"{side}: of cases that are ok in another row, {said} are not compared")
-        if repeated := len(table) - len(merged[-1]):
+        if repeated := len(table) - len(runs):
             notes.append(f"{side}: {repeated} rows are repeated runs of a case, merged with it")
     first, second = merged
     if not first.keys() & second.keys():
@@ -136,7 +141,7 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
             f"no case of OLD ({len(first)}) is in NEW ({len(second)}): "
             f"{_difference(first, second, fields)}. Compare runs of one sweep."
         )
-    machines = [sorted(table.machine.fillna("unnamed").unique()) for table in sides.values()]
+    machines = [sorted(table.machine.fillna("unnamed").unique()) for table in tables.values()]
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
     pairs = [_judge(key, first.get(key), second.get(key), tolerance) for key in {**first, **second}]
@@ -166,65 +171,45 @@ def summary(pairs: list[Pair]) -> dict:
         "median": [pair.median for pair in told if pair.median is not None],
         "roof": [new / old for new, old in roofs if new and old],
     }
+    counts = Counter(pair.outcome for pair in pairs)
     return {
-        **{outcome: sum(pair.outcome == outcome for pair in pairs) for outcome in OUTCOMES},
+        **{outcome: counts[outcome] for outcome in OUTCOMES},
         "compared": len(told),
         **{name: median(values) if values else None for name, values in ratios.items()},
         "unknown_noise": sum(pair.low is None for pair in told),
     }
 
 
-def _cases(table, fields: list[str]):
-    """The number of the case of each row."""
-    return table.groupby(fields, dropna=False, observed=True, sort=False).ngroup()
-
-
-def _counts(table, fields: list[str]):
-    """Whether a row stands for its case: a case is wrong if a run of it was; else ok runs count
+def _counted(runs: list) -> list:
+    """The runs that stand for their case: it is wrong if one of them was; else those that are ok,
     where there are any."""
-    case, ok, wrong = _cases(table, fields), table.status == "ok", table.status == "wrong"
-    any_ok, any_wrong = (some.groupby(case).transform("any") for some in (ok, wrong))
-    return wrong | ~any_wrong & (ok | ~any_ok)
+    for status in ("wrong", "ok"):
+        if found := [run for run in runs if run.status == status]:
+            return found
+    return runs
 
 
-def _merged(table, fields: list[str]) -> dict[tuple, Any]:
-    """Cases by their keys, with all samples of repeated runs, from rows that stand for them."""
-    from plots.select.records import rows
-
-    ok = table.status == "ok"
-    group = _cases(table, fields)
-    table = table.assign(group=group, time=table.best_s.where(ok), turn=range(len(table)))
-    table.loc[~ok, "turn"] *= -1  # the best of those that are ok, else the last
-    kept = table.sort_values("group", kind="stable")
-    chosen = kept.sort_values(["group", "time", "turn"]).drop_duplicates("group").set_index("group")
-    again = kept[(kept.status == "ok") & kept.duplicated("group", keep=False)]
-    for case, runs in again.groupby("group"):
-        samples = sum(runs.samples_s, [])[:5000]
-        chosen.at[case, "samples_s"] = samples
-        times = samples or list(runs.median_s[runs.median_s > 0])
-        if times:
-            chosen.at[case, "median_s"] = median(times)
-    return {tuple(getattr(case, name) for name in fields): case for case in rows(chosen)}
+def _merged(runs: list) -> Any:
+    """The fastest of those that are ok, with the samples of all, or else the last."""
+    best = min(runs, key=lambda run: run.best_s) if runs[0].status == "ok" else runs[-1]
+    if best.status != "ok" or len(runs) == 1:
+        return best
+    samples = sum((run.samples_s for run in runs), [])[:5000]
+    times = samples or [run.median_s for run in runs if _time(run.median_s)]
+    middle = median(times) if times else best.median_s
+    return best._replace(samples_s=samples, median_s=middle)
 
 
 def _judge(key: tuple, old, new, tolerance: float) -> Pair:
     if old is None or new is None:
         return Pair(key, old, new, "new" if old is None else "missing")
     if not old.status == new.status == "ok":
-        outcome = (
-            "broken"
-            if old.status == "ok"
-            else "fixed"
-            if new.status == "ok"
-            else "status"
-            if old.status != new.status
-            else "failing"
-        )
+        failing = "failing" if old.status == new.status else "status"
+        outcome = "broken" if old.status == "ok" else "fixed" if new.status == "ok" else failing
         return Pair(key, old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
     low, high = _interval(old.samples_s, new.samples_s)
-    explains = old.noisy or new.noisy or low is not None and low <= 1 <= high
     ratios = [best] if middle is None else [best, middle]
     outcome = (
         "slower"
@@ -233,6 +218,7 @@ def _judge(key: tuple, old, new, tolerance: float) -> Pair:
         if max(ratios) < 1 / (1 + tolerance)
         else "same"
     )
+    explains = old.noisy or new.noisy or low is not None and low <= 1 <= high
     if explains and outcome != "same":
         outcome = "noise"
     return Pair(key, old, new, outcome, best, middle, low, high)
