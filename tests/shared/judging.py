@@ -1,19 +1,25 @@
-"""Verdicts on made-up rows."""
+"""Verdicts on rows that are not those that are committed."""
 
 from launch.host.files import ROOT
-from launch.papers import meshslice, overlap, slicing
+from launch.papers import papers, slicing
 from launch.papers.claims import check_claims
-from launch.papers.overlap.rows import table_of
 from plots.select.records import frame
+
+RESULTS = ROOT / "results"
+
+
+def judged(name):
+    """The claims of a paper, and the committed rows that they are judged on."""
+    paper = papers()[name]
+    return paper.claims, paper.judged(paper.read(RESULTS / "simulated"), RESULTS)
+
+
+def of_table(rows, table):
+    """The same rows of another table."""
+    other = type(rows)(table)
+    other.ranges = rows.ranges
+    return other
 
 
 def of_slicing(records):
     return check_claims(slicing.CLAIMS, slicing.Figures(frame(records)))
-
-
-def of_meshslice(rows):
-    return check_claims(meshslice.PAPER.claims, meshslice.PAPER.judged(rows, ROOT / "results"))
-
-
-def of_overlap(rows, ranges):
-    return check_claims(overlap.PAPER.claims, table_of(rows, ranges))

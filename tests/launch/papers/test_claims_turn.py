@@ -2,12 +2,10 @@
 any nothing is said."""
 
 import pytest
+from judging import judged, of_table
 
-from launch.host.files import ROOT
-from launch.papers import papers
 from launch.papers.claims import check_claims
 
-RESULTS = ROOT / "results"
 #: What is shorter where a time is longer.
 RATES = {"percent_of_peak", "utilization_percent", "speedup"}
 _TIMES = {"best_s", "time_s", "seconds"}
@@ -43,21 +41,10 @@ OTHERWISE = [
 
 
 @pytest.fixture(scope="module")
-def judged():
+def every():
     """Claim -> its paper's claims and rows."""
-    found = {}
-    for name in ("slicing", "meshslice", "overlap"):
-        paper = papers()[name]
-        rows = paper.judged(paper.read(RESULTS / "simulated"), RESULTS)
-        found |= {claim.name: (paper.claims, rows) for claim in paper.claims}
-    return found
-
-
-def of_table(rows, table):
-    """The same rows of another table."""
-    other = type(rows)(table)
-    other.ranges = rows.ranges
-    return other
+    papers = map(judged, ("slicing", "meshslice", "overlap"))
+    return {claim.name: (claims, rows) for claims, rows in papers for claim in claims}
 
 
 def holds(claims, rows):
@@ -65,8 +52,8 @@ def holds(claims, rows):
 
 
 @pytest.mark.parametrize("claim, where, change", OTHERWISE, ids=[each[0] for each in OTHERWISE])
-def test_a_claim_does_not_hold_where_its_records_say_otherwise(judged, claim, where, change):
-    claims, rows = judged[claim]
+def test_a_claim_does_not_hold_where_its_records_say_otherwise(every, claim, where, change):
+    claims, rows = every[claim]
     table = rows.table.copy()
     at = rows.where(mode="simulated", **where).index
     if not isinstance(change, dict):
@@ -78,15 +65,15 @@ def test_a_claim_does_not_hold_where_its_records_say_otherwise(judged, claim, wh
     assert holds(claims, of_table(rows, table)) == {claim: False}
 
 
-def test_every_claim_that_holds_on_simulated_records_is_tried(judged):
-    claims = [each for paper in ("P1", "F1", "M1") for each in judged[paper][0]]
+def test_every_claim_that_holds_on_simulated_records_is_tried(every):
+    claims = [each for paper in ("P1", "F1", "M1") for each in every[paper][0]]
     assert {each.name for each in claims if not each.see} - {"T7a", "M21"} == {
         claim for claim, *_ in OTHERWISE
     }
 
 
 @pytest.mark.parametrize("claim", ["P1", "F1", "M1"])
-def test_without_rows_nothing_is_said(judged, claim):
-    claims, rows = judged[claim]
+def test_without_rows_nothing_is_said(every, claim):
+    claims, rows = every[claim]
     found = holds(claims, of_table(rows, rows.table[:0]))
     assert {name for name, held in found.items() if held is not None} <= {"T7a", "M21"}
