@@ -198,21 +198,16 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
     for r in records:
         product = products.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
         product.setdefault(r.algorithm, {})[turn_of(r.case)] = r
-    return [
-        _placed(key[3:], runs[STOCK], runs[OURS])
-        for key, runs in products.items()
-        if {STOCK, OURS} <= runs.keys()
-    ]
+    found = []
+    for (*_, a, b, c), runs in products.items():
+        if {STOCK, OURS} <= runs.keys():
+            both = runs[STOCK], runs[OURS]
+            pools, ratios = [pooled(list(run.values())) for run in both], [None, None]
+            if all(pool.status == "ok" for pool in pools):
+                ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
+            found.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))
+    return found
 
 
-def _placed(placements: tuple, stock: dict, ours: dict) -> Placed:
-    pools = [pooled(list(run.values())) for run in (stock, ours)]
-    ratios = [None, None]
-    if all(pool.status == "ok" for pool in pools):
-        found = (over(of(stock), of(ours)) for of in (seconds_of, _cpu_seconds_of))
-        ratios = [ratio_of(each) if each else None for each in found]
-    return Placed(placements, *pools, *ratios, min(len(stock), len(ours)))
-
-
-def _cpu_seconds_of(run: Mapping[int, Record]) -> dict[int, float]:
-    return {turn: record.cpu_s for turn, record in run.items() if record.cpu_s is not None}
+def _cpu_seconds_of(run: Runs) -> dict[int, float]:
+    return {turn: record.cpu_s for turn, record in run.items()}
