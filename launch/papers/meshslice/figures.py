@@ -1,10 +1,10 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
 slice count, and where communication goes. One panel a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from plots.draw.chart import Axis, Chart, Marks
 from plots.draw.page import log_ticks, number
@@ -13,7 +13,7 @@ from plots.registry import Figure, Made
 from plots.select.cases import Options
 
 from ..claims import Rows
-from ..drawing import dots, draw_page, drawn, lines, steps
+from ..drawing import Looks, dots, draw_page, drawn, lines, steps
 from .rows import ALL, ROWS
 
 #: In the order of the paper's legend.
@@ -52,35 +52,39 @@ def read(paths: Sequence) -> Rows:
     return Rows(rows.assign(algorithm=rows.algorithm.map(_NAMES)))
 
 
-def _chart(model: str, rows: DataFrame, x: Axis, y: Axis, marks: Sequence) -> Chart:
-    chips, batch = ("–".join(dict.fromkeys(map(str, (of.min(), of.max())))) for of in
-                    (rows.chips, rows.batch))  # fmt: skip
-    first = rows.iloc[0]
-    told = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
-    return Chart(model, told, x, y, marks)
+def _panels(rows: DataFrame, panel: Callable, looks: Looks, notes: list[str], *room: float) -> Made:
+    """A panel a model: ``panel(rows)`` gives its axes and marks."""
+    charts = []
+    for model, found in rows.groupby("model", sort=False):
+        ours = found[found["mode"] == "simulated"]
+        chips, batch = ("–".join(dict.fromkeys(map(str, (of.min(), of.max())))) for of in
+                        (ours.chips, ours.batch))  # fmt: skip
+        first = ours.iloc[0]
+        told = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
+        charts.append(Chart(model, told, *panel(found)))
+    return draw_page(charts, looks, notes, *room)
 
 
-def _shown(rows: DataFrame) -> dict[str, LineStyle]:
-    """Looks of the algorithms that are there."""
-    return {name: look for name, look in _LOOKS.items() if name in {*rows.algorithm}}
+def _shown(rows: DataFrame, **changed) -> Looks:
+    """Looks of the algorithms that are there, with something changed."""
+    there = {*rows.algorithm}
+    return {name: look._replace(**changed) for name, look in _LOOKS.items() if name in there}
 
 
 def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
     """Figures 9 and 12; stars are the paper's numbers."""
-    every, charts = drawn(rows, study, product=ALL), []
+    every = drawn(rows, study, product=ALL)
     paper = rows.table[(rows.table["mode"] == "published") & (rows.table.study == study)]
-    looks = _shown(every)
-    stars = {f"{name}, the paper": look._replace(marker="*", dashes="None")
-             for name, look in _shown(paper).items()}  # fmt: skip
-    for model, found in every.groupby("model", sort=False):
-        values, x = "utilization_percent", steps("chips", every.chips)
-        marks = []
-        for name, of in paper[paper.model == model].groupby("algorithm"):
-            name = f"{name}, the paper"
-            marks.append(Marks("points", name, [*of.chips], [*of[values]], (), stars[name]))
-        marks += lines(found.pivot(index="chips", columns="algorithm", values=values), looks)
-        charts.append(_chart(model, found, x, _PERCENT, marks))
-    return draw_page(charts, looks | stars, [note], 2.1)
+    starred = _shown(paper, marker="*", dashes="None").items()
+    looks = _shown(every) | {f"{name}, the paper": look for name, look in starred}
+    paper = paper.assign(algorithm=paper.algorithm + ", the paper")
+    x = steps("chips", every.chips)
+
+    def panel(found: DataFrame) -> tuple:
+        shares = found.pivot(index="chips", columns="algorithm", values="utilization_percent")
+        return x, _PERCENT, lines(shares, looks)
+
+    return _panels(concat([every, paper]), panel, looks, [note], 2.1)
 
 
 def _most_chips(rows: Rows) -> DataFrame:
@@ -96,33 +100,35 @@ def _breakdown(rows: Rows, options: Options) -> Made:
     found = found[found["product"] == ALL]
     total = found[["transfer_s", "sync_s", "launch_s"]].sum(axis=1)
     found = found.assign(total_s=total).sort_values("total_s")
-    shares = found[[*_PARTS]].div(found.compute_s, axis=0).rename(columns=_PARTS)
-    shares = shares.where(shares > 0).set_index(found.algorithm)
-    charts = []
-    for model, at in found.groupby("model", sort=False).indices.items():
-        of = shares.iloc[at]
-        ends = 0.8 * of.min(axis=None), 1.25 * of.max(axis=None)
+
+    def panel(found: DataFrame) -> tuple:
+        shares = found[[*_PARTS]].div(found.compute_s, axis=0).rename(columns=_PARTS)
+        shares = shares.where(shares > 0).set_index(found.algorithm)
+        ends = 0.8 * shares.min(axis=None), 1.25 * shares.max(axis=None)
         x = Axis("communication ÷ computation", ends, 10, log_ticks(*ends, number))
-        charts.append(_chart(model, found.iloc[at], *dots(x, of, _PART_LOOKS)))
+        return dots(x, shares, _PART_LOOKS)
+
     notes = ["communication of a chip's busiest link, overlapped or not"]
-    return draw_page(charts, _PART_LOOKS, notes, 1.6, 1.25)
+    return _panels(found, panel, _PART_LOOKS, notes, 1.6, 1.25)
 
 
 def _shapes(rows: Rows, options: Options) -> Made:
     """Figure 11: the distinct products of each model."""
     every = _most_chips(rows)
-    every, charts = every[every["product"] != ALL], []
+    every = every[every["product"] != ALL]
     every = every.assign(name=every.layer + " " + every["product"].map(_PRODUCTS))
-    looks = {name: look._replace(dashes="None") for name, look in _shown(every).items()}
-    for model, found in every.groupby("model", sort=False):
+    looks = _shown(every, dashes="None")
+
+    def panel(found: DataFrame) -> tuple:
         shown = found.name[~found.duplicated(["m", "n", "k"])]
         shares = found.pivot(index="name", columns="algorithm", values="utilization_percent")
-        charts.append(_chart(model, found, *dots(_PERCENT, shares.loc[shown], looks)))
+        return dots(_PERCENT, shares.loc[shown], looks)
+
     notes = [
         "one row a product of different m × n × k, named after the first that has it; each "
         "algorithm on its best mesh for the whole model"
     ]
-    return draw_page(charts, looks, notes, 1.6, 0.8)
+    return _panels(every, panel, looks, notes, 1.6, 0.8)
 
 
 #: Of Figures 13 and 14: column of what is tried, and what it is called.
