@@ -64,16 +64,13 @@ def draw_page(
     charts: Sequence[Chart],
     looks: Looks,
     notes: Sequence[str],
-    high_in: float | Sequence[float],
+    high_in: float,
     left_in: float = 0.56,
-    columns: int = 2,
-    finding: str = "",
 ) -> Made:
-    """The figure of some charts, some in a row, each with so much room for its y axis, or for the
-    names of its rows; the legend has these looks."""
+    """The figure of some charts, two in a row, each so high, with so much room for its y axis, or
+    for the names of its rows; the legend has these looks."""
     handles = [line_handle(*each) for each in looks.items()]
-    room_in = left_in, 0.12
-    page, every = panels(charts, handles, notes, high_in, columns, room_in, finding=finding)
+    page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12))
     for axes, chart in zip(every, charts):
         axes.grid(axis="y", **GRID)
         draw_chart(axes, chart)

@@ -28,7 +28,7 @@ from .verdict import verdict
 
 _HERE = Path(__file__).parent
 _MOST_PROVENANCE = 400  # rows of one environment file
-_IN_OTHERS = ("mlp1", "mlp2", "lowering")  # the panels of mlp; a figure of a paper
+_IN_OTHERS = ("mlp1", "mlp2")  # the panels of mlp
 _ABOUT = {"mode": "", "machine": "", "ranks": "ranks ", "threads": "threads a rank "}
 
 

@@ -230,29 +230,6 @@ def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2
     return records
 
 
-def lowered(seed=3):
-    """Two shapes directly and lowered; exhaustive is sometimes beyond its limit."""
-    chance = random.Random(seed)
-    records = []
-    for m, forms, stationary, schedule in product(
-        (96, 500), FORMS.values(), "BC", ("direct", "greedy", "cost", "exhaustive")
-    ):
-        values = dict(zip("abc", forms, strict=True)) | {
-            "m": m,
-            "n": 300,
-            "k": 200,
-            "stationary": stationary,
-            "schedule": schedule,
-            "machine": "small",
-            "ranks": 2,
-        }
-        values |= {"best_s": chance.uniform(0.8, 1.2), "roof_gflops": 30.0, "percent_of_roof": 50.0}
-        if schedule == "exhaustive" and chance.random() < 0.3:
-            values |= {"status": "unsupported", "reason": "too many choices", "best_s": None}
-        records.append(case(**values))
-    return records
-
-
 def weak(ranks=(1, 2, 4)):
     """The comparison with m growing with the ranks."""
     return [
@@ -273,5 +250,4 @@ def synthetic():
         exhaustive=exhaustive,
         comparison=comparison,
         weak=weak,
-        lowered=lowered,
     )

@@ -22,7 +22,6 @@ from plots.select.records import read_records
 ALONE = {
     "strong": "no problem",
     "weak": "no work a rank",
-    "lowering": "both directly and lowered",
     "mlp2": "no case of mlp2 in 1 records: none has k = 4n",
 }
 
@@ -40,7 +39,6 @@ def rich(synthetic):
         *synthetic.exhaustive(ranks=2),
         *synthetic.comparison(),
         *synthetic.weak(),
-        *synthetic.lowered(),
         *synthetic.sweep(ranks=2, h=64, quantity="percent_of_roof")[:120],
     ]
 

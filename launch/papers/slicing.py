@@ -32,7 +32,7 @@ from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
 from plots.select.records import frame, read_published, read_records, rows
 from plots.select.selection import select
 
-from ..claims import Changed, Claim, Paper, Rows, named
+from .claims import Changed, Claim, Paper, Rows, named
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
