@@ -8,7 +8,7 @@ import pytest
 from pandas import DataFrame
 
 from launch.papers.claims import Rows, check_claims
-from launch.papers.ledger import CLAIMS, GROUPS, ROWS, LedgerRow, dealt
+from launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,10 +59,3 @@ def test_each_way_to_become_worse_is_found(committed, change):
 
 def test_half_of_all_programs_are_held_out():
     assert 0.45 < fmean(dealt(f"{at} x") for at in range(2000)) < 0.55
-
-
-def test_rows_are_read_as_they_were_written(tmp_path):
-    about = ("g", "measured", "here", "a, b", "s", 1.0)
-    rows = [LedgerRow(*about, 1.5, 1.25, 2.0, "f.csv"), LedgerRow(*about, 0.5, None, None, "f.csv")]
-    ROWS.write(tmp_path / "ledger.csv", rows)
-    assert ROWS.read([tmp_path / "ledger.csv"]) == rows

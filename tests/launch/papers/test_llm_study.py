@@ -11,7 +11,6 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
-from launch.papers.meshslice import traffic
 from launch.papers.meshslice.autotuner import Layer
 from launch.papers.meshslice.study import (
     ONE_DIMENSIONAL,
@@ -88,15 +87,3 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
     assert parts("meshslice", slices=2, block=1) == (products, 2 * 2, 2 * 3 * 0.5, 3 * 16 / ways)
     # A's three shifts: two one way round, one the other; the gather of B both ways, or one
     assert parts("wang") == (products, *max((2 * 2, 2 * 0.5, 2 * 16), (2, 0.5, 32 / ways), key=sum))
-
-
-def test_traffic_is_what_the_ways_of_the_matrices_add_up_to():
-    """Step by step, on a small problem: 2 x 2 x 2 chips; and on 4 x 2 x 2."""
-    m, n, k, item = 64, 32, 16, 2
-    block = lambda one, other: item * one * other
-    cannon = sum(block(m // 2, k // 2) + block(k // 2, n // 2) for _ in range(2 // 2))
-    assert traffic(m, n, k, 2, 2, 2)[0] == cannon
-    gathered = 3 * block(k // 4, n // 2)  # three other rows of the mesh have a shard of B
-    scattered = 1 * block(m // 2 // 4, n // 2)  # one other column, on the mesh's half of the rows
-    copied = 1 * block(k // 4, n // 2)  # from the one other mesh
-    assert traffic(m, n, k, 4, 2, 2)[1] == gathered + scattered + copied

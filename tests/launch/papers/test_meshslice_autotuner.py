@@ -97,13 +97,6 @@ def test_the_plan_is_the_best_of_all_meshes_and_slice_counts():
     assert tune_llm(dataflows, 16, machine)[0].seconds == best
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_mesh_of_256_chips_is_the_papers(name):
-    """32 × 8 (§5.2)."""
-    flows = choose_dataflows(layers_of(MODELS[name], 128, 2048))
-    assert tune_llm(flows, 256, find_machine("tpuv4-16x16"))[0].mesh == (32, 8)
-
-
 def test_the_simulated_best_is_the_best_of_all_meshes():
     study = Study("any", None, find_machine("tpuv4-2x2"), 4)
     study.layers = [Layer("l", 4096, 512, 1024)]

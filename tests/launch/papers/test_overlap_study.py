@@ -5,7 +5,6 @@ import pytest
 
 from drbench.errors import UsageError
 from launch.cases.machine_models import find_machine
-from launch.papers.overlap import needed_bytes_per_s
 from launch.papers.overlap.study import (
     Contender,
     Grid,
@@ -15,12 +14,6 @@ from launch.papers.overlap.study import (
     seconds_of,
     tiles,
 )
-
-
-def test_sums_need_what_the_text_works_out():
-    """9 B in the time that 7 B over NVLink take longer than B over the card (TD, 3.5)."""
-    assert needed_bytes_per_s(170e9, 45e9) == pytest.approx(9 / (7 / 170e9 - 1 / 45e9))
-    assert needed_bytes_per_s(170e9, 45e9) == pytest.approx(470e9, rel=0.02)
 
 
 def seconds(shape, algorithm, machine=None, **options):
