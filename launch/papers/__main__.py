@@ -7,9 +7,10 @@
    python -m launch.papers DIR weak flux8    # rows of these studies, or of all without a name
 """
 
-import csv
 import sys
 from pathlib import Path
+
+from pandas import DataFrame
 
 from launch.host.files import ROOT
 
@@ -19,14 +20,15 @@ from .artifact import EXPECTED
 
 def write_claims(path: Path) -> None:
     """Write today's verdicts of all papers as the expected ones."""
-    names = ("source", "text", "theirs", "ours", "threshold", "records", "see")
-    rows = [("claim", "verdict", *names)]
-    for paper in papers().values():
-        for verdict in paper.verdicts(ROOT / "results"):
-            said = vars(verdict.claim) | {"ours": verdict.ours}
-            rows.append((verdict.claim.name, verdict.word, *(said[name] for name in names)))
-    with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+    rows = [
+        (claim.name, each.word, claim.source, claim.text, claim.theirs, each.ours)
+        + (claim.threshold, claim.records, claim.see)
+        for paper in papers().values()
+        for each in paper.verdicts(ROOT / "results")
+        for claim in [each.claim]
+    ]
+    columns = "claim verdict source text theirs ours threshold records see".split()
+    DataFrame(rows, columns=columns).to_csv(path, index=False)
 
 
 def write_studies(folder: Path, wanted: list[str]) -> None:

@@ -3,13 +3,12 @@ by ratios of times of the same round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
 from launch.host.units import plural, seconds
 from launch.peers import ON_DRBENCH, PEERS
-from launch.sweeps.rounds import Standing, standings
+from launch.sweeps.rounds import Standing, pooled, standings
 
 from .tables import Column, Table, layout, name_of
 
@@ -30,21 +29,16 @@ def contest_tables(
     from plots.select.cases import form
 
     groups: dict[tuple, list[Mapping[int, Record]]] = {}
-    without = []
     for run in filter(None, runs):
         first = next(iter(run.values()))
         product = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
-        problem = (product, first.dtype, first.ranks)
-        groups.setdefault(problem + (layout(first) if tiles else ()), []).append(run)
-    found = []
-    for (product, dtype, ranks, *where), group in groups.items():
-        ranked = (
-            _ranked(group, tiles)
-            if compared
-            else [Standing(record) for run in group for record in run.values()]
-        )
-        at = f"{product} {dtype}, {plural(ranks, 'rank')}"
-        at += ": {}".format(", ".join(map(" ".join, zip("ABC", where)))) if where else ""
+        at = f"{product} {first.dtype}, {plural(first.ranks, 'rank')}"
+        where = ", ".join(map(" ".join, zip("ABC", layout(first))))
+        groups.setdefault(f"{at}: {where}" if tiles else at, []).append(run)
+    found, without = [], []
+    for at, group in groups.items():
+        every = [record for run in group for record in run.values()]
+        ranked = _ranked(group, tiles) if compared else list(map(Standing, every))
         failed = [each.record for each in ranked if each.record.status != "ok"]
         without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
         timed = sorted((each for each in ranked if each.record.status == "ok"), key=_order)
@@ -53,19 +47,25 @@ def contest_tables(
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, _COLUMNS if compared else _LISTED, rows, lines))
     if without and found:
-        more = len(without) - _SHOWN
-        lines = without[:_SHOWN] + [f"{more} more that did not run: see the records"] * (more > 0)
-        found[-1].lines.extend(lines)
+        found[-1].lines.extend(_some(without, "{} more that did not run: see the records"))
     return found
+
+
+def _some(words: list[str], more: str) -> list[str]:
+    """The first of some words, and how many more there are."""
+    left = len(words) - _SHOWN
+    return words[:_SHOWN] + [more.format(left)] * (left > 0)
 
 
 def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
     """How each fared among those that compete. A noisy one is not the fastest, unless the
     pairs of the rounds tell all others from it."""
-    still = [not tiles and _moves_nothing(next(iter(run.values()))) for run in group]
-    competing = iter(standings([run for run, out in zip(group, still) if not out]))
-    alone = iter(standings([run for run, out in zip(group, still) if out]))
-    found = [Standing(next(alone).record) if out else next(competing) for out in still]
+    moves = [tiles or not _moves_nothing(next(iter(run.values()))) for run in group]
+    competing = iter(standings([run for run, moving in zip(group, moves) if moving]))
+    found = [
+        next(competing) if moving else Standing(pooled(list(run.values())))
+        for run, moving in zip(group, moves)
+    ]
     timed = [each for each in found if each.ratio]
     apart = [each.ratio.apart for each in timed if not each.fastest]
     noisy = any(each.fastest and each.record.noisy for each in timed)
@@ -112,22 +112,22 @@ def _row(standing: Standing, tiles: bool) -> dict:
 
 
 _COLUMNS = (
-    Column("contender", "", itemgetter("contender")),
+    Column("contender", ""),
     Column("median_s", ">median", lambda row: seconds(row["median_s"])),
-    Column("to_the_fastest", ">to the fastest", itemgetter("to_the_fastest")),
-    Column("roof", ">% of roof", itemgetter("roof")),
-    Column("in_doubt", "in doubt", itemgetter("in_doubt")),
+    Column("to_the_fastest", ">to the fastest"),
+    Column("roof", ">% of roof"),
+    Column("in_doubt", "in doubt"),
     Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}"),
 )
 _LISTED = (
     _COLUMNS[1]._replace(heading=">time"),
-    Column("roof", ">% of bound", itemgetter("roof")),
-    Column("layout", "~A, B, C", itemgetter("layout")),
-    Column("how", "~algorithm", itemgetter("how")),
-    Column("in_doubt", "~in doubt", itemgetter("in_doubt")),
+    Column("roof", ">% of bound"),
+    Column("layout", "~A, B, C"),
+    Column("how", "~algorithm"),
+    Column("in_doubt", "~in doubt"),
     Column("gflops", ">GFLOP/s", lambda row: f"{row['gflops']:.4g}"),
     _COLUMNS[-1],
-    Column("transport", "transport", itemgetter("transport")),
+    Column("transport", "transport"),
 )
 
 
@@ -146,8 +146,7 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
         if not (each.ratio.apart or each.given_up or each.record.mode == "simulated")
     ]
     names = [name_of(each.record, tiles) for each in alike]
-    shown = names[:_SHOWN] + [f"{len(names) - _SHOWN} more"] * (len(names) > _SHOWN)
-    more = f"; not told apart from it: {', '.join(shown)}" if shown else ""
+    more = f"; not told apart from it: {', '.join(_some(names, '{} more'))}" if names else ""
     lines = [f"fastest: {name_of(first.record, tiles)}{more}"]
     ours = lambda each: each.record.algorithm not in PEERS
     rivals = [

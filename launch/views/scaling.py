@@ -2,19 +2,19 @@
 fewest ranks."""
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from statistics import median
 
 from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record, by_balance
 from launch.host.show import predicted_text
-from launch.host.units import seconds
-from launch.sweeps.rounds import pooled
+from launch.host.units import plural, seconds
+from launch.sweeps.rounds import over, pooled
 
 from .tables import Column, Table, name_of
 
 #: Middle, low and high.
 _SPREAD = ("", "_low", "_high")
+_AS_RECORDED = "ranks m n k time_s percent_of_roof percent_of_peak".split()
 
 
 def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
@@ -45,16 +45,15 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
     rows, lines, base = [], [], None
     for run in sorted(runs, key=lambda run: next(iter(run.values())).ranks):
         record = pooled(list(run.values()))
-        row = {"ranks": record.ranks, "m": record.m, "n": record.n, "k": record.k}
         if record.status != "ok":
-            on = f"{record.ranks} rank{'s' * (record.ranks != 1)}"
-            lines.append(f"not on {on}: {record.status}: {record.reason}")
+            lines.append(f"not on {plural(record.ranks, 'rank')}: {record.status}: {record.reason}")
             continue
         rates = {turn: each.m * each.n * each.k / each.time_s for turn, each in run.items()}
         base = base or (record.ranks, rates)
-        ratios = [rates[turn] / base[1][turn] for turn in rates.keys() & base[1].keys()]
-        low, high = median_interval(ratios) or (min(ratios), max(ratios))
-        for end, value in zip(_SPREAD, (median(ratios), low, high)):
+        ratios = over(rates, base[1])
+        ends = median_interval(ratios) or (min(ratios), max(ratios))
+        row = {name: getattr(record, name) for name in _AS_RECORDED}
+        for end, value in zip(_SPREAD, (median(ratios), *ends)):
             row[f"speedup{end}"] = value
             row[f"efficiency_percent{end}"] = 100 * base[0] / record.ranks * value
         text = predicted_text(record) if record.mode == "simulated" else seconds(record.time_s)
@@ -62,13 +61,10 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
         rows.append(
             row
             | {
-                "time_s": record.time_s,
                 "time_s_low": record.median_low_s,
                 "time_s_high": record.median_high_s,
                 "time": text,
-                "percent_of_roof": roof,
                 "roof": None if roof is None else f"{roof:.0f}{by_balance(record)}",
-                "percent_of_peak": record.percent_of_peak,
                 "in_doubt": ", ".join(doubts(record)) or None,
             }
         )
@@ -76,10 +72,8 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
     if base is not None:
         rounds = max(map(len, runs))
         spread = f"; in brackets: over {rounds} rounds" if rounds > 1 else ""
-        lines.insert(
-            0,
-            f"Speed-up and efficiency are against {base[0]} rank{'s' * (base[0] > 1)}{spread}.",
-        )
+        against = f"Speed-up and efficiency are against {plural(base[0], 'rank')}{spread}."
+        lines.insert(0, against)
     return Table(f"{name_of(first, False)}, {first.dtype}", _COLUMNS, rows, lines)
 
 
@@ -92,12 +86,12 @@ def _spread(key: str, unit: str = ""):
 
 
 _COLUMNS = (
-    Column("ranks", ">ranks", lambda row: str(row["ranks"])),
-    Column("time", ">time", itemgetter("time")),
+    Column("ranks", ">ranks"),
+    Column("time", ">time"),
     Column("speedup", ">speed-up", _spread("speedup")),
     Column("efficiency_percent", ">efficiency", _spread("efficiency_percent", " %")),
-    Column("roof", ">% of roof", itemgetter("roof")),
-    Column("in_doubt", "in doubt", itemgetter("in_doubt")),
+    Column("roof", ">% of roof"),
+    Column("in_doubt", "in doubt"),
     Column("m", ">m x n x k", lambda row: f"{row['m']}x{row['n']}x{row['k']}"),
     Column("percent_of_peak", ">% of peak", lambda row: f"{row['percent_of_peak']:.0f}"),
 )

@@ -13,11 +13,16 @@ from launch.peers import PEERS
 
 class Column(NamedTuple):
     """A column: the key of its values in the rows, its heading (``>``: to the right), and the text
-    of a row in it."""
+    of a row in it, by default that of the value."""
 
     key: str
     heading: str
-    text: Callable[[dict], str]
+    text: Callable[[dict], str] | None = None
+
+    def cell(self, row: dict) -> str:
+        """What stands in a row; empty where it has no value."""
+        value = row.get(self.key)
+        return "" if value is None else self.text(row) if self.text else str(value)
 
 
 class Table(NamedTuple):
@@ -31,13 +36,8 @@ class Table(NamedTuple):
 
     def printed(self) -> Printed:
         """The table for a terminal, without columns in which no row has a value."""
-        kept = [
-            each for each in self.columns if any(row.get(each.key) is not None for row in self.rows)
-        ]
-        cells = [
-            [each.text(row) if row.get(each.key) is not None else "" for each in kept]
-            for row in self.rows
-        ]
+        kept = [each for each in self.columns if any(map(each.cell, self.rows))]
+        cells = [[each.cell(row) for each in kept] for row in self.rows]
         return table("|".join(each.heading for each in kept), cells, self.title)
 
     def to_json_dict(self) -> dict:
