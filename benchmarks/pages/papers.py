@@ -198,7 +198,7 @@ def lowering_losses() -> str:
 
 
 def _turns(paper: str) -> DataFrame:
-    """What becomes of a paper's claims by change; machines that are changed together as one."""
+    """What becomes of a paper's claims by change."""
     found = rows("simulated/readings/sensitivity.csv").fillna("")
     return found[(found.paper == paper) & (found.machine != "")].copy()
 
@@ -207,27 +207,12 @@ def _turns(paper: str) -> DataFrame:
 def sensitivity() -> str:
     """Which claims change when one constant of the models does."""
     lines, found = [], _turns("slicing")
-    found = found[~found.machine.str.contains(",")]
     for (machine, claims_), each in found.groupby(["machine", "changed_claims"], sort=False):
         if claims_:
             lines += [(machine, row.change, claims_) for row in each.itertuples()]
         else:
             lines.append((machine, f"{len(each)} other changes", "none"))
     return table(["machine", "change", "claims that change"], sorted(lines, key=lambda x: x[0]))
-
-
-@block
-def extremes() -> str:
-    """Which claims change when constants are entirely other ones."""
-    found = _turns("slicing")
-    found = found[found.machine.str.contains(",")]
-    return table(
-        ["change, on both machines", "claims that change"],
-        [
-            (row.change.replace(" x ", " × "), row.changed_claims or "none")
-            for row in found.itertuples()
-        ],
-    )
 
 
 @block

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from drbench.model.machine import Machine
+
 #: What a claim does.
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts as files have them. KNOWN: the claim does not hold, and the documentation says so and
@@ -14,8 +16,8 @@ WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
 #: Where our number of a claim comes from: ranks that ran, a machine model, counting (bytes, FLOPs,
 #: constants of the paper), or other people's numbers alone.
 SOURCES = ("measured", "simulated", "arithmetic", "published")
-#: Machines that are changed, by name: :class:`~launch.models.simulate_sweeps.Variant`.
-Changed = Mapping[str, Any]
+#: Machines that are others, by the name of what they replace.
+Changed = Mapping[str, Machine]
 
 
 def shown(word: str) -> str:
@@ -222,10 +224,8 @@ class Paper:
     machines : dict
         Machine -> its constants that are varied, by each of ``factors``; without any those that are
         assumed.
-    changes : callable
-        Further changes: pairs of words, and a machine's name -> its variant.
     simulate : callable
-        ``simulate(changed)``: the simulated rows, some machines being replaced by variants.
+        ``simulate(changed)``: the simulated rows, some machines being others.
     """
 
     title: str
@@ -238,7 +238,6 @@ class Paper:
     quick: tuple[str, ...] = ()
     machines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     factors: tuple[float, ...] = (0.75, 1.25)
-    changes: Callable[[], Iterable[tuple[str, Changed]]] = tuple
     simulate: Callable[[Changed], Any] | None = None
 
     def verdicts(

@@ -17,7 +17,6 @@ Shared terms, the same for every claim and machine:
   and beside its own, but for rounding.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -593,46 +592,27 @@ def cases_for_claims(layer: str, ranks: int, **fields) -> list[Case]:
     ]
 
 
-def simulate(variants: Changed) -> list[Record]:
+def simulate(changed: Changed) -> list[Record]:
     """Both figures on both machines, some of them changed."""
     return [
         record
         for name in MACHINES
-        for record in (_records(variants[name]) if name in variants else _as_it_is(name))
+        for record in (_records(changed[name]) if name in changed else _as_it_is(name))
     ]
 
 
 @cache
 def _as_it_is(name: str) -> list[Record]:
-    return _records(Variant(find_machine(name)))
+    return _records(find_machine(name))
 
 
-def _records(variant: Variant) -> list[Record]:
-    ranks = variant.machine.devices
+def _records(machine: Machine) -> list[Record]:
     cases = [
         case
         for layer, batches in BATCHES.items()
-        for case in cases_for_claims(layer, ranks, batches=batches)
+        for case in cases_for_claims(layer, machine.devices, batches=batches)
     ]
-    return run_variants(cases, [variant], ranks)[0]
-
-
-def changes() -> Iterator[tuple[str, Changed]]:
-    """What of the machines may be entirely otherwise: of both at once, and of one.
-
-    Examples
-    --------
-    >>> [(words, *changed) for words, changed in changes()][3:5]
-    [('bandwidth x 10', 'pvc12', 'h100x8'), ('no overlap', 'pvc12', 'h100x8')]
-    """
-    _, h100 = both = [find_machine(name) for name in MACHINES]
-    for factor in (0.1, 0.5, 2, 10):
-        faster = (each.vary("links.*.bandwidth_bytes_per_s", factor) for each in both)
-        yield f"bandwidth x {factor:g}", {each.name: Variant(each) for each in faster}
-    yield "no overlap", {each.name: Variant(each, {"prefetch": 0}) for each in both}
-    measured = Machine.from_dict(find_machine("h100x8measured").sources, h100.name)
-    words = "products, and accumulates beside them, as measured (h100x8measured)"
-    yield words, {h100.name: Variant(measured)}
+    return run_variants(cases, [Variant(machine)], machine.devices)[0]
 
 
 def read(folder: Path):
@@ -652,6 +632,5 @@ PAPER = Paper(
     read,
     judged,
     machines=dict.fromkeys(MACHINES, ()),
-    changes=changes,
     simulate=simulate,
 )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.cases.machine_models import find_machine
-from launch.models.simulate_sweeps import Variant
 
 from .claims import HOLDS, Changed, Paper, check_claims
 
@@ -48,7 +47,7 @@ def one_by_one(
     for path, factor in product(paths or assumed, factors):
         share = path.endswith(("sustained", "efficiency"))
         if not (share and machine.constant(path) * factor > 1):
-            yield f"{path} x {factor:g}", {name: Variant(machine.vary(path, factor))}
+            yield f"{path} x {factor:g}", {name: machine.vary(path, factor)}
 
 
 def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
@@ -59,7 +58,7 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
     claims = [claim for claim in what.claims if claim.source == "simulated"]
     single = (one_by_one(*each, what.factors) for each in what.machines.items())
     before: dict[str, str] = {}
-    for words, changed in chain([("", {})], *single, what.changes()):
+    for words, changed in chain([("", {})], *single):
         found = check_claims(claims, what.judged(what.simulate(changed), results))
         after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
         turned = (f"{name} {word}" for name, word in after.items() if before.get(name) != word)

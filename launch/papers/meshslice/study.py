@@ -350,10 +350,9 @@ def _unrolled(case: Case, shifts: int) -> Case:
     return replace(case, options=case.options | {"unroll": shifts})
 
 
-def simulate(variants: Changed) -> list[LlmRow]:
+def simulate(changed: Changed) -> list[LlmRow]:
     """The rows of ``weak`` on 256 chips, but for the 1-D algorithms, which take the longest."""
-    found = variants.get(MACHINE)
-    base = found.machine if found else find_machine(MACHINE)
+    base = changed.get(MACHINE) or find_machine(MACHINE)
     studies = [Study("weak", model, base) for model in MODELS]
     return [row for study in studies for row in study.rows_of(*ALGORITHMS, each=ALGORITHMS)]
 

@@ -226,7 +226,7 @@ class Grid(NamedTuple):
 
 def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
     """A machine by name, if it is not changed as it is; with some constants replaced."""
-    machine = changed[name].machine if name in changed else find_machine(name)
+    machine = changed.get(name) or find_machine(name)
     for constant, value in constants:
         machine = machine.with_value(constant, value)
     return machine
