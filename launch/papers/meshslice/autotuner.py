@@ -141,17 +141,6 @@ def choose_dataflows(
     return out
 
 
-def meshes(chips: int) -> list[tuple[int, int]]:
-    """Every mesh of so many chips.
-
-    Examples
-    --------
-    >>> meshes(4)
-    [(1, 4), (2, 2), (4, 1)]
-    """
-    return [(rows, chips // rows) for rows in divisors(chips)]
-
-
 def slice_counts(products: list[Product], mesh: tuple[int, int]) -> list[int]:
     """Slice counts S that all of some products take: S·B divides the shards of the sliced axis.
 
@@ -216,7 +205,8 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
         If no mesh divides the matrices.
     """
     found = []
-    for mesh in meshes(chips):
+    for rows in divisors(chips):
+        mesh = rows, chips // rows
         if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for _, products in dataflows for p in products):
             continue
         best = [

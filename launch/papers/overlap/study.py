@@ -24,7 +24,7 @@ the papers have, and of communication tiles from a rank's rows down to 128 by ha
 study is grids of products on machines, with the methods that are compared on each.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product as every
 from types import MappingProxyType
@@ -294,8 +294,8 @@ _ORDERS = [
     Contender("td", {"order": "mesh"}, "all peers"),
     Contender("td", {"order": "ranks"}, "one peer"),
 ]
-#: File of rows -> its grids. Transformer Engine has none over nodes (FLUX, 5.1).
-GRIDS: dict[str, Iterable[Grid]] = {
+#: File of rows -> its grids, or what makes them. Of Transformer Engine none is over nodes (5.1).
+GRIDS: dict[str, Iterable[Grid] | Callable[[], Iterable[Grid]]] = {
     "flux8": [
         Grid(
             _ONE,
@@ -326,21 +326,22 @@ GRIDS: dict[str, Iterable[Grid]] = {
         Grid(["mi308x"], _AG, _ORDERS[2:3], constants=()),
         Grid(["mi308x"], _AG, _ORDERS[3:], constants=(("copy_streams", 1),)),
     ],
+    "split": _split,
+    **{
+        study: partial(_as_published, study)
+        for study in "td11 td12 td13 td14 td17 td18 td-table4 td-table5".split()
+    },
 }
-AS_PUBLISHED = "td11 td12 td13 td14 td17 td18 td-table4 td-table5".split()
 
 
 def rows_of(study: str, changed: Changed = MappingProxyType({})) -> list[OverlapRow]:
     """The rows of a study, on the machines as they are, or on others."""
-    if study in AS_PUBLISHED:
-        grids = _as_published(study)
-    else:
-        grids = GRIDS.get(study) or _split()
+    grids = GRIDS[study]() if callable(GRIDS[study]) else GRIDS[study]
     return [row._replace(study=study) for grid in grids for row in grid.rows(changed)]
 
 
 #: File of rows -> what simulates them.
-STUDIES = {study: partial(rows_of, study) for study in (*GRIDS, "split", *AS_PUBLISHED)}
+STUDIES = {study: partial(rows_of, study) for study in GRIDS}
 
 
 def simulate(changed: Changed) -> list[OverlapRow]:

@@ -15,7 +15,6 @@ from launch.papers.meshslice.autotuner import (
     choose_dataflows,
     estimate,
     layers_of,
-    meshes,
     slice_counts,
     tune_llm,
 )
@@ -92,7 +91,7 @@ def test_the_plan_is_the_best_of_all_meshes_and_slice_counts():
             )
             for _, products in dataflows
         )
-        for mesh in meshes(16)
+        for mesh in [(1, 16), (2, 8), (4, 4), (8, 2), (16, 1)]
     )
     assert tune_llm(dataflows, 16, machine)[0].seconds == best
 
