@@ -85,6 +85,8 @@ def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
     assert not any(each.ratio.apart for each in standings([*noisy.values()]))
     same = probed("ab", lambda who, turn: 1.0)
     assert [len(run) for run in same.values()] == [6, 6]  # the fewest that an interval is of
+    first, *_ = standings([{0: row(0.5)}, *same.values()])
+    assert first.given_up and not first.fastest  # of one lucky turn nothing is known
     apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
     assert [len(run) for run in apart.values()] == [6, 6]
 
