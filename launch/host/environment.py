@@ -156,29 +156,17 @@ def write_environment(folder: Path, description: dict) -> str:
 
 @functools.cache
 def _git(root: Path) -> dict:
-    """Commit, and whether files differ from it; empty if this is not a checkout, or there is no
-    git."""
-
-    def git(*words):
-        done = subprocess.run(
-            ["git", "-C", str(root), *words],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=20,
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
-
+    """Commit, and whether files differ from it; no commit if this is not a checkout, or there is
+    no git."""
+    command = ["git", "-C", str(root), *"describe --always --exclude=* --dirty --abbrev=40".split()]
+    pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
         if not (root / ".git").exists():
             return {"commit": None}
-        status = git("status", "--porcelain", "--untracked-files=no")
-        return {
-            "commit": git("rev-parse", "HEAD"),
-            "dirty": None if status is None else bool(status),
-        }
-    except (OSError, subprocess.TimeoutExpired):
+        told = subprocess.run(command, timeout=20, check=True, **pipes).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
         return {"commit": None}
+    return {"commit": told.removesuffix("-dirty"), "dirty": told.endswith("-dirty")}
 
 
 @functools.cache

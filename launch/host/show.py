@@ -274,14 +274,13 @@ def show_record(record: Record) -> None:
             and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
             f"communication ({low_high(record)} %){_even(record)}",
         )
-        if not simulated and _resolved(record):
+        beyond, overlap = record.effective_communication_s, record.overlap_efficiency
+        spread = record.time_s - (record.median_low_s or record.time_s)
+        if not simulated and beyond is not None and beyond > spread:
             add(
                 "overlap",
-                f"effective communication {seconds(record.effective_communication_s)} beyond one "
-                "local GEMM",
-                ""
-                if record.overlap_efficiency is None
-                else f"overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)",
+                f"effective communication {seconds(beyond)} beyond one local GEMM",
+                "" if overlap is None else f"overlap efficiency {overlap:.2f} (collective: 0)",
             )
         counts = [(name, getattr(record, name)) for name in COUNTERS]
         nothing = "nothing" if record.moved_bytes is not None else "not told"
@@ -316,12 +315,6 @@ def show_record(record: Record) -> None:
     out.print(made)
 
 
-def _resolved(record: Record) -> bool:
-    """Whether the time beyond one local GEMM is more than the interval of the median."""
-    found = record.effective_communication_s
-    return found is not None and found > record.time_s - (record.median_low_s or record.time_s)
-
-
 def _of_peak(record: Record) -> str:
     """How much of the peak a record reached, and whose; empty without one.
 
@@ -339,14 +332,12 @@ def _of_peak(record: Record) -> str:
     if peak is None:  # simulated: the model's
         return f"{percent:.1f} % of peak"
     told = f"{percent:.1f} % of the peak of {peak:.4g} GFLOP/s ({record.peak_source})"
-    return (
-        told
-        if percent <= 100
-        else (
-            f"{told}: above it, so that was no peak: measured at a lower clock, beside other work, "
-            "or given too low"
+    if percent > 100:
+        told += (
+            ": above it, so that was no peak: measured at a lower clock, beside other work, or "
+            "given too low"
         )
-    )
+    return told
 
 
 def _interval(record: Record) -> str:
@@ -372,7 +363,7 @@ def predicted_text(record: Record) -> str:
 def _even(record: Record) -> str:
     """How near a case could come to its roof, if its ranks had not the same to do."""
     limit = record.balance_limit
-    return "" if not by_balance(record) else f"; by the balance of work at most {100 * limit:.1f} %"
+    return by_balance(record) and f"; by the balance of work at most {100 * limit:.1f} %"
 
 
 def low_high(record: Record) -> str:

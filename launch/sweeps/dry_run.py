@@ -84,24 +84,26 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     chosen = plan.mine[: request.max_cases]
     most, most_nodes, counts, able = Needs(), 1, Counter(), []
     for number, job in enumerate(chosen, 1):
-        nodes = launcher.nodes(job.ranks)
-        room = math.inf if request.mem_limit is None else request.mem_limit * nodes
+        nodes, memory = launcher.nodes(job.ranks), ""
         each = needs(job.case, job.ranks, launcher.node_of(job.ranks))
-        flags = {
-            "refused": each.refused,
-            "no communication": not each.moves,
-            "beyond --mem-limit": each.total_bytes > room,
-        }
-        marks = [mark for mark, holds in flags.items() if holds]
-        counts.update(marks)
-        if not each.refused:
+        if each.refused:
+            counts["refused"] += 1
+            marks = [f"refused: {each.refused}"]
+        else:
+            room = math.inf if request.mem_limit is None else request.mem_limit * nodes
+            flags = {
+                "no communication": not each.moves,
+                "beyond --mem-limit": each.total_bytes > room,
+            }
+            marks = [mark for mark, holds in flags.items() if holds]
+            counts.update(marks)
             able.append(job)
+            memory = f"{format_bytes(each.rank_bytes):>10} a rank"
         if each.total_bytes > most.total_bytes:
             most, most_nodes = each, nodes
         if not limit or number <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
-            memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
-            told = f"refused: {each.refused}" if each.refused else "; ".join(marks)
+            told = "; ".join(marks)
             say(Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {told}".rstrip()))
         elif number == limit + 1:
             say(f"        … {len(chosen) - limit} more (--limit 0 lists all)")

@@ -55,17 +55,14 @@ def run_experiment(
     modes
         Those of :func:`.store.opened`.
     """
-    folder, rounds = experiment.folder(out), bool(experiment.rounds)
-    pooled_path = Path(out) / "records.csv"
-    if rounds and not folder.is_dir() and pooled_path.exists():
+    inside, pooled_path = Path(out) / ROUNDS, Path(out) / "records.csv"
+    jobs, ours, rounds = experiment.jobs, experiment.names, experiment.rounds
+    if inside.is_dir() if not rounds else pooled_path.exists() and not inside.is_dir():
         raise UsageError(f"{out} holds the records of another run. Use another --out.")
-    if not rounds and (folder / ROUNDS).is_dir():
-        raise UsageError(f"{out} holds a run in rounds, and this is none. Use another --out.")
-    jobs, wanted = experiment.jobs, [*experiment.names, *names]
     ranks = max(job.ranks for job in jobs)
+    folder, wanted = inside if rounds else out, [*ours, *names]
     with opened(folder, experiment.name, ranks, wanted, console, **modes) as store:
-        ours = {*experiment.names}
-        before = [record for name, record in store.done.items() if name in ours]
+        before = [store.done[name] for name in ours if name in store.done]
         if about:
             done = f", {len(before)} done before" if before else ""
             console.print(f"{about}{done}", markup=False)

@@ -6,9 +6,8 @@ round. Pure: nothing is run here.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drbench.measure.noise import (
     MOST_REPEATS,
@@ -95,10 +94,6 @@ class Experiment(NamedTuple):
         turns = range(max(self.least, MOST_REPEATS))
         return [turn_name(turn, job.name) for turn in turns for job in self.jobs]
 
-    def folder(self, out: str | Path) -> Path:
-        """Where its rows are, in the folder of the results."""
-        return Path(out) / ROUNDS if self.rounds else Path(out)
-
     def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
         """What is to be run next, again and again, by what is ``done`` meanwhile. Libraries and
         numbers of ranks, which need ranks of their own, are visited in changing order.
@@ -127,8 +122,7 @@ class Experiment(NamedTuple):
         if self.rounds:
             most = len(self.names) // len(self.jobs)
             return {job.name: runs_of(job.name, done, most) for job in self.jobs}
-        names = self.names
-        return {name: {0: done[name]} if name in done else {} for name in names}
+        return {name: {0: done[name]} if name in done else {} for name in self.names}
 
     def _in_turn(self, job: Job, turn: int) -> Job:
         case = job.case
@@ -148,7 +142,9 @@ class Experiment(NamedTuple):
         }
         if len(runs) < 1 + self.probe:
             return []
-        fastest, ratios = paired({name: seconds_of(run) for name, run in runs.items()})
+        times = {name: seconds_of(run) for name, run in runs.items()}
+        fastest = fastest_of(times)
+        ratios = {name: over(each, times[fastest]) for name, each in times.items()}
         left = list(runs)
         if self.probe and len(left) > 2 and rounds in (self.least << step for step in range(7)):
             left.sort(key=lambda name: (name != fastest, median(ratios[name])))
@@ -207,22 +203,16 @@ def turn_of(name: str) -> int:
 Times = Mapping[int, float]
 
 
-def paired(times: Mapping[str, Times]) -> tuple[str, dict[str, list[float]]]:
-    """The contender with the smallest median time (a noisy one only if all are), and the ratio of
-    each to it in every round that both have.
+def fastest_of(times: Mapping[Any, Times]) -> Any:
+    """The contender with the smallest median time; a noisy one only if all are.
 
     Examples
     --------
-    The machine takes twice as long in the second round:
-
-    >>> paired({"slow": {0: 1.5, 1: 3.0}, "fast": {0: 1.0, 1: 2.0, 2: 1.0}})
-    ('fast', {'slow': [1.5, 1.5], 'fast': [1.0, 1.0, 1.0]})
+    >>> fastest_of({"slow": {0: 1.5, 1: 3.0}, "fast": {0: 1.0, 1: 2.0, 2: 1.0}})
+    'fast'
     """
-    order = {
-        name: (is_noisy([*found.values()]), median(found.values())) for name, found in times.items()
-    }
-    fastest = min(order, key=order.get)
-    return fastest, {name: over(found, times[fastest]) for name, found in times.items()}
+    order = lambda name: (is_noisy([*times[name].values()]), median(times[name].values()))
+    return min(times, key=order)
 
 
 def over(times: Times, base: Times) -> list[float]:
@@ -299,30 +289,27 @@ class Standing:
     def to_json_dict(self) -> dict:
         """The ratio, its interval, and whether that excludes 1, or this is the fastest."""
         ratio = self.ratio or Ratio(None)
-        told = {"fastest": self.fastest, "told_apart": self.ratio is not None and ratio.apart}
-        told["given_up"] = self.given_up
-        return {"ratio": ratio.middle, "ratio_low": ratio.low, "ratio_high": ratio.high, **told}
+        return {
+            "ratio": ratio.middle,
+            "ratio_low": ratio.low,
+            "ratio_high": ratio.high,
+            "fastest": self.fastest,
+            "told_apart": ratio.apart,
+            "given_up": self.given_up,
+        }
 
 
 def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
     """How contenders fared, in their order, from their records by turn."""
     pools = [pooled(list(run.values())) for run in runs]
-    times = {
-        str(at): seconds_of(run)
-        for at, (run, pool) in enumerate(zip(runs, pools))
-        if pool.status == "ok"
-    }
-    if not times:
-        return [Standing(pool) for pool in pools]
-    most = max(map(len, times.values()))  # who was given up early is no fastest
-    fastest, _ = paired({at: each for at, each in times.items() if len(each) == most})
-    ratios = {at: over(each, times[fastest]) for at, each in times.items()}
-    return [
-        Standing(pool, ratio_of(ratios[at]), at == fastest, len(times[at]) < most)
-        if at in ratios
-        else Standing(pool)
-        for at, pool in zip(map(str, range(len(pools))), pools)
-    ]
+    found = [Standing(pool) for pool in pools]
+    times = {at: seconds_of(runs[at]) for at, pool in enumerate(pools) if pool.status == "ok"}
+    most = max(map(len, times.values()), default=0)  # who was given up early is no fastest
+    fastest = times and fastest_of({at: each for at, each in times.items() if len(each) == most})
+    for at, each in times.items():
+        ratio = ratio_of(over(each, times[fastest]))
+        found[at] = Standing(pools[at], ratio, at == fastest, len(each) < most)
+    return found
 
 
 def pooled(records: Sequence[Record]) -> Record:

@@ -31,14 +31,14 @@ _TELLING = re.compile(
 
 @dataclass(eq=False)
 class RanksEnded(Exception):
-    """The ranks ended before they answered.
+    """The ranks ended before they answered, or have not answered in time and still run.
 
     Attributes
     ----------
     status, reason : str
         For the record.
     sure : bool
-        Whether the case did it: a rank said so, or the kernel.
+        Whether the case did it: a rank said so, or the kernel, or the clock.
     crashed : bool
         Whether a rank broke down by itself (a segmentation fault), rather than being killed.
     code : int or None
@@ -47,13 +47,9 @@ class RanksEnded(Exception):
 
     status: str
     reason: str
-    code: int | None
+    code: int | None = None
     sure: bool = False
     crashed: bool = False
-
-
-class RanksLate(Exception):
-    """No answer in time; the ranks still run."""
 
 
 class Ranks:
@@ -112,9 +108,7 @@ class Ranks:
         Raises
         ------
         RanksEnded
-            If the ranks went down.
-        RanksLate
-            If there is no answer within ``seconds``.
+            If the ranks went down, or there is no answer within ``seconds``.
         """
         self._tail.clear()
         with suppress(OSError):  # they are gone: what they said last is to be heard
@@ -185,7 +179,8 @@ class Ranks:
             if ended:
                 raise self._end()
             if time.monotonic() > deadline:
-                raise RanksLate
+                reason = f"no result after {seconds:g} s; its ranks were killed"
+                raise RanksEnded("timeout", reason, sure=True)
 
     def _end(self) -> RanksEnded:
         """Why the launcher has ended, or a rank said that it ends all."""

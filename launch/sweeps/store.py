@@ -152,12 +152,6 @@ class Store:
             If the folder holds results of another sweep, of none but other cases, or a file that
             is not one of ours.
         """
-        for each in ("log.txt", "sweep.json", "records.csv", "superseded.csv", "journal.txt"):
-            if (path := self.folder / each).exists() and not path.is_file():  # a pipe, say
-                raise UsageError(
-                    f"{each} in {self.folder} is no file. Use another --out, or --fresh to move "
-                    "it aside."
-                )
         before = self._before(name)
         records, wanted = self._read(self.records_path), dict.fromkeys(ids)
         for record in records:
@@ -226,18 +220,14 @@ class Store:
             self.notes.append(f"earlier results: {aside}")
 
     def _before(self, name: str) -> dict:
-        """What ``sweep.json`` says, of the same sweep; empty if there is none."""
-        path = self.folder / "sweep.json"
-        if not path.exists():
-            return {}
+        """What ``sweep.json`` says, of the same sweep; empty if it cannot be read."""
         try:
-            found = json.loads(path.read_text())
-        except ValueError:  # cut off by a crash: the rows say what was done
-            self.notes.append(f"{path.name} is damaged or empty: written anew")
+            found = json.loads((self.folder / "sweep.json").read_text())
+        except (FileNotFoundError, ValueError):  # or cut off by a crash: the rows say what was done
             return {}
-        if not isinstance(found, dict) or found.get("name") != name:
-            known = found.get("name") if isinstance(found, dict) else None
-            holds = f"holds the sweep {known!r}" if known else f"has a {path.name} of its own"
+        known = isinstance(found, dict) and found.get("name")
+        if known != name:
+            holds = f"holds the sweep {known!r}" if known else "has a sweep.json of its own"
             raise UsageError(
                 f"{self.folder.name} {holds}, not {name!r}. Use another --out, or --fresh to move "
                 "it aside."

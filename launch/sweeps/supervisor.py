@@ -17,7 +17,7 @@ from launch.host.mpi import STRANGERS, Launched, mismatch_message
 from launch.peers import PEERS, get_peer
 
 from .rounds import Job
-from .starter import Ranks, RanksEnded, RanksLate
+from .starter import Ranks, RanksEnded
 from .store import Store
 
 #: Crashes of a case's ranks before it counts as failed: the first may be the late damage of an
@@ -130,11 +130,12 @@ class _Supervisor:
             environment = self._environment
             self._store.started(job.name)
             try:
-                record = self._tried(job)
+                limits = self._settings.mem_limit, self._settings.timeout_s
+                record = Record.from_row(self._ranks.run(asdict(job.case), *limits))
             except RanksEnded as ended:
                 self.stop()
                 crashes += ended.crashed
-                if ended.sure or ended.crashed and crashes >= CRASHES:
+                if ended.sure or crashes >= CRASHES:
                     again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
                     record = failure(job.case, job.ranks, ended.status, ended.reason + again)
                 else:
@@ -149,16 +150,6 @@ class _Supervisor:
             self._ranks.stop(grace_s)
         self._ranks = None
 
-    def _tried(self, job: Job) -> Record:
-        limit_s = self._settings.timeout_s
-        try:
-            row = self._ranks.run(asdict(job.case), self._settings.mem_limit, limit_s)
-            return Record.from_row(row)
-        except RanksLate:
-            self.stop()
-            reason = f"no result after {limit_s:g} s; its ranks were killed"
-            return failure(job.case, job.ranks, "timeout", reason)
-
     def _have_ranks(self, count: int) -> None:
         """Have ranks that wait for a case."""
         for attempt in range(1, _STARTS + 1):
@@ -169,11 +160,6 @@ class _Supervisor:
                 facts = self._ranks.wait_ready(_START_S)
                 description = describe(facts, self._ranks.command, self._ranks.environ)
                 self._environment = write_environment(self._store.folder, description)
-            except RanksLate:
-                self.stop()
-                raise CaseFailed(
-                    f"the {count} ranks were not up after {_START_S:g} s. {self._see}"
-                ) from None
             except RanksEnded as ended:
                 self._judge(ended, count, last=attempt == _STARTS)
 
@@ -193,6 +179,8 @@ class _Supervisor:
         program, *words = self._ranks.command
         told = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
         self.stop()
+        if ended.status == "timeout":
+            raise CaseFailed(f"the {count} ranks were not up after {_START_S:g} s. {self._see}")
         if ended.code == STRANGERS:
             raise MissingError(
                 mismatch_message(Launched(count, 0, "the launcher, -n"), "of mpi4py")

@@ -96,10 +96,7 @@ def test_percent_is_of_the_cores_the_ranks_have_by_counting_them_one_by_one():
     for ranks, threads, nodes in itertools.product((1, 2, 4, 6), (1, 2, 3), (1, 2)):
         if ranks % nodes:
             continue
-        total = 0.0
-        for _ in range(nodes):
-            for _ in range(ranks // nodes * threads):
-                total += core
+        total = sum(core for _ in range(nodes) for _ in range(ranks // nodes * threads))
         record = Record(**RUN, backend="numpy", ranks=ranks, threads=threads, nodes=nodes)
         found = with_peak(record, {"float32": Peak("core", core, "why")})
         assert found.peak_gflops == pytest.approx(total)

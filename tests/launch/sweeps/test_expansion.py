@@ -3,7 +3,6 @@ with file and key."""
 
 from contextlib import suppress
 from fractions import Fraction
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -73,34 +72,19 @@ def test_a_block_is_its_nested_loops(ms, ns, seeds, prefetches, zipped, scale):
         "prefetch": prefetches,
         **({"zip": [["m", "n"]]} if zipped else {}),
     }
-    wanted = []
-    for i, m in enumerate(ms):
-        for seed in seeds:
-            for j, n in enumerate(ns):
-                for prefetch in prefetches:
-                    if zipped and i != j:
-                        continue
-                    case = (max(1, m // scale), max(1, n // scale), 1024 // scale, seed, prefetch)
-                    if case not in wanted:
-                        wanted.append(case)
+    wanted = [
+        (max(1, m // scale), max(1, n // scale), 1024 // scale, seed, prefetch)
+        for m in ms
+        for seed in seeds
+        for n in ns
+        for prefetch in prefetches
+        if not zipped or n == 10 * m
+    ]
     found = [
         (case.m, case.n, case.k, case.seed, case.prefetch)
         for case in expanded(block, scale=str(Fraction(1, scale)))
     ]
-    assert found == wanted
-
-
-def test_ranges_are_half_open_and_sizes_take_ki():
-    cases = expanded(
-        {
-            "m": {"start": 8, "stop": 20, "step": 4},
-            "n": {"start": "1Ki", "stop": "4Ki", "factor": 2},
-            "k": "1.5Ki",
-        }
-    )
-    assert [(case.m, case.n, case.k) for case in cases] == list(
-        product((8, 12, 16), (1024, 2048), (1536,))
-    )
+    assert found == list(dict.fromkeys(wanted))
 
 
 def overridden(name, *words, ranks=4):
@@ -183,77 +167,50 @@ def test_each_algorithm_is_next_to_the_universal_one_on_its_tiles():
 
 SHAPE = {"m": 8, "n": 8, "k": 8}
 SLIPS = [
-    ({"m": 8, "n": 8}, ["cases 1", "k", "missing"]),
-    ({**SHAPE, "preset": "rwo"}, ["preset", "row"]),
-    ({**SHAPE, "m": []}, ["m", "empty"]),
-    ({**SHAPE, "m": {"start": 1, "stop": 1, "step": 1}}, ["m", "not empty"]),
-    ({**SHAPE, "m": {"start": 1, "stop": 9}}, ["m", "step", "factor"]),
-    ({**SHAPE, "check": "yes"}, ["check", "yes"]),
-    ({**SHAPE, "machine": "a\nb"}, ["machine", "control"]),
-    ({**SHAPE, "zip": [["m", "seed"]]}, ["zip", "seed"]),
-    ({**SHAPE, "m": [1, 2], "zip": [["m", "n"]]}, ["zip", "length"]),
-    ({**SHAPE, "exclude": [{"preset": "row"}]}, ["exclude", "no such key"]),
-    (
-        {**SHAPE, "preset": "megatron", "replication": "equal"},
-        ["replication", "factors of their own"],
-    ),
+    ({"m": 8, "n": 8}, "cases 1: k: is missing"),
+    (SHAPE | {"preset": "rwo"}, "preset: .* row"),
+    (SHAPE | {"m": []}, "m: .* not empty"),
+    (SHAPE | {"m": {"start": 1, "stop": 1, "step": 1}}, "m: .* not empty"),
+    (SHAPE | {"m": {"start": 1, "stop": 9}}, "m: .*step or factor"),
+    (SHAPE | {"check": "yes"}, "check: .*yes"),
+    (SHAPE | {"machine": "a\nb"}, "machine: .*control"),
+    (SHAPE | {"zip": [["m", "seed"]]}, "zip: .*seed"),
+    (SHAPE | {"m": [1, 2], "zip": [["m", "n"]]}, "zip: .*length"),
+    (SHAPE | {"exclude": [{"preset": "row"}]}, "exclude: there is no such key"),
+    (SHAPE | {"preset": "megatron", "replication": "equal"}, "replication: .*factors of their own"),
+]
+NO_SWEEPS = [
+    ({"name": None}, "a sweep with a name"),
+    ({"cases": None}, "cases: must be one or more"),
+    ({"cases": []}, "cases: must be one or more"),
+    ({"cases": {}}, "cases: must be one or more"),
+    ({"name": "../a"}, "name: "),
+    ({"oops": 1}, "oops: there is no such key"),
+    ({"scale": "0"}, "scale '0' is no scale"),
+    ({"scale": 16}, "scale 16: write 1/16"),
+    ({"defaults": 3}, "defaults: must be a table"),
 ]
 
 
-@pytest.mark.parametrize("block, mentioned", SLIPS, ids=[str(index) for index in range(len(SLIPS))])
-def test_a_slip_is_answered_with_file_and_key(block, mentioned):
-    with pytest.raises(UsageError) as caught:
-        expand({"name": "test", "cases": [block]}, 4, "mine.toml")
-    text = str(caught.value)
-    assert (
-        text.startswith("mine.toml: ")
-        and "\n" not in text
-        and all(word in text for word in mentioned)
-    ), text
-
-
 @pytest.mark.parametrize(
-    "table",
-    [
-        {},
-        {"name": "a"},
-        {"name": "a", "cases": []},
-        {"name": "a", "cases": {}},
-        {"name": "../a", "cases": [SHAPE]},
-        {"name": "a", "cases": [SHAPE], "oops": 1},
-        {"name": "a", "cases": [SHAPE], "scale": "0"},
-        {"name": "a", "cases": [SHAPE], "scale": 16},
-        {"name": "a", "cases": [SHAPE], "defaults": 3},
-    ],
+    "changes, says", [*(({"cases": [block]}, says) for block, says in SLIPS), *NO_SWEEPS]
 )
-def test_a_file_that_is_no_sweep_is_refused(table):
-    with pytest.raises(UsageError, match="mine.toml: "):
+def test_a_slip_is_answered_with_file_and_key_in_one_line(changes, says):
+    table = {"name": "test", "cases": [SHAPE]} | changes
+    table = {key: value for key, value in table.items() if value is not None}
+    with pytest.raises(UsageError, match=f"^mine.toml: .*{says}") as caught:
         expand(table, 4, "mine.toml")
+    assert "\n" not in str(caught.value)
 
 
 def test_changing_anything_that_counts_changes_the_id():
-    base = expanded({**SHAPE, "stationary": "C"})[0]
-    others = [
-        expanded({**SHAPE, "stationary": "C", **change})[0]
-        for change in (
-            {"stationary": "B"},
-            {"m": 9},
-            {"iters": 3},
-            {"seed": 1},
-            {"a": "row"},
-            {"dtype": "float64"},
-            {"check": False},
-            {"machine": "x"},
-            {"chunk": 4},
-        )
-    ]
-    ids = [
-        case_id(base, 4),
-        case_id(base, 2),
-        case_id(base, 4, "another model"),
-        *(case_id(case, 4) for case in others),
-    ]
-    assert len(set(ids)) == len(ids)
+    plain = SHAPE | {"stationary": "C"}
+    changes = {"stationary": "B", "m": 9, "iters": 3, "seed": 1, "a": "row", "dtype": "float64"}
+    changes |= {"check": False, "machine": "x", "chunk": 4}
+    blocks = [plain, *(plain | {key: value} for key, value in changes.items())]
+    ids = [case_id(*expanded(block), 4) for block in blocks]
+    ids += [case_id(*expanded(plain), 2), case_id(*expanded(plain), 4, "another model")]
+    assert len({*ids}) == len(ids) == 12
 
 
 def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypatch):

@@ -38,13 +38,11 @@ def test_a_stock_library_and_the_same_on_drbench_share_their_ranks():
 
 
 @pytest.fixture
-def started(monkeypatch):
+def started(monkeypatch, tmp_path):
     """Stands in for ranks: a list of (ranks, names) of each start. A case takes m / ranks seconds,
     twice as long in every second round; those of ``bad`` algorithms are wrong, and the start
     ``breaks`` is interrupted after its first case."""
-    starts = []
-
-    kind = []
+    starts, kind = [], []
 
     @contextmanager
     def supervised(settings, store, watch):
@@ -67,6 +65,7 @@ def started(monkeypatch):
         known |= {} if wrong else {"best_s": seconds, "gflops": 1.0, "direct_bytes": 8}
         return made_up(**case_keys(case) | {"ranks": ranks} | known)
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("launch.sweeps.sweep.supervised", supervised)
     monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
     monkeypatch.setattr("launch.commands.sweep.without_weaker_pins", lambda say: {})
@@ -77,10 +76,7 @@ SCALING = "sweep scaling -o ranks=1,2,4 -o m=64 -o n=8 -o k=8".split()
 SCALING += ["--peak", "none", "--out", "out"]
 
 
-def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(
-    say, started, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(say, started, tmp_path):
     starts, _ = started
     ended = say(*SCALING, "--json")
     assert [ranks for ranks, _ in starts] == [1, 2, 4, 2, 1, 2, 4, 1]
@@ -99,10 +95,7 @@ def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(
     assert "another --out" in say(*SCALING, "-o", "rounds=0").stderr
 
 
-def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(
-    say, started, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(say, started, tmp_path):
     starts, measure = started
     words = "sweep same-tiles -p 2 -o mesh=1x2 -o m=8 -o iters=2".split()
     words += "-o budget=0 --peak none --out out".split()
@@ -124,10 +117,7 @@ def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(
     assert len(rows) == 2 * len(cases)
 
 
-def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(
-    say, started, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(say, started, tmp_path):
     starts, measure = started
     measure.bad = ("fsdp",)
     ended = say(*"sweep same-tiles -p 2 -o mesh=1x2 --peak none".split())
@@ -136,10 +126,7 @@ def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(
     assert folder.name == "same-tiles-mesh1x2-p2"
 
 
-def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(
-    say, started, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(say, started, monkeypatch):
     monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=False))
     ended = say(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
     assert ended.returncode == 0 and "without dtensor: no torch. Get it." in ended.stdout
@@ -161,8 +148,7 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(
         ("libraries", "-o m=8 -o n=9 -o k=7 -o libraries=cosma".split()),
     ],
 )
-def test_every_view_is_json_and_csv_too(say, started, tmp_path, monkeypatch, name, more):
-    monkeypatch.chdir(tmp_path)
+def test_every_view_is_json_and_csv_too(say, started, name, more):
     words = ["sweep", name, "-p", 2, *more, *"-o rounds=2 --peak none --out out".split()]
     told = json.loads(say(*words, "--json", "--csv", "t.csv").stdout)
     rows = [row for table in told["tables"] for row in table["rows"]]

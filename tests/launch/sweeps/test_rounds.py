@@ -21,7 +21,7 @@ from launch.sweeps.progress import progress_console
 from launch.sweeps.rounds import (
     Experiment,
     Job,
-    paired,
+    fastest_of,
     pooled,
     ratio_of,
     standings,
@@ -38,17 +38,24 @@ def row(seconds, **more):
     return made_up(**{"m": 8, "n": 8, "k": 8, "warmup": 1, **times} | more)
 
 
-def probed(names, seconds_of, least=5, budget_s=1e9):
-    """Run the probe of contenders that take ``seconds_of(name, turn)``: records by turn of each."""
-    done, runs = {}, {name: {} for name in names}
-    case = replace(CASE, iters=least, budget=budget_s)
-    group = [Job(name, 2, case) for name in names]
-    for name, _, _ in Experiment("probe", [group], "known", probe=True).todo(done):
+def played(groups, seconds_of, least=6, budget_s=1e9, probe=False):
+    """Run the turns of contenders that take ``seconds_of(name, turn)``: the names in order, and the
+    records by turn of each contender."""
+    done, order, runs = {}, [], defaultdict(dict)
+    more = {"iters": least, "budget": budget_s}
+    jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
+    for name, _, case in Experiment("rounds", jobs, "known", probe).todo(done):
         who, turn = name.partition(" | ")[2], turn_of(name)
         found = seconds_of(who, turn)
         done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
+        order.append((who, turn, case))
         runs[who][turn] = done[name]
-    return runs
+    return order, runs
+
+
+def probed(names, seconds_of, budget_s=1e9):
+    """The records by turn of each contender of a probe."""
+    return played([dict.fromkeys(names, CASE)], seconds_of, 5, budget_s, probe=True)[1]
 
 
 def test_a_probe_finds_the_fastest_and_spends_its_turns_on_those_who_come_near():
@@ -66,7 +73,7 @@ def test_a_probe_finds_the_fastest_and_spends_its_turns_on_those_who_come_near()
         counts = sorted(len(run) for run in runs.values())
         assert counts[:4] == [5] * 4 and counts[4:6] == [10] * 2 and counts[6] == counts[7] >= 10
         found = standings([*runs.values()])
-        right += found[names.index("a")].fastest
+        right += found[[*runs].index("a")].fastest
         assert sum(each.given_up for each in found) in (4, 6)  # the last two may be known at once
     assert right >= 58
 
@@ -78,6 +85,8 @@ def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
     assert not any(each.ratio.apart for each in standings([*noisy.values()]))
     same = probed("ab", lambda who, turn: 1.0)
     assert [len(run) for run in same.values()] == [6, 6]  # the fewest that an interval is of
+    first, *_ = standings([{0: row(0.5)}, *same.values()])
+    assert first.given_up and not first.fastest  # of one lucky turn nothing is known
     apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
     assert [len(run) for run in apart.values()] == [6, 6]
 
@@ -89,23 +98,6 @@ def test_who_fails_in_a_probe_has_no_further_turn_and_one_alone_needs_no_second(
     assert len(probed("a", lambda who, turn: 1.0)["a"]) == 1
     alone = probed("ab", lambda who, turn: refused if who == "b" else 1.0)
     assert [len(run) for run in alone.values()] == [1, 1]
-
-
-def played(groups, seconds_of, least=6, budget_s=1e9):
-    """Run the turns of contenders that take ``seconds_of(name, turn)``: the names in order, and the
-    records by turn of each contender."""
-    done, order = {}, []
-    more = {"iters": least, "budget": budget_s}
-    jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
-    for name, _, case in Experiment("rounds", jobs, "known").todo(done):
-        who, turn = name.partition(" | ")[2], turn_of(name)
-        found = seconds_of(who, turn)
-        done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
-        order.append((who, turn, case))
-    runs = defaultdict(dict)
-    for who, turn, _ in order:
-        runs[who][turn] = done[f"{turn + 1} | {who}"]
-    return order, runs
 
 
 @given(st.integers(1, 9), st.integers(1, 40))
@@ -206,8 +198,8 @@ def test_a_noisy_contender_is_not_the_fastest_while_there_is_another():
         dict.fromkeys(range(6), 1.0),
         {turn: (0.5, 0.9)[turn % 2] for turn in range(6)},
     )
-    assert paired({"steady": steady, "jumping": jumping})[0] == "steady"
-    assert paired({"jumping": jumping})[0] == "jumping"
+    assert fastest_of({"steady": steady, "jumping": jumping}) == "steady"
+    assert fastest_of({"jumping": jumping}) == "jumping"
 
 
 def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_it():

@@ -18,6 +18,7 @@ CASE = Case(8, 8, 8, "row", "row", "row")
 CRASH = RanksEnded("failed", "a rank was killed by SIGSEGV", 139, crashed=True)
 KILL = RanksEnded("failed", "the launcher was killed by SIGKILL", -9)
 SURE = RanksEnded("out_of_memory", "rank 1: MemoryError", 1, sure=True)
+LATE = RanksEnded("timeout", "no result after 2 s; its ranks were killed", sure=True)
 
 
 @pytest.fixture
@@ -61,25 +62,21 @@ def tried(tmp_path, monkeypatch, rows):
     return run
 
 
-def test_a_kill_is_no_crash(tried):
-    """Of a case whose ranks crashed twice and were then killed nobody knows that it is at fault."""
-    record, times = tried([CRASH] * (CRASHES - 1) + [KILL] * 2 + ["ok"])
-    assert (record.status, times) == ("ok", CRASHES + 2)
-
-
-def test_a_case_that_crashes_again_and_again_is_failed(tried):
-    record, times = tried([CRASH, KILL, CRASH, CRASH, "ok"])
-    assert (record.status, times) == ("failed", 4) and f"{CRASHES} attempts" in record.reason
-
-
-def test_a_case_that_is_killed_again_and_again_is_failed_in_the_end(tried):
-    record, times = tried([KILL] * ATTEMPTS + ["ok"])
-    assert (record.status, times) == ("failed", ATTEMPTS)
-
-
-def test_a_case_that_says_why_is_not_tried_again(tried):
-    record, times = tried([SURE, "ok"])
-    assert (record.status, times) == ("out_of_memory", 1)
+@pytest.mark.parametrize(
+    "fates, status, times",
+    [
+        # whose ranks crashed twice and were then killed, of that nobody knows that it is at fault
+        ([CRASH] * (CRASHES - 1) + [KILL] * 2, "ok", CRASHES + 2),
+        ([CRASH, KILL, CRASH, CRASH], "failed", 4),
+        ([KILL] * ATTEMPTS, "failed", ATTEMPTS),
+        ([SURE], "out_of_memory", 1),  # it said why
+        ([LATE], "timeout", 1),
+    ],
+)
+def test_a_case_is_tried_as_often_as_it_may_not_be_at_fault(tried, fates, status, times):
+    record, tries = tried([*fates, "ok"])
+    assert (record.status, tries) == (status, times)
+    assert (f"{CRASHES} attempts" in (record.reason or "")) == (fates.count(CRASH) == CRASHES)
 
 
 def test_the_machine_of_a_file_stays_unless_another_is_asked_for(sweep_file):
