@@ -21,11 +21,13 @@ from difflib import get_close_matches
 from math import lcm
 
 from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
+from .axes import Dealt
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
 from .grids import GridSpec, optimal_grid, parse_grid
 from .intervals import Pair
 from .partition import Partition, replica_suffix
+from .places import grid_places
 from .presets import GRID, PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
@@ -78,23 +80,10 @@ class PartitionSpec:
     replicas: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise unknown_kind(self.kind)
-        if self.kind in ("row", "column") and self.grid:
-            raise LayoutError(
-                f"{self.kind} takes no process grid, got {self.grid};"
-                f" use {self.kind} alone, or block:{self.grid}"
-            )
         if self.kind == "traditional" and self.grid and self.grid.order != "row":
             raise LayoutError(
                 f"traditional has row-major ranks, got {self.grid};"
                 f" use traditional:{self.grid.rows}x{self.grid.cols}"
-            )
-        if self.kind == "tiles" and self.tile is None:
-            raise LayoutError("tiles needs a tile shape, got none; write for example tiles:128x96")
-        if self.kind != "tiles" and self.tile is not None:
-            raise LayoutError(
-                f"{self.kind} chooses its own tile shape, got {self.tile}; use the tiles:RxC form"
             )
         if self.tile is not None and min(self.tile) < 1:
             raise LayoutError(
@@ -145,7 +134,8 @@ class PartitionSpec:
             tile = ceil_div(shape[0], grid.rows), ceil_div(shape[1], grid.cols)
         # a matrix without elements still needs a tile shape
         tile = max(1, tile[0]), max(1, tile[1])
-        return Partition(shape, tile, grid, self.replicas, str(self))
+        rows, cols = map(Dealt, shape, tile, (grid.rows, grid.cols))
+        return Partition.of(rows, cols, grid_places(grid, self.replicas), str(self), grid)
 
     def _fit_grid(self, nprocs: int) -> ProcessGrid:
         """The process grid of one replica of ``nprocs / replicas`` ranks."""
@@ -253,6 +243,8 @@ def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> P
     >>> partition("traditional:2x3", (8, 12), 6, role="A").tile_shape
     (4, 2)
     """
+    if min(shape) < 0:
+        raise LayoutError(f"matrix shape {shape[0]}x{shape[1]} is too small; use at least 0")
     return parse(text).bind(shape, nprocs, role)
 
 
