@@ -3,7 +3,7 @@ link one after another; and of moving data that nothing overlaps with."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from math import ceil, inf
+from math import inf
 from typing import NamedTuple
 
 from drbench.program.trace import Trace
@@ -146,12 +146,10 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
 
 class Headroom(NamedTuple):
     """What overlap can reach: no run is shorter than ``seconds``; what takes that long, the
-    ``product``, the ``links`` (or sums that memory bounds) or the ``workers``; and how many workers
-    sums need, 0 without sums, or where the machine does not say what a worker adds."""
+    ``product``, the ``links`` (or sums that memory bounds) or the ``workers``."""
 
     seconds: float
     decides: str
-    least_units: int
 
 
 def headroom(product_s: float, traces: Sequence[Trace], machine: Machine) -> Headroom:
@@ -161,24 +159,22 @@ def headroom(product_s: float, traces: Sequence[Trace], machine: Machine) -> Hea
     Triton-distributed works out how fast sums of two nodes must be made so that they hide (§3.5),
     and searches how many multiprocessors that takes. Here the split is solved, for any program:
     product and sums share the workers for the whole time, ``T = max((U · product_s + seconds of
-    sums on one worker) / U, busiest link)``, and the sums need so many of them as their seconds
-    are of T.
+    sums on one worker) / U, busiest link)``.
 
     Examples
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.program.problem import Problem
     >>> headroom(2.0, [Trace(Problem(1, 1, 1, 1), 0, [])], Machine("toy", Compute(1.0)))
-    Headroom(seconds=2.0, decides='product', least_units=0)
+    Headroom(seconds=2.0, decides='product')
     """
     compute, links_s = machine.compute, bound_of(traces, machine).links_s
     most = max(sum_bytes(trace, trace.problem.itemsize) for trace in traces)
     # without a rate of one worker, sums take none from the product
     sums_s = most / compute.unit_bytes_per_s if machine.side_units else 0.0
     shared_s = product_s + sums_s / compute.units
-    seconds = max(shared_s, links_s)
     decides = "links" if links_s > shared_s else "workers" if sums_s else "product"
-    return Headroom(seconds, decides, ceil(round(sums_s / seconds, 9)))
+    return Headroom(max(shared_s, links_s), decides)
 
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:

@@ -39,20 +39,17 @@ def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
     assert row.seconds == best and row.gemm_s == machine.compute.gemm_s(1024, 256, 1024, 2)
 
 
-def test_the_best_possible_is_below_every_program_and_its_split_hides_the_sums():
-    """On H800 the workers that the split gives the sums do as well as the best of a search."""
+def test_the_best_possible_is_below_every_program_however_the_workers_are_split():
     shape, machine = (2048, 4096, 11008), find_machine("h800")
     every, found = machine.compute.units, methods("td", "rs", 8, 2048, "h800")
     best = least(machine, "rs", 8, shape, found)
-    assert best.seconds <= fastest(machine, 8, shape, found)[0] * (1 + 1e-9)
-    assert 1 <= best.least_units < every
 
     def with_sums_on(units):
         rest = [each._replace(options=each.options | {"units": every - units}) for each in found]
         return fastest(machine.with_value("side_units", units), 8, shape, rest)[0]
 
-    solved = with_sums_on(best.least_units)
-    assert solved <= 1.1 * min(map(with_sums_on, (2, 4, 8, 16, 32, 64)))
+    times = [fastest(machine, 8, shape, found)[0], *map(with_sums_on, (2, 8, 32, 64))]
+    assert best.decides == "links" and best.seconds <= min(times) * (1 + 1e-9) <= 1.6 * best.seconds
 
 
 def test_the_units_of_a_kernel_are_those_that_its_tiles_are_dealt_to():
