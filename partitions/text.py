@@ -90,8 +90,6 @@ class PartitionSpec:
                 f"tile shape {self.tile[0]}x{self.tile[1]} holds no element;"
                 f" both extents must be at least 1"
             )
-        if self.replicas < 1:
-            raise LayoutError(f"/c{self.replicas} asks for no replica; use /c1 or more")
 
     def __str__(self) -> str:
         text = self.kind
@@ -333,8 +331,8 @@ def preset(
     Raises
     ------
     LayoutError
-        If the name is unknown, the factor does not divide ``nprocs``, or the
-        preset fixes its own factors; for optimal, if sizes are missing or no grid fits.
+        If the name is unknown, or the preset fixes its own factors; for optimal, if sizes are
+        missing or no grid fits. Whether a factor or a grid fits the ranks :func:`partition` says.
 
     Examples
     --------
@@ -354,7 +352,6 @@ def preset(
             f"unknown preset {base!r}; {_meant(base, PRESETS)}Presets: {', '.join(PRESETS)}."
         )
     chosen = PRESETS[base]
-    valid = divisors(nprocs)
     if slash and chosen.fixed:
         raise LayoutError(
             f"{base} sets its own replication factors, got {name.strip()!r};"
@@ -365,11 +362,6 @@ def preset(
     if colon:
         raise LayoutError(f"{base} takes no details, got {name.strip()!r}; use {base} alone")
     replicas = parse_factor(name, factor) if slash else 1
-    if replicas not in valid:
-        raise LayoutError(
-            f"{base}/c{replicas} needs a replication factor that divides {nprocs} ranks;"
-            f" use one of {', '.join(map(str, valid))}"
-        )
     if base == "2.5d":
         replicas = most_replicas(nprocs)
     a, b, c = (
@@ -393,12 +385,7 @@ def _on_grid(
         raise LayoutError(f"{name} depends on m, n and k; name a grid, as {name}:2x2x1")
     if sizes and not grid:
         grid = str(optimal_grid(*sizes, nprocs, memory))
-    found = parse_grid(grid)
-    if found.size > nprocs:
-        raise LayoutError(
-            f"{name}:{found} needs {found.size} ranks, got {nprocs}; use a smaller one"
-        )
-    return (str(GridSpec(found)),) * 3
+    return (str(GridSpec(parse_grid(grid))),) * 3
 
 
 def parse_factor(text: str, factor: str) -> int:
@@ -407,7 +394,7 @@ def parse_factor(text: str, factor: str) -> int:
     Raises
     ------
     LayoutError
-        If ``factor`` is not ``cN``.
+        If ``factor`` is not ``cN``, or N is 0.
 
     Examples
     --------
@@ -420,6 +407,8 @@ def parse_factor(text: str, factor: str) -> int:
             f"{text!r} needs a replication factor after the slash, got {factor!r};"
             f" write /cN, for example /c2"
         )
+    if not int(match[1]):
+        raise LayoutError(f"/{factor} asks for no replica; use /c1 or more")
     return int(match[1])
 
 
