@@ -78,7 +78,7 @@ class ProcessGrid:
     Raises
     ------
     LayoutError
-        If an extent is below 1 or the order is neither word.
+        If an extent is below 1.
 
     Examples
     --------
@@ -95,11 +95,6 @@ class ProcessGrid:
             raise LayoutError(
                 f"process grid {self.rows}x{self.cols} holds no rank;"
                 f" both extents must be at least 1"
-            )
-        if self.order not in ("row", "col"):
-            raise LayoutError(
-                f"rank order {self.order!r} is unknown;"
-                f' use "row" (row-major) or "col" (column-major)'
             )
 
     @property

@@ -205,12 +205,7 @@ class Partition:
         Parameters
         ----------
         rows, cols : (start, stop)
-            Half-open global ranges.
-
-        Raises
-        ------
-        LayoutError
-            If a range does not lie in the matrix.
+            Half-open global ranges, inside the matrix.
 
         Examples
         --------
@@ -220,12 +215,6 @@ class Partition:
         >>> part.text, [part.local_shape(rank) for rank in (0, 1)]
         ('[4:10, 0:4] of tiles:3x4@2x1', [(3, 4), (3, 4)])
         """
-        for (start, stop), extent in zip((rows, cols), self.shape):
-            if not 0 <= start <= stop <= extent:
-                raise LayoutError(
-                    f"[{start}:{stop}] is no part of {extent} rows or columns; ranges lie inside "
-                    "the matrix"
-                )
         rows, cols = Interval(*rows), Interval(*cols)
         if self.part_of is not None:
             whole, top, left = self.part_of
@@ -253,18 +242,7 @@ class Partition:
         return Interval(*self.rows[i][:2]), Interval(*self.cols[j][:2])
 
     def tile_index(self, row: int, col: int) -> Pair:
-        """Return the index of the tile that holds one element of the matrix.
-
-        Raises
-        ------
-        LayoutError
-            If the element is outside the matrix.
-        """
-        rows, cols = self.shape
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise LayoutError(
-                f"element ({row}, {col}) is outside the {rows}x{cols} matrix; indices start at 0"
-            )
+        """Return the index of the tile that holds one element of the matrix."""
         return self.rows.at(row), self.cols.at(col)
 
     def overlapping_tiles(self, rows: Range, cols: Range) -> list[Pair]:

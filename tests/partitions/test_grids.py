@@ -21,7 +21,6 @@ def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
     "call, way_out",
     [
         (lambda: ProcessGrid(0, 2), "at least 1"),
-        (lambda: ProcessGrid(2, 2, "diagonal"), '"row"'),
         (lambda: divisors(0), "at least 1"),
         (lambda: near_square(-4), "at least 1"),
     ],

@@ -227,7 +227,6 @@ p22 = cyclic((10, 10), (4, 4), ProcessGrid(2, 2), replicas=2)
         (lambda: p22.owner((9, 9)), ["tile (9, 9)", "3x3 tile grid"]),
         (lambda: p22.owner((0, 0), 2), ["replica 2", "from 0 to 1"]),
         (lambda: p22.owner((0, 0), -1), ["replica -1", "from 0 to 1"]),
-        (lambda: p22.tile_index(10, 0), ["element (10, 0)", "10x10 matrix"]),
         (lambda: p22.tiles_of(8), ["rank 8", "from 0 to 7"]),
         (lambda: p22.local_shape(-1), ["rank -1", "from 0 to 7"]),
         (lambda: CORNERS["no rows"].owner((0, 0)), ["tile (0, 0)", "0x3 tile grid"]),
@@ -298,10 +297,3 @@ def test_a_part_leaves_every_element_with_its_ranks_in_a_range_of_their_arrays(p
     assert turned == p.transposed().part((c0, c1), (r0, r1)) and turned.transposed() == part
     (a, b), (c, d) = ((0, n // 2 + 1) if n else (0, 0) for n in part.shape)
     assert part.part((a, b), (c, d)).text == p.part((r0, r0 + b), (c0, c0 + d)).text
-
-
-def test_a_part_lies_inside():
-    p = partition("row", (4, 6), 2)
-    for ranges in (((0, 5), (0, 6)), ((-1, 2), (0, 6)), ((3, 2), (0, 6)), ((0, 4), (2, 7))):
-        with pytest.raises(LayoutError, match="is no part of"):
-            p.part(*ranges)
