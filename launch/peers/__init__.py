@@ -51,7 +51,9 @@ def get_peer(name: str) -> type[Peer]:
         return _ADDED[name]
     if name not in PEERS:
         raise KeyError(name)
-    return importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
+    found = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
+    found.options = PEERS[name]
+    return found
 
 
 def known_options() -> dict[str, dict[str, Option]]:

@@ -20,8 +20,6 @@ from drbench.options import Option, check_options, pick_options
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS, Block
 
-from .options import PEERS
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -83,7 +81,7 @@ class Peer:
     about : str
         One line for ``drbench list libraries``.
     options : dict of str to Option
-        What it takes, by name: of ours :data:`launch.peers.options.PEERS` says it.
+        What it takes, by name; of ours what :data:`launch.peers.options.PEERS` says.
     transposes : bool
         Its library multiplies operands that are stored transposed, where they lie.
     instead : str
@@ -122,9 +120,6 @@ class Peer:
     resolved: Mapping[str, Any] = MappingProxyType({})
     moved: Mapping[str, int] = MappingProxyType({})
     clock = operands = out = None
-
-    def __init_subclass__(cls) -> None:
-        cls.options = PEERS.get(cls.name, cls.options)
 
     # -- what a peer says of itself ------------------------------------------
 

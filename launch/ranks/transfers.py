@@ -98,7 +98,7 @@ def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
         step = yield PROGRAMS[name](rows, own)
         if step.grouped:
             yield Boundary()
-    if type(step) in (Put, Accumulate):
+    if step.does in ("send", "add"):
         yield Fence()
 
 
