@@ -19,94 +19,64 @@ from .arithmetic import (
     ProcessGrid,
     ceil_div,
     divisors,
-    local_extent,
     most_replicas,
     near_square,
     part,
 )
-from .axes import Axis, Dealt, Listed, Segment, axis_of, levelled_axis, pieces, stored_runs
-from .dtensor import PlacementSpec, parse_placements, to_placements
+from .axes import Axis, Dealt, axis_of, levelled_axis, stored_runs
+from .dtensor import to_placements
 from .enumerate import (
-    equal_replication,
-    exhaustive,
     layouts,
-    paired_replication,
-    partition_triples,
-    replication_triples,
 )
 from .errors import LayoutError
 from .grids import (
     Grid,
-    GridSpec,
     frontier,
-    held,
     io_bound,
-    moved,
-    needed,
     optimal_grid,
     parse_grid,
     work_on,
 )
 from .intervals import Interval, intersect
-from .partition import Partition, explicit_text, replica_suffix
-from .places import Places, grid_places, mesh_places
-from .presets import PRESETS, Preset
-from .redistribution import check_one_matrix, flows, sources, summed
+from .partition import Partition, replica_suffix
+from .places import Places, grid_places
+from .presets import PRESETS
+from .redistribution import flows, sources, summed
 
 # the function `partition` takes the name of the module it is the front door of
-from .text import PartitionSpec, extents, parse, partition, partition_kind, preset
+from .text import extents, parse, partition, partition_kind, preset
 
 __all__ = [
     "PRESETS",
     "Axis",
     "Dealt",
     "Grid",
-    "GridSpec",
     "Interval",
     "LayoutError",
-    "Listed",
     "Partition",
-    "PartitionSpec",
-    "PlacementSpec",
     "Places",
-    "Preset",
     "ProcessGrid",
-    "Segment",
     "axis_of",
     "ceil_div",
-    "check_one_matrix",
     "divisors",
-    "equal_replication",
-    "exhaustive",
-    "explicit_text",
     "extents",
     "flows",
     "frontier",
     "grid_places",
-    "held",
     "intersect",
     "io_bound",
     "layouts",
     "levelled_axis",
-    "local_extent",
-    "mesh_places",
     "most_replicas",
-    "moved",
     "near_square",
-    "needed",
     "optimal_grid",
-    "paired_replication",
     "parse",
     "parse_grid",
-    "parse_placements",
     "part",
     "partition",
     "partition_kind",
-    "partition_triples",
-    "pieces",
     "preset",
     "replica_suffix",
-    "replication_triples",
     "sources",
     "stored_runs",
     "summed",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from .errors import LayoutError
-from .intervals import Interval, intersect
+from .intervals import Interval
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -63,84 +63,6 @@ def part(extent: int, index: int, parts: int) -> Interval:
     return Interval(min(extent, index * size), min(extent, (index + 1) * size))
 
 
-def local_extent(n: int, block: int, position: int, nprocs: int) -> int:
-    """Count the elements of one block-cyclic dimension that one process owns.
-
-    Parameters
-    ----------
-    n : int
-        Global extent in elements, ``n >= 0``.
-    block : int
-        Tile extent in elements, ``block >= 1``; the last tile may be short.
-    position : int
-        Process coordinate, ``0 <= position < nprocs``.
-    nprocs : int
-        Processes along this dimension of the process grid.
-
-    Raises
-    ------
-    LayoutError
-        If ``n < 0``, ``block < 1`` or ``position`` is not on the grid.
-
-    Notes
-    -----
-    ScaLAPACK's NUMROC with ISRCPROC = 0.
-
-    Examples
-    --------
-    Ten elements in tiles of 3 (3, 3, 3, 1) dealt to two processes:
-
-    >>> [local_extent(10, 3, p, 2) for p in range(2)]
-    [6, 4]
-    """
-    if n < 0 or block < 1 or not 0 <= position < nprocs:
-        raise LayoutError(
-            f"{n} elements in tiles of {block} for process {position} of {nprocs} is no layout;"
-            f" it needs n >= 0, block >= 1 and 0 <= position < nprocs"
-        )
-    whole_tiles, tail = divmod(n, block)
-    rounds, turn = divmod(whole_tiles, nprocs)  # `turn` is who the short tile is dealt to
-    if position < turn:
-        return (rounds + 1) * block
-    return rounds * block + (tail if position == turn else 0)
-
-
-def cuts(start: int, stop: int, tile: int, extent: int) -> list[int]:
-    """Cut ``[start, stop)``, clipped to ``[0, extent)``, at the tile boundaries inside it.
-
-    Returns the start, every multiple of ``tile`` strictly inside, and the stop;
-    ``[]`` when nothing is left. O(result).
-
-    Examples
-    --------
-    >>> cuts(2, 9, 3, 10)
-    [2, 3, 6, 9]
-    >>> cuts(4, 5, 3, 10), cuts(5, 5, 3, 10)
-    ([4, 5], [])
-    """
-    if start < 0:
-        start = 0
-    if stop > extent:
-        stop = extent
-    if stop <= start:
-        return []
-    return [start, *range((start // tile + 1) * tile, stop, tile), stop]
-
-
-def covering(start: int, stop: int, tile: int, extent: int) -> range:
-    """Return the indices of the tiles that ``[start, stop)``, clipped to ``[0, extent)``, touches.
-
-    Examples
-    --------
-    >>> covering(2, 9, 3, 10)
-    range(0, 3)
-    >>> len(covering(12, 20, 3, 10))
-    0
-    """
-    start, stop = intersect((start, stop), (0, extent))
-    return range(start // tile, ceil_div(stop, tile)) if start < stop else range(0)
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessGrid:
     """A ``rows x cols`` arrangement of ranks ``0 .. rows*cols - 1``.
@@ -156,12 +78,10 @@ class ProcessGrid:
     Raises
     ------
     LayoutError
-        If an extent is below 1 or the order is neither word.
+        If an extent is below 1.
 
     Examples
     --------
-    >>> ProcessGrid(2, 3).rank(1, 0), ProcessGrid(2, 3, "col").rank(1, 0)
-    (3, 1)
     >>> str(ProcessGrid(2, 3)), str(ProcessGrid(2, 3, "col"))
     ('2x3', '2x3:col')
     """
@@ -176,53 +96,11 @@ class ProcessGrid:
                 f"process grid {self.rows}x{self.cols} holds no rank;"
                 f" both extents must be at least 1"
             )
-        if self.order not in ("row", "col"):
-            raise LayoutError(
-                f"rank order {self.order!r} is unknown;"
-                f' use "row" (row-major) or "col" (column-major)'
-            )
 
     @property
     def size(self) -> int:
         """Number of ranks on the grid."""
         return self.rows * self.cols
-
-    def rank(self, i: int, j: int) -> int:
-        """Return the rank at process row ``i`` and process column ``j``.
-
-        Raises
-        ------
-        LayoutError
-            If the coordinates are not on the grid.
-        """
-        if not (0 <= i < self.rows and 0 <= j < self.cols):
-            raise LayoutError(
-                f"process ({i}, {j}) is not on the {self} grid;"
-                f" rows go from 0 to {self.rows - 1} and columns from 0 to {self.cols - 1}"
-            )
-        return i * self.cols + j if self.order == "row" else j * self.rows + i
-
-    def coords(self, rank: int) -> tuple[int, int]:
-        """Return the process row and column of ``rank``, the inverse of :meth:`rank`.
-
-        Raises
-        ------
-        LayoutError
-            If the rank is not on the grid.
-
-        Examples
-        --------
-        >>> [ProcessGrid(2, 3, "col").coords(r) for r in range(4)]
-        [(0, 0), (1, 0), (0, 1), (1, 1)]
-        """
-        if not 0 <= rank < self.rows * self.cols:
-            raise LayoutError(
-                f"rank {rank} is not on the {self} grid; its ranks go from 0 to {self.size - 1}"
-            )
-        if self.order == "row":
-            return divmod(rank, self.cols)
-        j, i = divmod(rank, self.rows)
-        return i, j
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.cols}" + (":col" if self.order == "col" else "")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from .arithmetic import ceil_div, covering, cuts, local_extent, part
+from .arithmetic import ceil_div, part
 from .errors import LayoutError
 from .intervals import Interval, Range, between, intersect, length, split, union
 
@@ -38,8 +38,23 @@ class Segment(NamedTuple):
     local: int
 
 
+class _Covered:
+    """What axes of any segments have in common."""
+
+    __slots__ = ()
+    extent: int
+
+    def at(self, index: int) -> int:
+        """The segment that holds an index of the dimension."""
+        raise NotImplementedError
+
+    def covering(self, start: int, stop: int) -> range:
+        start, stop = intersect((start, stop), (0, self.extent))
+        return range(self.at(start), self.at(stop - 1) + 1) if start < stop else range(0)
+
+
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class Dealt(_Covered):
     """Equal segments, the last one shorter, dealt to the coordinates in turn; every answer is
     O(1).
 
@@ -94,17 +109,38 @@ class Dealt:
         return range(coordinate, len(self), self.parts)
 
     def length(self, coordinate: int) -> int:
-        """Elements that a coordinate holds."""
-        return local_extent(self.extent, self.tile, coordinate, self.parts)
+        """Elements that a coordinate holds (ScaLAPACK's NUMROC).
+
+        Examples
+        --------
+        Ten elements in tiles of 3 (3, 3, 3, 1) dealt to two coordinates:
+
+        >>> [Dealt(10, 3, 2).length(coordinate) for coordinate in range(2)]
+        [6, 4]
+        """
+        whole_tiles, tail = divmod(self.extent, self.tile)
+        rounds, turn = divmod(whole_tiles, self.parts)  # `turn` is who the short tile is dealt to
+        if coordinate < turn:
+            return (rounds + 1) * self.tile
+        return rounds * self.tile + (tail if coordinate == turn else 0)
 
     def cuts(self, start: int, stop: int) -> list[int]:
         """``start``, the boundaries of segments strictly between, ``stop``; clipped; ``[]`` if
-        empty."""
-        return cuts(start, stop, self.tile, self.extent)
+        empty.
 
-    def covering(self, start: int, stop: int) -> range:
-        """The segments that ``[start, stop)`` touches."""
-        return covering(start, stop, self.tile, self.extent)
+        Examples
+        --------
+        >>> axis = Dealt(10, 3, 1)
+        >>> axis.cuts(2, 9), axis.cuts(4, 5), axis.cuts(5, 5)
+        ([2, 3, 6, 9], [4, 5], [])
+        """
+        if start < 0:
+            start = 0
+        if stop > self.extent:
+            stop = self.extent
+        if stop <= start:
+            return []
+        return [start, *range((start // self.tile + 1) * self.tile, stop, self.tile), stop]
 
     @property
     def even(self) -> bool:
@@ -118,7 +154,7 @@ class Dealt:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(_Covered):
     """Any segments; answers are O(log of their number).
 
     Parameters
@@ -188,10 +224,6 @@ class Listed:
             return []
         inside = self._starts[bisect_right(self._starts, start) : bisect_left(self._starts, stop)]
         return [start, *inside, stop]
-
-    def covering(self, start: int, stop: int) -> range:
-        start, stop = intersect((start, stop), (0, self.extent))
-        return range(self.at(start), self.at(stop - 1) + 1) if start < stop else range(0)
 
     @property
     def even(self) -> bool:

@@ -70,11 +70,6 @@ class PlacementSpec:
 
     def __post_init__(self) -> None:
         count = len(self.placements)
-        if not count or not all(map(_is_placement, self.placements)):
-            raise LayoutError(
-                f"placements {self.placements} do not place a matrix;"
-                f" use R, P, S(0) or S(1) for each mesh dimension"
-            )
         if self.mesh and len(self.mesh) != count or not self.mesh and count > 2:
             got = f"a {_mesh_text(self.mesh)} mesh" if self.mesh else "none"
             example = "x".join("2" * count)
@@ -122,8 +117,6 @@ class PlacementSpec:
         >>> [p.local_shape(rank)[0] for rank in range(6)]
         [2, 2, 0, 1, 1, 1]
         """
-        if min(shape) < 0:
-            raise LayoutError(f"matrix shape {shape[0]}x{shape[1]} is too small; use at least 0")
         dimensions = list(zip(self.placements, self._fit_mesh(nprocs)))
         held: list = [[[(0, extent)] if extent else []] for extent in shape]
         for placement, parts in dimensions:
@@ -284,12 +277,6 @@ def _placement(word: str, text: str) -> Placement:
     if int(match[3]) < 1:
         raise LayoutError(f"{text!r} splits by {match[3]}; use a split factor of at least 1")
     return dim % 2, int(match[3])
-
-
-def _is_placement(placement: Placement) -> bool:
-    if isinstance(placement, tuple):
-        return len(placement) == 2 and placement[0] in (0, 1) and placement[1] >= 1
-    return placement in (REPLICATE, 0, 1, PARTIAL)
 
 
 def _role(placement: Placement) -> str:

@@ -26,8 +26,8 @@ class Grid(NamedTuple):
     Examples
     --------
     >>> grid = Grid(2, 3, 1)
-    >>> str(grid), grid.size, grid.coords(4)
-    ('2x3x1', 6, (1, 1, 0))
+    >>> str(grid), grid.size
+    ('2x3x1', 6)
     """
 
     m: int
@@ -38,10 +38,6 @@ class Grid(NamedTuple):
     def size(self) -> int:
         """Number of ranks that multiply."""
         return prod(self)
-
-    def coords(self, rank: int) -> tuple[int, int, int]:
-        """(i, j, l) of a rank of the grid."""
-        return rank // (self.n * self.k), rank // self.k % self.n, rank % self.k
 
     def __str__(self) -> str:
         return "x".join(map(str, self))

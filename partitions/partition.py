@@ -8,38 +8,22 @@ and every other product of two axes are the same class.
 
 import re
 from dataclasses import dataclass
-from operator import index
+from functools import partial
 
 from .arithmetic import ProcessGrid
 from .axes import Axis, Dealt, axis_of
 from .errors import LayoutError
 from .intervals import Interval, Pair, Range
-from .places import Places, grid_places, regular
+from .places import Places, regular
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False, slots=True)
 class Partition:
     """One matrix shape, split into tiles and dealt to a number of ranks.
 
-    Made from a tile shape and a process grid, which deals tiles cyclically in both dimensions to
-    each of some replicas of contiguous ranks; :meth:`of` makes any other. With equal tiles every
-    method is O(1) or O(what it returns). Two partitions are equal when the same ranks hold the same
-    tiles, whatever text they came from: ``block:1x4`` is ``block:1x4:col``.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Rows and columns of the matrix in elements; an extent may be 0.
-    tile_shape : (int, int)
-        Rows and columns of a tile in elements, at least 1 each; tiles on the last
-        tile row and column may be short, and a tile may be larger than the matrix.
-    grid : ProcessGrid
-        Arrangement of the ranks of one replica.
-    replicas : int
-        Replication factor c: the number of complete copies of the matrix.
-    text : str
-        Text form that :func:`partitions.partition` reads back; the explicit
-        ``tiles:`` form when not given. Takes no part in comparisons.
+    Made by :func:`partitions.partition` of a text, or by :meth:`of`. With equal tiles every method
+    is O(1) or O(what it returns). Two partitions are equal when the same ranks hold the same tiles,
+    whatever text they came from: ``block:1x4`` is ``block:1x4:col``.
 
     Attributes
     ----------
@@ -47,8 +31,12 @@ class Partition:
         How either dimension is cut and dealt (:mod:`partitions.axes`).
     places : Places
         Which rank stands at which (row, column, replica) coordinates.
-    shape, replicas, text :
-        As above.
+    text : str
+        Text form that :func:`partitions.partition` reads back; takes no part in comparisons.
+    shape : (int, int)
+        Rows and columns of the matrix in elements; an extent may be 0.
+    replicas : int
+        Replication factor c: the number of complete copies of the matrix.
     grid_shape : (int, int)
         Rows and columns of the tile grid, 0 where the matrix has no element.
     tile_shape : (int, int)
@@ -58,26 +46,19 @@ class Partition:
     part_of : (Partition, Interval, Interval) or None
         What :meth:`part` took this from: another partition, its rows and columns.
 
-    Raises
-    ------
-    LayoutError
-        If an extent is negative, a tile extent below 1, or ``replicas`` below 1.
-
     Examples
     --------
     Ten rows and four columns in tiles of 3x4, dealt to two ranks; the last tile is short:
 
-    >>> p = Partition((10, 4), (3, 4), ProcessGrid(2, 1))
-    >>> p.text, p.grid_shape
-    ('tiles:3x4@2x1', (4, 1))
-    >>> p.tiles_of(1)
-    [(1, 0), (3, 0)]
+    >>> from partitions import partition
+    >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
+    >>> p.grid_shape, p.tiles_of(1)
+    ((4, 1), [(1, 0), (3, 0)])
     >>> p.tile_bounds((3, 0))
     (Interval(start=9, stop=10), Interval(start=0, stop=4))
 
     Replicas need not be contiguous ranks:
 
-    >>> from partitions import partition
     >>> p = partition("S(0),R@2x2", (8, 8), 4)
     >>> p.members(0), p.members(1)
     ([0, 2], [1, 3])
@@ -94,28 +75,10 @@ class Partition:
     part_of: "tuple[Partition, Interval, Interval] | None"
     grid: ProcessGrid | None
 
-    def __init__(
-        self,
-        shape: Pair,
-        tile_shape: Pair,
-        grid: ProcessGrid,
-        replicas: int = 1,
-        text: str = "",
-    ):
-        height, width = _pair(shape, "matrix shape", least=0)
-        rows, cols = _pair(tile_shape, "tile shape", least=1)
-        if replicas < 1:
-            raise LayoutError(f"{replicas} replicas hold no matrix; use at least 1")
-        self._set(
-            Dealt(height, rows, grid.rows),
-            Dealt(width, cols, grid.cols),
-            grid_places(grid, replicas),
-            text,
-            grid,
-        )
-
     @classmethod
-    def of(cls, rows: Axis, cols: Axis, places: Places, text: str = "") -> "Partition":
+    def of(
+        cls, rows: Axis, cols: Axis, places: Places, text: str = "", grid: ProcessGrid | None = None
+    ) -> "Partition":
         """Make the product of two axes on any places.
 
         Parameters
@@ -126,6 +89,8 @@ class Partition:
         text : str
             What :func:`partitions.partition` reads back to an equal partition; needed where no
             process grid and tile shape say the same.
+        grid : ProcessGrid, optional
+            Of the places, where they are of one and its order is known.
 
         Raises
         ------
@@ -146,27 +111,22 @@ class Partition:
                 f"axes of {parts[0]}x{parts[1]} coordinates do not fit places of "
                 f"{stand[0]}x{stand[1]}; use one coordinate each"
             )
-        made = object.__new__(cls)
-        made._set(rows, cols, places, text)
-        return made
-
-    def _set(
-        self, rows: Axis, cols: Axis, places: Places, text: str, grid: ProcessGrid | None = None
-    ) -> None:
         # unchangeable, so values go in by the back door, here only
-        put = object.__setattr__
-        put(self, "rows", rows)
-        put(self, "cols", cols)
-        put(self, "places", places)
-        put(self, "shape", (rows.extent, cols.extent))
-        put(self, "grid_shape", (len(rows), len(cols)))
-        put(self, "tile_shape", (rows.longest, cols.longest))
-        put(self, "replicas", len(places.replicas))
-        put(self, "grid", grid or places.grid)
-        put(self, "part_of", None)
-        put(self, "text", text)
+        made = object.__new__(cls)
+        put = partial(object.__setattr__, made)
+        put("rows", rows)
+        put("cols", cols)
+        put("places", places)
+        put("shape", (rows.extent, cols.extent))
+        put("grid_shape", (len(rows), len(cols)))
+        put("tile_shape", (rows.longest, cols.longest))
+        put("replicas", len(places.replicas))
+        put("grid", grid or places.grid)
+        put("part_of", None)
+        put("text", text)
         if not text:
-            put(self, "text", explicit_text(self))
+            put("text", explicit_text(made))
+        return made
 
     def __reduce__(self):
         if self.part_of is not None:
@@ -245,12 +205,7 @@ class Partition:
         Parameters
         ----------
         rows, cols : (start, stop)
-            Half-open global ranges.
-
-        Raises
-        ------
-        LayoutError
-            If a range does not lie in the matrix.
+            Half-open global ranges, inside the matrix.
 
         Examples
         --------
@@ -260,12 +215,6 @@ class Partition:
         >>> part.text, [part.local_shape(rank) for rank in (0, 1)]
         ('[4:10, 0:4] of tiles:3x4@2x1', [(3, 4), (3, 4)])
         """
-        for (start, stop), extent in zip((rows, cols), self.shape):
-            if not 0 <= start <= stop <= extent:
-                raise LayoutError(
-                    f"[{start}:{stop}] is no part of {extent} rows or columns; ranges lie inside "
-                    "the matrix"
-                )
         rows, cols = Interval(*rows), Interval(*cols)
         if self.part_of is not None:
             whole, top, left = self.part_of
@@ -293,18 +242,7 @@ class Partition:
         return Interval(*self.rows[i][:2]), Interval(*self.cols[j][:2])
 
     def tile_index(self, row: int, col: int) -> Pair:
-        """Return the index of the tile that holds one element of the matrix.
-
-        Raises
-        ------
-        LayoutError
-            If the element is outside the matrix.
-        """
-        rows, cols = self.shape
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise LayoutError(
-                f"element ({row}, {col}) is outside the {rows}x{cols} matrix; indices start at 0"
-            )
+        """Return the index of the tile that holds one element of the matrix."""
         return self.rows.at(row), self.cols.at(col)
 
     def overlapping_tiles(self, rows: Range, cols: Range) -> list[Pair]:
@@ -317,7 +255,8 @@ class Partition:
 
         Examples
         --------
-        >>> p = Partition((10, 10), (4, 4), ProcessGrid(1, 1))
+        >>> from partitions import partition
+        >>> p = partition("tiles:4x4", (10, 10), 1)
         >>> p.overlapping_tiles((3, 5), (8, 100))
         [(0, 2), (1, 2)]
         """
@@ -359,7 +298,8 @@ class Partition:
 
         Examples
         --------
-        >>> p = Partition((8, 8), (4, 4), ProcessGrid(2, 2), replicas=2)
+        >>> from partitions import partition
+        >>> p = partition("tiles:4x4@2x2/c2", (8, 8), 8)
         >>> p.owner((1, 0)), p.owner((1, 0), replica=1)
         (2, 6)
         """
@@ -423,7 +363,8 @@ class Partition:
 
         Examples
         --------
-        >>> p = Partition((10, 4), (3, 4), ProcessGrid(2, 1))
+        >>> from partitions import partition
+        >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
         >>> p.local_shape(0), p.local_shape(1)
         ((6, 4), (4, 4))
         """
@@ -456,7 +397,8 @@ class Partition:
 
         Examples
         --------
-        >>> Partition((10, 4), (3, 2), ProcessGrid(2, 1)).local_start((3, 1))
+        >>> from partitions import partition
+        >>> partition("tiles:3x2@2x1", (10, 4), 2).local_start((3, 1))
         (3, 2)
         """
         i, j = self._checked(idx)
@@ -518,8 +460,9 @@ def explicit_text(partition: Partition) -> str:
 
     Examples
     --------
-    >>> explicit_text(Partition((8, 8), (4, 2), ProcessGrid(2, 2, "col"), replicas=3))
-    'tiles:4x2@2x2:col/c3'
+    >>> from partitions import partition
+    >>> explicit_text(partition("tiles:4x2/c3", (8, 8), 12))
+    'tiles:4x2@2x2/c3'
     """
     if _explicit(partition):
         height, width = partition.tile_shape
@@ -541,20 +484,6 @@ def replica_suffix(replicas: int) -> str:
     ('row/c2', 'row')
     """
     return f"/c{replicas}" if replicas > 1 else ""
-
-
-def _pair(values: Pair, what: str, least: int) -> Pair:
-    try:
-        rows, cols = map(index, values)  # NumPy integers become plain ones
-    except (TypeError, ValueError):
-        raise LayoutError(
-            f"{what} must be two integers, got {values!r}; write (rows, columns)"
-        ) from None
-    if rows < least or cols < least:
-        raise LayoutError(
-            f"{what} {rows}x{cols} is too small; both extents must be at least {least}"
-        )
-    return rows, cols
 
 
 def _clipped(axis: Axis, span: Interval) -> tuple[Axis, list[int]]:

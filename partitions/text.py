@@ -21,11 +21,13 @@ from difflib import get_close_matches
 from math import lcm
 
 from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
+from .axes import Dealt
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
 from .grids import GridSpec, optimal_grid, parse_grid
 from .intervals import Pair
 from .partition import Partition, replica_suffix
+from .places import grid_places
 from .presets import GRID, PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
@@ -78,31 +80,16 @@ class PartitionSpec:
     replicas: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise unknown_kind(self.kind)
-        if self.kind in ("row", "column") and self.grid:
-            raise LayoutError(
-                f"{self.kind} takes no process grid, got {self.grid};"
-                f" use {self.kind} alone, or block:{self.grid}"
-            )
         if self.kind == "traditional" and self.grid and self.grid.order != "row":
             raise LayoutError(
                 f"traditional has row-major ranks, got {self.grid};"
                 f" use traditional:{self.grid.rows}x{self.grid.cols}"
-            )
-        if self.kind == "tiles" and self.tile is None:
-            raise LayoutError("tiles needs a tile shape, got none; write for example tiles:128x96")
-        if self.kind != "tiles" and self.tile is not None:
-            raise LayoutError(
-                f"{self.kind} chooses its own tile shape, got {self.tile}; use the tiles:RxC form"
             )
         if self.tile is not None and min(self.tile) < 1:
             raise LayoutError(
                 f"tile shape {self.tile[0]}x{self.tile[1]} holds no element;"
                 f" both extents must be at least 1"
             )
-        if self.replicas < 1:
-            raise LayoutError(f"/c{self.replicas} asks for no replica; use /c1 or more")
 
     def __str__(self) -> str:
         text = self.kind
@@ -145,7 +132,8 @@ class PartitionSpec:
             tile = ceil_div(shape[0], grid.rows), ceil_div(shape[1], grid.cols)
         # a matrix without elements still needs a tile shape
         tile = max(1, tile[0]), max(1, tile[1])
-        return Partition(shape, tile, grid, self.replicas, str(self))
+        rows, cols = map(Dealt, shape, tile, (grid.rows, grid.cols))
+        return Partition.of(rows, cols, grid_places(grid, self.replicas), str(self), grid)
 
     def _fit_grid(self, nprocs: int) -> ProcessGrid:
         """The process grid of one replica of ``nprocs / replicas`` ranks."""
@@ -253,6 +241,8 @@ def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> P
     >>> partition("traditional:2x3", (8, 12), 6, role="A").tile_shape
     (4, 2)
     """
+    if min(shape) < 0:
+        raise LayoutError(f"matrix shape {shape[0]}x{shape[1]} is too small; use at least 0")
     return parse(text).bind(shape, nprocs, role)
 
 
@@ -341,8 +331,8 @@ def preset(
     Raises
     ------
     LayoutError
-        If the name is unknown, the factor does not divide ``nprocs``, or the
-        preset fixes its own factors; for optimal, if sizes are missing or no grid fits.
+        If the name is unknown, or the preset fixes its own factors; for optimal, if sizes are
+        missing or no grid fits. Whether a factor or a grid fits the ranks :func:`partition` says.
 
     Examples
     --------
@@ -362,7 +352,6 @@ def preset(
             f"unknown preset {base!r}; {_meant(base, PRESETS)}Presets: {', '.join(PRESETS)}."
         )
     chosen = PRESETS[base]
-    valid = divisors(nprocs)
     if slash and chosen.fixed:
         raise LayoutError(
             f"{base} sets its own replication factors, got {name.strip()!r};"
@@ -373,11 +362,6 @@ def preset(
     if colon:
         raise LayoutError(f"{base} takes no details, got {name.strip()!r}; use {base} alone")
     replicas = parse_factor(name, factor) if slash else 1
-    if replicas not in valid:
-        raise LayoutError(
-            f"{base}/c{replicas} needs a replication factor that divides {nprocs} ranks;"
-            f" use one of {', '.join(map(str, valid))}"
-        )
     if base == "2.5d":
         replicas = most_replicas(nprocs)
     a, b, c = (
@@ -401,12 +385,7 @@ def _on_grid(
         raise LayoutError(f"{name} depends on m, n and k; name a grid, as {name}:2x2x1")
     if sizes and not grid:
         grid = str(optimal_grid(*sizes, nprocs, memory))
-    found = parse_grid(grid)
-    if found.size > nprocs:
-        raise LayoutError(
-            f"{name}:{found} needs {found.size} ranks, got {nprocs}; use a smaller one"
-        )
-    return (str(GridSpec(found)),) * 3
+    return (str(GridSpec(parse_grid(grid))),) * 3
 
 
 def parse_factor(text: str, factor: str) -> int:
@@ -415,7 +394,7 @@ def parse_factor(text: str, factor: str) -> int:
     Raises
     ------
     LayoutError
-        If ``factor`` is not ``cN``.
+        If ``factor`` is not ``cN``, or N is 0.
 
     Examples
     --------
@@ -428,6 +407,8 @@ def parse_factor(text: str, factor: str) -> int:
             f"{text!r} needs a replication factor after the slash, got {factor!r};"
             f" write /cN, for example /c2"
         )
+    if not int(match[1]):
+        raise LayoutError(f"/{factor} asks for no replica; use /c1 or more")
     return int(match[1])
 
 

@@ -108,16 +108,20 @@ class Solution:
         """How a matrix is laid out."""
         return self.layouts[self.chain.variable(name)]
 
-    def counters(self, operation: str | None = None) -> dict[str, int]:
-        """Bytes by kind, of all ranks and of one operation or all."""
-        uses = [each for each in self.uses if operation in (None, each.operation)]
-        return _sum("counters", COUNTERS, uses)
+    @property
+    def counters(self) -> dict[str, int]:
+        """Bytes by kind, of all ranks."""
+        return self._sum("counters", COUNTERS)
 
     @property
     def phases(self) -> dict[str, float]:
         """Seconds by phase, mean over the ranks; functions count as packing."""
-        found = _sum("phases", PHASES, self.uses)
+        found = self._sum("phases", PHASES)
         return found | {"pack": found["pack"] + self.functions_s(self.costs.machine)}
+
+    def _sum(self, kind: str, names: Collection[str]) -> dict:
+        found = [getattr(each.program.simulated, kind) for each in self.uses]
+        return {name: sum(each[name] for each in found) for name in names}
 
     def describe(self, each: Matmul) -> str:
         """How a product is computed."""
@@ -129,11 +133,6 @@ class Solution:
                 arrow = "⇒" if x in by and by[x].name == "gather" else "→"
                 found[x] = f"{x} {arrow} {new}" if x != "C" else f"C {new} {arrow} {old}"
         return "; ".join(found[x] for x in ("A", "B", "", "C") if x in found)
-
-
-def _sum(kind: str, names: Collection[str], uses: Sequence[Use]) -> dict:
-    found = [getattr(each.program.simulated, kind) for each in uses]
-    return {name: sum(each[name] for each in found) for name in names}
 
 
 #: What is done by collectives alone; and by a ring, overlapped with the product.

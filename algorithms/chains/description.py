@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,9 +10,6 @@ from typing import NamedTuple
 from drbench.errors import UsageError
 
 from .functions import Function, function, gradient
-
-#: What a matrix is: given from outside, weights, or made by the chain.
-KINDS = ("input", "weight", "made")
 
 
 class Matrix(NamedTuple):
@@ -22,7 +20,7 @@ class Matrix(NamedTuple):
     name : str
     rows, cols : int
     kind : str
-        One of :data:`KINDS`.
+        What it is: given from outside (``input``), a ``weight``, or ``made`` by the chain.
     """
 
     name: str
@@ -189,7 +187,6 @@ def layers(
     between: Sequence[str] = (),
     *,
     backward: bool = False,
-    loops: bool = True,
     name: str = "",
 ) -> Chain:
     """X·W1 → f → ·W2 → …
@@ -205,9 +202,6 @@ def layers(
         :data:`algorithms.chains.functions.BETWEEN`, one for all or one each. Without it nothing.
     backward : bool
         Gradients too: of the input and of all weights, from that of the result.
-    loops : bool
-        The result is laid out as the input, if it is as large: as a residual connection, or the
-        next layer, takes it.
 
     Raises
     ------
@@ -238,13 +232,14 @@ def layers(
         x = chain.multiply(f"Y{number}", x, w)
         if made:
             x = chain.between(f"H{number}", made, x)
-    return finished(chain, x, backward, loops)
+    return finished(chain, x, backward)
 
 
-def finished(chain: Chain, result: str, backward: bool, loops: bool) -> Chain:
-    """The chain with its result laid out as its input, and its gradients."""
+def finished(chain: Chain, result: str, backward: bool) -> Chain:
+    """The chain with its gradients, and its result laid out as its input if it is as large: as a
+    residual connection, or the next layer, takes it."""
     given, made = chain.matrices["X"], chain.matrices[result]
-    if loops and (given.rows, given.cols) == (made.rows, made.cols):
+    if given.shape == made.shape:
         chain.join("X", result)
     if backward:
         _differentiate(chain, result)
@@ -257,7 +252,7 @@ def _differentiate(chain: Chain, result: str) -> None:
     forward = list(chain.operations)
     known = {result: chain.add(f"d{result}", last.rows, last.cols, "input")}
     chain.join(known[result], result)
-    left = _uses(forward)
+    left = Counter(name for each in forward for name in each.takes)
     for each in reversed(forward):
         grad = known[each.c]
         for name, made in _gradients(chain, each, grad):
@@ -269,14 +264,6 @@ def _differentiate(chain: Chain, result: str) -> None:
                 made = made(f"d{name}" if left[name] == 0 else f"d{name}.{left[name]}")
             known[name] = made
             chain.join(made, name)
-
-
-def _uses(operations: list[Operation]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in operations:
-        for name in each.takes:
-            found[name] = found.get(name, 0) + 1
-    return found
 
 
 def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:

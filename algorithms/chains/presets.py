@@ -124,4 +124,4 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
         chain.between("H", made, "G")
         chain.multiply("Z", "H", "W2")
         y = chain.between("S", function("add"), x, "Z")
-    return finished(chain, y, backward, True)
+    return finished(chain, y, backward)

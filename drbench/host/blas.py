@@ -39,8 +39,8 @@ class BlasInfo:
 
     library: str
     kernel: str
-    threading: str
-    in_place: bool
+    threading: str = "unknown"
+    in_place: bool = True
 
 
 class Blas:
@@ -186,7 +186,7 @@ def load_blas() -> Blas:
         blas = blas_in(pool["filepath"], pool)
         if blas is not None:
             return blas
-    return Blas(BlasInfo(f"numpy {np.__version__} matmul", "unknown", "unknown", False), {})
+    return Blas(BlasInfo(f"numpy {np.__version__} matmul", "unknown", in_place=False), {})
 
 
 def blas_pools() -> list[dict]:
@@ -208,7 +208,7 @@ def blas_in(path: str, pool: dict) -> Blas | None:
                     function, real, ctypes.c_int64 if wide else ctypes.c_int
                 )
         if len(functions) == len(_ROUTINES):
-            return Blas(BlasInfo(name, kernel, threading, True), functions)
+            return Blas(BlasInfo(name, kernel, threading), functions)
     return None
 
 

@@ -13,12 +13,7 @@ _GROUPS, _MEMBER = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 def usable_cores() -> int:
     """Cores that this process and those it starts may use together, at least 1."""
-    return within_quota(len(os.sched_getaffinity(0)))
-
-
-def within_quota(cores: int) -> int:
-    """So many cores, or as many as the control groups' quota of processor time makes whole."""
-    quota = core_quota()
+    cores, quota = len(os.sched_getaffinity(0)), core_quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 

@@ -33,17 +33,10 @@ class _Area(NamedTuple):
 
 
 class HugeMapping:
-    """A second mapping of shared memory, until :meth:`close`.
-
-    Attributes
-    ----------
-    collapsed_bytes : int
-        Of this rank's own part, how much now lies in huge pages.
-    """
+    """A second mapping of shared memory, until :meth:`close`."""
 
     def __init__(self, area: _Area, reserved: int, length: int, address: int):
         self._area, self._reserved, self._length, self._address = area, reserved, length, address
-        self.collapsed_bytes = 0
 
     def __contains__(self, memory: np.ndarray) -> bool:
         start = memory.__array_interface__["data"][0]
@@ -64,10 +57,8 @@ class HugeMapping:
         start = memory.__array_interface__["data"][0]
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         length = (start + memory.nbytes - first) // HUGE_BYTES * HUGE_BYTES
-        if length > 0 and not _libc().madvise(
-            ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE
-        ):
-            self.collapsed_bytes = length
+        if length > 0:
+            _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)
 
     def close(self) -> None:
         """Take the mapping away."""

@@ -320,8 +320,6 @@ class Window:
         For each rank its storage if this rank can load and store it, else None.
     reach : list of list of bool
         ``reach[r][s]``: rank r loads and stores the storage of rank s.
-    allocation : str
-        How the memory was allocated, for reports.
 
     Notes
     -----
@@ -330,7 +328,6 @@ class Window:
     as reachable.
     """
 
-    allocation = "MPI_Win_allocate"
     _shared: MPI.Win | None = None
     _again: Sequence[HugeMapping] = ()
 
@@ -349,7 +346,6 @@ class Window:
         segments = _query(win, range(comm.size))
         if segments is None:  # Open MPI does not share allocated windows
             win.Free()
-            self.allocation = "MPI_Win_allocate_shared under MPI_Win_create"
             self._shared = MPI.Win.Allocate_shared(size, 1, comm=topology.node)
             on_node = [
                 r for r in range(comm.size) if topology.node_of[r] == topology.node_of[comm.rank]

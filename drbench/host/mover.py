@@ -164,14 +164,14 @@ class Mover:
                 yield from run
                 continue
             owner = self._new.window.in_reach, self._old.window.in_reach
-            moves = [(self._here(each.into), self._there(each.source)) for each in run]
+            moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in run]
             for move in in_panels(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
     def _straight(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
         """Messages that are read into C."""
         for owner, batch in messages:
-            moves = [(self._here(each.into), self._there(each.source)) for each in batch]
+            moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in batch]
             yield owner, self._along(moves)
 
     def _added(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
@@ -185,7 +185,7 @@ class Mover:
                 buffer, target = part.reshape(rows, cols), self._new.view(each.into)
                 start = buffer.__array_interface__["data"][0]
                 moves.append(
-                    (Strided(start, (rows, cols), buffer.strides), self._there(each.source))
+                    (Strided(start, (rows, cols), buffer.strides), _at(self._old, each.source))
                 )
                 sums.append(partial(np.add, target, buffer, out=target))
                 at += part.nbytes
@@ -218,14 +218,6 @@ class Mover:
             shape, here, there = zip(*axes)
             found.append((Strided(target.start, shape, here), Strided(source.start, shape, there)))
         return tuple(found)
-
-    def _here(self, block: Block) -> Strided:
-        """A block of C, by its address."""
-        return _at(self._new, block)
-
-    def _there(self, block: Block) -> Strided:
-        """A block of A, by its address; out of reach by its offset in its owner's part."""
-        return _at(self._old, block)
 
 
 def _at(matrix: DistributedMatrix, block: Block) -> Strided:

@@ -230,12 +230,11 @@ class Context:
         if isinstance(out, Matrix):
             self._check(out)
             c = out.spec
+        elif beta:
+            raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
         else:
             layout = A.layout if out is None else out
             c = self.specs.of((A.shape[0], B.shape[1]), layout, A.dtype)
-        if not isinstance(out, Matrix) and beta:
-            self._check_fit(A.spec, B.spec, c, stationary)
-            raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
         return self.multiplication(A.spec, B.spec, c, stationary, beta != 0)
 
     def multiplication(
@@ -383,12 +382,7 @@ class Context:
     def _check(self, *matrices) -> None:
         self._check_open()
         for each in matrices:
-            if not isinstance(each, Matrix):
-                raise UsageError(
-                    f"a Matrix is needed, got {type(each).__name__}. Use ctx.wrap or "
-                    "ctx.from_global."
-                )
-            if each.context is not self:
+            if context_of(each) is not self:
                 raise UsageError(
                     f"{each} is of another context. Wrap its local arrays in this one."
                 )
@@ -575,6 +569,15 @@ def _leaving(error: BaseException | None) -> DrbenchError | None:
         return error
     line = " ".join(str(error).split())[:200]
     return CaseFailed(f"left with {type(error).__name__}: {line}")
+
+
+def context_of(matrix) -> Context:
+    """The context of a matrix; a UsageError if it is none."""
+    if not isinstance(matrix, Matrix):
+        raise UsageError(
+            f"a Matrix is needed, got {type(matrix).__name__}. Use ctx.wrap or ctx.from_global."
+        )
+    return matrix.context
 
 
 def _by_columns(local: np.ndarray) -> bool:

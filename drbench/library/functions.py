@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from drbench.errors import UsageError
-
-from .context import Context
+from .context import Context, context_of
 from .matrix import Matrix
 
 
@@ -93,7 +91,7 @@ def multiply(
     OutOfMemory
         On every rank, if one has no room for C.
     """
-    return _context_of(A).multiply(A, B, out, stationary=stationary, alpha=alpha, beta=beta)
+    return context_of(A).multiply(A, B, out, stationary=stationary, alpha=alpha, beta=beta)
 
 
 def redistribute(A: Matrix, layout, *, copy: bool = False) -> Matrix:
@@ -123,12 +121,4 @@ def redistribute(A: Matrix, layout, *, copy: bool = False) -> Matrix:
     ...     print(drbench.redistribute(A, "column"))
     2x3 float64 column
     """
-    return _context_of(A).redistribute(A, layout, copy=copy)
-
-
-def _context_of(matrix) -> Context:
-    if not isinstance(matrix, Matrix):
-        raise UsageError(
-            f"a Matrix is needed, got {type(matrix).__name__}. Use ctx.wrap or ctx.from_global."
-        )
-    return matrix.context
+    return context_of(A).redistribute(A, layout, copy=copy)

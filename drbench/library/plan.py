@@ -48,8 +48,6 @@ class Plan:
 
     Attributes
     ----------
-    misses : int
-        How often executors were bound to places that no cached one had.
     get : str
         How devices read what they reach: ``copy`` first, or ``view`` it.
     """
@@ -63,7 +61,6 @@ class Plan:
         self._first: ExecutorBase | None = None
         self._bound: OrderedDict[bytes, ExecutorBase] = OrderedDict()
         self._agreed: dict | None = None
-        self.misses = 0
 
     def trace(self, rank: int) -> Trace:
         """The steps of one rank."""
@@ -107,7 +104,6 @@ class Plan:
     def _bind(self, key: bytes, private: np.ndarray | None) -> ExecutorBase:
         """An executor for the places that were heard."""
         ground = self.ground
-        self.misses += 1
         matrices = {}
         for x, (name, spec) in enumerate(self.specs.items()):
             places, local = self._exchange.places(x), private if name == "C" else None

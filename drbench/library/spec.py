@@ -37,7 +37,6 @@ class Spec:
         self.partition, self.dtype, self.rank = whole, dtype, rank
         self.shape, self.text = whole.shape, whole.text
         self.local_shape = whole.local_shape(rank)
-        self.local_bytes = self.local_shape[0] * self.local_shape[1] * dtype.itemsize
         self._transposed: Spec | None = None
         self._parts: dict[tuple, tuple[Spec, slice, slice]] = {}
 

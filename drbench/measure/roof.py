@@ -90,8 +90,8 @@ class HostWork:
     def empty(self, size: int, dtype) -> np.ndarray:
         return empty_in_huge_pages(size, dtype)
 
-    def fill(self, array, fill: Fill, matrix: str) -> None:
-        fill.into(array, matrix, 0, 0)
+    def fill(self, array, fill: Fill, matrix: str, row0: int = 0, col0: int = 0) -> None:
+        fill.into(array, matrix, row0, col0)
 
     def multiply(self, a, b, c, beta: float) -> None:
         """c = a·b + beta·c, finished when this returns."""
@@ -109,8 +109,8 @@ class DeviceWork:
         self._memory.append(memory)
         return at_address(memory.address, size, dtype)
 
-    def fill(self, array, fill: Fill, matrix: str) -> None:
-        self._device.fill(array, fill, matrix, 0, 0)
+    def fill(self, array, fill: Fill, matrix: str, row0: int = 0, col0: int = 0) -> None:
+        self._device.fill(array, fill, matrix, row0, col0)
 
     def multiply(self, a, b, c, beta: float) -> None:
         self._device.gemm(a, b, c, beta, self._stream)

@@ -32,7 +32,6 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from drbench.errors import UsageError
 from drbench.plan.strips import product_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push
@@ -319,8 +318,6 @@ def group_parts(
         bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
-    if step.kind not in ("ring", "pipeline"):
-        raise UsageError(f"a group step must be a ring, pipeline or shift, got {step.kind!r}.")
     of_shape = lambda shape: _round(
         step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth
     )

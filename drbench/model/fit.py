@@ -194,11 +194,6 @@ def spread(ratios: Sequence[float]) -> tuple[float, float]:
     >>> [round(end, 3) for end in spread([0.98, 1.0, 1.01, 1.03])]
     [0.933, 1.082]
     """
-    if len(ratios) < 2:
-        raise CaseFailed(
-            f"an interval needs the residuals of at least 2 cases, got {len(ratios)}. Calibrate "
-            "again."
-        )
     count = len(ratios)
     cut = int((1 - HELD) * (count + 1) / 2 + 1e-9)
     if cut:

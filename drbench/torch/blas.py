@@ -23,7 +23,7 @@ class TorchBlas:
 
     def __init__(self):
         capability = torch.backends.cpu.get_cpu_capability()
-        self.info = BlasInfo(f"torch {torch.__version__}", capability, "openmp", True)
+        self.info = BlasInfo(f"torch {torch.__version__}", capability)
 
     def gemm(self, a, b, c, beta: float, alpha: float = 1.0) -> None:
         """c = beta·c + alpha·a·b (:meth:`drbench.host.blas.Blas.gemm`)."""

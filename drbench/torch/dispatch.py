@@ -16,11 +16,6 @@ from . import private
 from .decision import TYPES, Decision, decide, wanted
 from .product import Declined, Product
 
-#: Operations that are never drbench's, and why.
-_NEVER = {
-    private.BMM: "batched products are multiplied by torch alone",
-    private.BADDBMM: "batched products are multiplied by torch alone",
-}
 #: Decisions, and what multiplies by them, that are kept; then all are forgotten.
 _MOST_DECISIONS = 2048
 
@@ -77,7 +72,7 @@ class Installed:
             private.MM: self.multiply,
             private.ADDMM: self.multiply,
             **dict.fromkeys(private.UNDIVIDED, self._divided),
-            **dict.fromkeys(_NEVER, self._never),
+            **dict.fromkeys((private.BMM, private.BADDBMM), self._batched),
         }
         self._before: dict = {}
 
@@ -210,8 +205,8 @@ class Installed:
             made = made.redistribute(spec.mesh, spec.placements)
         return made
 
-    def _never(self, op, args: tuple, kwargs: dict):
-        return self._stock(op, args, kwargs, _NEVER[op])
+    def _batched(self, op, args: tuple, kwargs: dict):
+        return self._stock(op, args, kwargs, "batched products are multiplied by torch alone")
 
     def _divided(self, op, args: tuple, kwargs: dict):
         """The handler of what inference mode does not divide into products of matrices."""

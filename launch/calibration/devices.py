@@ -51,11 +51,11 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
     comm, (unit, sizes) = topology.comm, _SCALES[backend]
     case = Case(8, 8, 8, backend=backend, threads=threads)
     with open_backend(case, TransportChoice("auto"), topology) as opened:
-        products = _products(comm, opened, unit, trials)
+        shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
+        products = _products(comm, opened, shapes, trials)
         found = _transfers(comm, opened, sizes, trials)
         (latency_s, rate), about = found["get"], opened.keys
         where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
-        shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
         return where, {
             "calibrated": {"dtypes": ["float32"]} | ranges(shapes, sizes, sizes),
             "accumulate_efficiency": (
@@ -85,10 +85,9 @@ def _best(comm, stream, trials: int, enqueue) -> float:
     return best_of(comm, several, trials) / _REPEATS
 
 
-def _products(comm, backend, unit: int, trials: int) -> list[tuple[int, int, int, float]]:
+def _products(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int, float]]:
     """All ranks multiply at once."""
     device, dtype = backend.device, np.dtype(np.float32)
-    shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
     memory = [
         backend.work.empty(max(shape[x] * shape[y] for shape in shapes), dtype)
         for x, y in ((0, 2), (2, 1), (0, 1))
@@ -153,7 +152,7 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
             rows = Rows.of(shards * nbytes // 4, comm.size, comm.rank)
             with (
                 backend.distributed(rows.problem) as matrices,
-                backend.executor(trace_of(name, rows), matrices, 1, None) as executor,
+                backend.executor(trace_of(name, rows), matrices, 1) as executor,
             ):
                 sample = comm.size, nbytes, best_of(comm, executor.run, trials)
             found.setdefault(name, []).append(sample)

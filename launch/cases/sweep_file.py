@@ -20,7 +20,7 @@ from drbench.options import Option, check_options, named
 from launch.peers import PEERS, get_peer, known_options
 from partitions import LayoutError
 from partitions.arithmetic import near_square
-from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
+from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
 from .case import FIELDS, OURS, Case, bound, partition_texts, refuse_our_options, taker_of
@@ -323,7 +323,7 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
     elif key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
         words["all"] = [name for name, each in algorithms().items() if "mesh" in each.options]
     elif key in ("partitions", "libraries"):
-        words["all"] = partition_triples(KINDS) if key == "partitions" else PEERS
+        words["all"] = product(KINDS, repeat=3) if key == "partitions" else PEERS
     elif tried := next((each.tried for each in options if each.tried), ()):
         words["all"] = tried(ranks) if callable(tried) else tried
     listed, found = value if isinstance(value, list) else [value], []

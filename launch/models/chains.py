@@ -224,7 +224,7 @@ def records_of(answer: Answer) -> list[Record]:
             samples_s=[found.time_s],
             gflops=found.chain.flops / found.time_s / 1e9,
             pool_bytes=found.memory_bytes,
-            **found.counters(),
+            **found.counters,
             **{f"phase_{phase}_s": seconds for phase, seconds in found.phases.items()},
         )
         for name, found, low_s, high_s in answer.rows
@@ -243,7 +243,7 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
             "memory_bytes": found.memory_bytes,
             "layouts": found.layouts,
             "how": {one.c: found.describe(one) for one in found.chain.products},
-            "bytes": {name: count for name, count in found.counters().items() if count},
+            "bytes": {name: count for name, count in found.counters.items() if count},
         }
         for _, found, low_s, high_s in answer.rows
     )

@@ -7,7 +7,7 @@ from algorithms import algorithms
 from drbench.errors import MissingError, UsageError
 from drbench.options import Option
 
-from .base import Availability, Peer, own_words
+from .base import Availability, Peer
 from .options import ON_DRBENCH, PEERS
 
 __all__ = [
@@ -18,8 +18,6 @@ __all__ = [
     "add_peer",
     "get_peer",
     "known_options",
-    "own_words",
-    "peers",
     "present",
 ]
 
@@ -53,12 +51,9 @@ def get_peer(name: str) -> type[Peer]:
         return _ADDED[name]
     if name not in PEERS:
         raise KeyError(name)
-    return importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
-
-
-def peers() -> dict[str, type[Peer]]:
-    """All peers by name."""
-    return {name: get_peer(name) for name in PEERS}
+    found = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
+    found.options = PEERS[name]
+    return found
 
 
 def known_options() -> dict[str, dict[str, Option]]:

@@ -81,7 +81,7 @@ class Peer:
     about : str
         One line for ``drbench list libraries``.
     options : dict of str to Option
-        What it takes, by name.
+        What it takes, by name; of ours what :data:`launch.peers.options.PEERS` says.
     transposes : bool
         Its library multiplies operands that are stored transposed, where they lie.
     instead : str

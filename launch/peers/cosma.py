@@ -24,7 +24,6 @@ from drbench.measure.record import Record
 from partitions import divisors
 
 from .base import Availability, Peer
-from .options import PEERS
 
 _PROGRAM = "cosma_miniapp"
 #: Extents of its own test, at most: rank 0 makes 10**8 products of two elements in a second or so.
@@ -43,7 +42,6 @@ class Cosma(Peer):
 
     name = "cosma"
     about = "COSMA's own benchmark program, on its own choice of partitions"
-    options = PEERS["cosma"]
 
     @staticmethod
     def available():

@@ -5,7 +5,6 @@ from drbench.host.blas import BlasInfo
 
 from .base import ArrayBlas, installed
 from .fused import Fused, devices, with_gpu
-from .options import PEERS
 
 _GET = (
     "pip install 'nvmath-python[cu12-distributed]' cupy-cuda12x (or cu13 and cupy-cuda13x, as the "
@@ -25,7 +24,6 @@ class CublasMp(Fused):
     about = (
         "cuBLASMp through nvmath-python: all-gather + GEMM and GEMM + reduce-scatter, overlapped"
     )
-    options = PEERS["cublasmp"]
 
     @staticmethod
     def available():
@@ -50,7 +48,7 @@ class CublasMp(Fused):
 
             if nvmath.get_context() is None:
                 nvmath.initialize(device_id, self.topology.comm, backends=["nccl"])
-            info = BlasInfo(f"cuBLASMp {cublasMp.get_version()}", "cuBLAS", "none", True)
+            info = BlasInfo(f"cuBLASMp {cublasMp.get_version()}", "cuBLAS")
             self.blas = ArrayBlas(info, cupy.matmul, cupy.asarray, self._wait)
             slabs = (Slab.X, Slab.Y) if self.flow == "AG" else (Slab.Y, Slab.X)
             self._multiply = Matmul(*self.operands, distributions=[*slabs, slabs[0]])

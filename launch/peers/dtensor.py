@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 from .meshes import on_one_mesh, placed
-from .options import PEERS
 from .torch_side import TorchPeer
 
 #: Operations that wait for, or wrap, a collective, and move nothing themselves.
@@ -18,7 +17,6 @@ class DTensorPeer(TorchPeer):
 
     name = "dtensor"
     about = "PyTorch DTensor: torch.matmul on placements, gloo or NCCL"
-    options = PEERS["dtensor"]
     transposes = True
 
     @staticmethod

@@ -4,7 +4,6 @@ same BLAS, multiplied by :mod:`drbench.torch`."""
 from math import prod
 
 from .dtensor import DTensorPeer
-from .options import PEERS
 
 
 class Served(DTensorPeer):
@@ -12,7 +11,6 @@ class Served(DTensorPeer):
 
     name = "dtensor+drbench"
     about = "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place"
-    options = PEERS["dtensor+drbench"]
 
     def _begin(self) -> None:
         from mpi4py import MPI

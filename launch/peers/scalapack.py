@@ -23,7 +23,7 @@ from launch.host.processes import run_alone
 
 from .base import Availability, Peer
 from .loaded import call_slots, library_at, loaded_file, slot_target
-from .options import BLOCK, PEERS
+from .options import BLOCK
 
 _GET = (
     "On Debian: apt-get install libscalapack-mpich2.2 libopenblas0-pthread (or set "
@@ -68,7 +68,6 @@ class Scalapack(Peer):
 
     name = "scalapack"
     about = "ScaLAPACK p?gemm on block-cyclic tiles, through ctypes"
-    options = PEERS["scalapack"]
     transposes = True
     instead = "Use -o block and --mesh."
     order = "F"

@@ -3,7 +3,6 @@ and ``fused_matmul_reduce_scatter``, on symmetric memory of GPUs."""
 
 from .base import Availability, installed
 from .fused import Fused, with_gpu
-from .options import PEERS
 from .torch_side import GET_TORCH, TorchPeer
 
 _GET = "It needs a CUDA build of torch 2.6 or newer: pip install -U torch."
@@ -16,7 +15,6 @@ class SymmetricMemory(Fused, TorchPeer):
     about = (
         "PyTorch's fused all-gather + matmul and matmul + reduce-scatter, on GPUs' symmetric memory"
     )
-    options = PEERS["symm_mem"]
 
     @staticmethod
     def available():

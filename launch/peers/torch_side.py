@@ -35,7 +35,7 @@ class TorchPeer(Peer):
         transport = "nccl" if on_gpu else "gloo"
         start_process_group(self.topology.comm, self.topology.nodes, transport)
         self.wait = torch.cuda.synchronize if on_gpu else lambda: None
-        info = BlasInfo(*_library(torch, self.torch_device), "openmp", True)
+        info = BlasInfo(*_library(torch, self.torch_device))
         self.blas = ArrayBlas(info, torch.matmul, self.load, self.wait)
         self.resolved = {"transport": transport, "backend": f"torch-{self.torch_device.type}"}
 

@@ -93,10 +93,7 @@ class HostBackend:
         """A, B and C in windows, by name."""
         return distributed(problem, self._topology, self._choice)
 
-    def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
-        fill.into(tile, matrix, row0, col0)
-
-    def executor(self, trace, matrices, prefetch, clock):
+    def executor(self, trace, matrices, prefetch):
         """The executor of a trace; its link, if throttled, is its own."""
         throttle = None
         if self._choice.kind == "throttled":
@@ -109,8 +106,7 @@ class HostBackend:
             get=self._case.get,
             throttle=throttle,
         )
-        found.clock, found.yields = clock or found.clock, self._yields
-        found.polls = self._case.progress == "poll"
+        found.yields, found.polls = self._yields, self._case.progress == "poll"
         return found
 
     def about(self, executor) -> dict:
@@ -144,6 +140,7 @@ class DeviceBackend:
         # an index tells nothing where every rank sees its own device only
         place = getattr(self.device, "bus_id", info.index)
         sharing = topology.node.allgather(place).count(place)
+        most = topology.comm.allreduce(sharing, MPI.MAX)
         if case.backend == "cupy":
             self.device.sharers = sharing
         why_not = self._why_not(sharing)
@@ -162,8 +159,10 @@ class DeviceBackend:
             "blas": info.library,
             "blas_kernel": info.kernel,
             "device": info.name,
-            "ranks_per_device": topology.comm.allreduce(sharing, MPI.MAX),
-            "oversubscribed": self._oversubscribed(sharing),
+            "ranks_per_device": most,
+            "oversubscribed": most > 1
+            if case.backend == "cupy"
+            else topology.oversubscribed(self.keys["threads"]),
             "compute": arithmetic,
             "collectives": next((kind for kind in why_not if not why_not[kind]), "staged"),
             "max_gemms": case.max_gemms or 1,
@@ -173,12 +172,6 @@ class DeviceBackend:
         # threads that stand for streams, and ranks of one GPU, wait for each other
         alone = case.backend == "cupy" and not self.keys["oversubscribed"]
         self.core_due = 1.0 if alone else None
-
-    def _oversubscribed(self, sharing: int) -> bool:
-        """Whether ranks share cores, or a GPU (collective)."""
-        if self._case.backend == "numpy-async":
-            return self._topology.oversubscribed(self.keys["threads"])
-        return self._topology.comm.allreduce(sharing > 1, MPI.LOR)
 
     def _find_device(self) -> None:
         case, node = self._case, self._topology.node
@@ -223,10 +216,7 @@ class DeviceBackend:
 
         return device_matrices(problem, self._topology, self.device, self._choice, self._direct)
 
-    def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
-        self.device.fill(tile, fill, matrix, row0, col0)
-
-    def executor(self, trace, matrices, prefetch, clock):
+    def executor(self, trace, matrices, prefetch):
         from drbench.device.base import Resources
         from drbench.device.executor import DeviceExecutor
 

@@ -60,10 +60,6 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
     check_case(case)
     if comm.size < 2:
         raise UsageError("bandwidth is between ranks, got 1. Use -p 2.")
-    if case.backend == "cupy":
-        from drbench.device.gpu.cuda import require_gpu
-
-        require_gpu()
     rows: list[dict] = []
     transport = case.transport
     with Topology(comm) as topology:
@@ -95,7 +91,7 @@ def _of_size(
             for name, trace in traces.items():
                 row = {"operation": name, "nbytes": _moved(name, rows), "times": times}
                 try:
-                    make = partial(backend.executor, trace, matrices, 1, None)
+                    make = partial(backend.executor, trace, matrices, 1)
                     executor = call_together(comm, make)
                 except UnsupportedError as error:
                     found.append(row | {"reason": str(error)})
@@ -124,7 +120,7 @@ def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
     def fill(seed: int) -> Fill:
         found = Fill("integer", seed, 1)
         for block, tile in c.own_blocks():
-            backend.fill(tile, found, "A", block.row0, 0)
+            backend.work.fill(tile, found, "A", block.row0)
         return found
 
     def once(place: int) -> tuple[Timed]:
@@ -153,9 +149,9 @@ def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
     source = lambda rank: fill.rows("A", rank % rows.ranks, rank % rows.ranks + 1, rows.problem.n)
     before = fill.rows("A", rows.ranks + rows.rank, rows.ranks + rows.rank + 1, rows.problem.n)
     expected = _expected(name, rows, source, before, len(transfers) - 1)
-    if name in ("get", "broadcast", "allgather", "shift"):
-        last = executor.values[executor.trace.steps[-1].index]
-        found = [elements.rows_of(last, np.arange(len(expected)))]
+    last = executor.trace.steps[-1]
+    if last.shape is not None:  # it has a value
+        found = [elements.rows_of(executor.values[last.index], np.arange(len(expected)))]
     else:
         found = [
             elements.rows_of(tile, np.zeros(1, int))

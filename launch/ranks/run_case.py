@@ -241,7 +241,6 @@ def _run_algorithm(
     problem = replace(problem, padded=_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
-    clock = Clock()
     with open_backend(case, choice, topology) as backend:
         keys.update(backend.keys, nodes=topology.nodes)
         baseline = _baseline(case, problem, comm.rank)
@@ -269,12 +268,10 @@ def _run_algorithm(
                 keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 _fill(backend, matrices[name], fill)
-            with backend.executor(trace, matrices, ahead, clock) as executor:
+            with backend.executor(trace, matrices, ahead) as executor:
                 keys.update(backend.about(executor))
                 with (
-                    backend.executor(baseline, matrices, 1, None)
-                    if baseline
-                    else nullcontext() as other
+                    backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other
                 ):
                     for each in (executor, other) if other else (executor,):
                         each.alpha, each.beta = case.scalars
@@ -285,7 +282,6 @@ def _run_algorithm(
                         problem,
                         comm,
                         executor,
-                        clock,
                         backend.work,
                         fill,
                         other,
@@ -309,7 +305,7 @@ def _run_algorithm(
 def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
     """The resolved options, of those that are asked for, this rank's trace with them and its
     look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
-    comm, clock = topology.comm, Clock()
+    comm = topology.comm
     algorithm = get_algorithm(case.algorithm)
     resolved = algorithm.resolve(problem, in_place_on(case, topology.nodes), **options)
     if resolved.get("units"):
@@ -321,10 +317,10 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
     ahead, machine = case.ahead(resolved), None
     if case.model or case.backend == "numpy":
         machine = of_schedule(case.model, resolved, case.transport, case.dtype)
-    start = clock.now()
+    start = Clock.now()
     # a part that is too large to search may be one rank's alone
     trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
-    plan_s = clock.now() - start
+    plan_s = Clock.now() - start
     views = near_by(case, topology.node_of, comm.rank)
     return resolved, trace, ahead, pool_bytes(trace, ahead, views), plan_s
 
@@ -347,7 +343,7 @@ def _never_sent(
 def _fill(backend, matrix, fill: Fill) -> None:
     """Give this rank's tiles the values of a matrix."""
     for block, tile in matrix.own_blocks():
-        backend.fill(tile, fill, matrix.operand.name, block.row0, block.col0)
+        backend.work.fill(tile, fill, matrix.operand.name, block.row0, block.col0)
 
 
 def _baseline(case: Case, problem, rank: int):
@@ -377,7 +373,7 @@ def _run_peer(
         transport=None,
         **problem.texts,
     )
-    fill, clock = Fill(case.fill, case.seed, case.k), Clock()
+    fill = Fill(case.fill, case.seed, case.k)
     threads = case.threads or topology.cores_per_rank
     keys.update(threads=threads, nodes=topology.nodes)
     keys["oversubscribed"] = topology.oversubscribed(threads)
@@ -396,7 +392,6 @@ def _run_peer(
             problem,
             comm,
             job,
-            clock,
             HostWork(job.blas),
             fill,
             None,
@@ -431,11 +426,11 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     return [chrome_trace((event for events in found for event in events), about)]
 
 
-def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, roofs) -> dict:
+def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) -> dict:
     """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
     beside every few, so that a drifting machine hurts all alike. ``due`` is the share of a core
     that a rank can have."""
-    roof, known = None, {} if roofs is None else roofs
+    clock, roof, known = executor.clock, None, {} if roofs is None else roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
         multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
@@ -461,9 +456,10 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, ro
         # the roof goes first every other time: what drifts is in both alike
         alone = [roof.sample()] if roof and place % 2 else []
         executor.spoil()
-        clock.reset()
+        if clock is not None:  # on a device nobody is idle where the host could see it
+            clock.reset()
         found = timed(comm, executor.run)
-        phases.append(dict(clock.seconds))
+        phases.append(clock and dict(clock.seconds))
         if roof and not alone:
             alone = [roof.sample()]
         alone_s.extend(each.seconds for each in alone)
@@ -477,7 +473,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, due, ro
     phase = phases[counted[nearest_to_median(measured["samples_s"])]]
     measured["gflops"] = problem.flops / time_s / 1e9
     counts = {name: executor.bytes[name] for name in COUNTERS}
-    if executor.clock is not None:  # on a device nobody is idle where the host could see it
+    if phase is not None:
         counts |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
     # one message instead of one each: bytes are exact up to 2**53
     sums = np.array(list(counts.values()), dtype=float)

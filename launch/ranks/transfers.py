@@ -84,8 +84,6 @@ PROGRAMS: dict[str, Callable[[Rows, Any], Step]] = {
     "shift": lambda rows, own: Shift(own, rows.group, 1, rows.source(rows.rank - 1)),
     "copy": lambda rows, own: Copy(own, into=rows.target(rows.rank)),
 }
-_ONE_SIDED = ("put", "accumulate")
-_COLLECTIVES = ("broadcast", "allgather", "reduce", "reducescatter", "shift")
 
 
 def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
@@ -97,10 +95,10 @@ def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
         columns = rows.problem.n // parts * parts
         own = yield Get(rows.problem.c.block((source.row0, source.row1), (0, columns)))
     for _ in range(times):
-        yield PROGRAMS[name](rows, own)
-        if name in _COLLECTIVES:
+        step = yield PROGRAMS[name](rows, own)
+        if step.grouped:
             yield Boundary()
-    if name in _ONE_SIDED:
+    if step.does in ("send", "add"):
         yield Fence()
 
 

@@ -10,7 +10,8 @@ from drbench.errors import UsageError
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Gemm
-from partitions import Grid, held, moved, optimal_grid
+from partitions import Grid, optimal_grid
+from partitions.grids import held, moved
 
 UNIVERSAL = get_algorithm("universal")
 

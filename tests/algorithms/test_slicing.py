@@ -6,13 +6,13 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import layouts, prove, traces_of
+from oracles import exhaustive, layouts, prove, traces_of
 
 from algorithms import get_algorithm
 from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
-from partitions import exhaustive, preset
+from partitions import preset
 
 KINDS = ("row", "column", "block", "tiles:3x2")
 # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly

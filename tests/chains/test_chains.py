@@ -109,7 +109,7 @@ def test_attention_is_softmax_of_what_came_before_and_its_gradient_differences()
 def test_a_backward_pass_is_the_derivative_of_the_forward_one():
     chain = preset("llama3-8b:block", 1, backward=True)
     assert {"dX", "dW1", "dW2", "dWqkv", "dWo"} <= set(chain.matrices)
-    small = layers(3, (4, 6, 5), ("silu",), backward=True, loops=False)
+    small = layers(3, (4, 6, 5), ("silu",), backward=True)
     values = by_numpy(small, given_of(small))
     made = lambda name, at, step: _moved_sum(small, values, name, at, step)
     for name in ("X", "W1", "W2"):

@@ -12,7 +12,7 @@ from drbench.errors import UsageError
 from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
 
 LOADED = load_blas()
-FALLBACK = Blas(BlasInfo("none", "unknown", "unknown", False), {})
+FALLBACK = Blas(BlasInfo("none", "unknown", in_place=False), {})
 LAYOUTS = ["contiguous", "padded", "column-major", "padded column-major"]
 BORDER = 77
 

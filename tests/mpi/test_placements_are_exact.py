@@ -5,17 +5,21 @@ from itertools import product
 
 import pytest
 
-from partitions.enumerate import placements
-
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(180)]
 
-MORE = ("S(0)", "S(1)", "R", "P", "_S(0,2)", "_S(1,3)")
+WORDS = ("S(0)", "S(1)", "R", "P")
+MORE = (*WORDS, "_S(0,2)", "_S(1,3)")
 SITUATIONS = ("direct", "rma", "mixed", "remote")
+
+
+def placements(mesh, words=WORDS):
+    """Placements of a matrix on a mesh, a choice of the words for each mesh dimension."""
+    return [f"{','.join(each)}@{mesh}" for each in product(words, repeat=mesh.count("x") + 1)]
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_a_sample_of_all_placements_on_2x2(mpirun, dealt, situation):
-    chance, more = random.Random(situation), list(placements("2x2", MORE))
+    chance, more = random.Random(situation), placements("2x2", MORE)
     triples = chance.sample(list(product(placements("2x2"), repeat=3)), 24)
     triples += [tuple(chance.choice(more) for _ in "ABC") for _ in range(12)]
     cases = [(chance.choice([(7, 5, 9), (8, 12, 4), (3, 2, 1)]), *texts) for texts in triples]

@@ -10,17 +10,6 @@ from partitions import LayoutError, ProcessGrid, divisors, near_square, partitio
 SHAPES = list(product([1, 2, 3, 5], [1, 2, 4]))
 
 
-@pytest.mark.parametrize("order", ["row", "col"])
-def test_ranks_count_along_process_rows_or_down_process_columns(order):
-    for rows, cols in SHAPES:
-        cells = list(product(range(rows), range(cols)))
-        if order == "col":
-            cells.sort(key=lambda cell: cell[::-1])
-        grid = ProcessGrid(rows, cols, order)
-        assert [grid.coords(rank) for rank in range(grid.size)] == cells
-        assert [grid.rank(i, j) for i, j in cells] == list(range(rows * cols))
-
-
 def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
     for p in range(1, 130):
         assert divisors(p) == [d for d in range(1, p + 1) if p % d == 0]
@@ -32,11 +21,6 @@ def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
     "call, way_out",
     [
         (lambda: ProcessGrid(0, 2), "at least 1"),
-        (lambda: ProcessGrid(2, 2, "diagonal"), '"row"'),
-        (lambda: ProcessGrid(2, 3).rank(2, 0), "rows go from 0 to 1"),
-        (lambda: ProcessGrid(2, 3).rank(0, -1), "columns from 0 to 2"),
-        (lambda: ProcessGrid(2, 3).coords(6), "0 to 5"),
-        (lambda: ProcessGrid(2, 3).coords(-1), "0 to 5"),
         (lambda: divisors(0), "at least 1"),
         (lambda: near_square(-4), "at least 1"),
     ],

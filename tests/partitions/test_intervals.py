@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions import Interval, LayoutError, ceil_div, intersect, local_extent, part
-from partitions.arithmetic import covering, cuts
-from partitions.axes import axis_of, stored_runs
+from partitions import Interval, LayoutError, ceil_div, intersect, part
+from partitions.axes import Dealt, axis_of, stored_runs
 from partitions.intervals import between, length, split, union
 
 small = st.integers(-5, 25)
@@ -64,7 +63,7 @@ def test_local_extents_match_dealing_elements_one_by_one(n, block, nprocs):
     dealt = [0] * nprocs
     for element in range(n):
         dealt[(element // block) % nprocs] += 1
-    assert [local_extent(n, block, p, nprocs) for p in range(nprocs)] == dealt
+    assert [Dealt(n, block, nprocs).length(p) for p in range(nprocs)] == dealt
 
 
 @given(small, small, counts, extents)
@@ -72,13 +71,13 @@ def test_cuts_are_the_ends_and_the_tile_boundaries_between(start, stop, tile, ex
     inside = [x for x in range(start, stop) if 0 <= x < extent]
     expected = [x for x in inside if x == inside[0] or x % tile == 0]
     expected += [inside[-1] + 1] if inside else []
-    assert cuts(start, stop, tile, extent) == expected
+    assert Dealt(extent, tile, 1).cuts(start, stop) == expected
 
 
 @given(small, small, counts, extents)
 def test_covering_lists_the_tiles_of_the_members(start, stop, tile, extent):
     touched = {x // tile for x in range(start, stop) if 0 <= x < extent}
-    assert list(covering(start, stop, tile, extent)) == sorted(touched)
+    assert list(Dealt(extent, tile, 1).covering(start, stop)) == sorted(touched)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +87,6 @@ def test_covering_lists_the_tiles_of_the_members(start, stop, tile, extent):
         lambda: part(4, 2, 2),
         lambda: part(4, -1, 2),
         lambda: part(4, 0, 0),
-        lambda: local_extent(-1, 1, 0, 1),
-        lambda: local_extent(4, 0, 0, 1),
-        lambda: local_extent(4, 1, 2, 2),
     ],
 )
 def test_arguments_out_of_range_are_refused_in_one_line_that_says_the_range(call):

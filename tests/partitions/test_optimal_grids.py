@@ -12,15 +12,13 @@ from partitions import (
     Grid,
     LayoutError,
     frontier,
-    held,
     io_bound,
-    moved,
-    needed,
     optimal_grid,
     parse_grid,
     part,
     partition,
 )
+from partitions.grids import held, moved, needed
 
 SHAPES = {
     "square": (4096, 4096, 4096),
@@ -91,7 +89,7 @@ def sets_of(grid, m, n, k, rank):
     """The elements of A, B and C that a rank's products touch, one by one."""
     if rank >= grid.size:
         return set(), set(), set()
-    i, j, l = grid.coords(rank)
+    i, j, l = rank // (grid.n * grid.k), rank // grid.k % grid.n, rank % grid.k
     mine = [range(*part(extent, x, parts)) for extent, x, parts in zip((m, n, k), (i, j, l), grid)]
     rows, cols, inner = mine
     if not prod(map(len, mine)):

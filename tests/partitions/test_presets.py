@@ -69,8 +69,8 @@ def test_every_preset_says_what_it_is_and_where_it_comes_from():
     [
         ("iner", 4, "did you mean inner?"),
         ("zigzag", 4, "Presets: row, column, block"),
-        ("inner/c3", 4, "use one of 1, 2, 4"),
-        ("inner/c0", 4, "use one of 1, 2, 4"),
+        ("inner/c3", 4, "Use one of 1, 2, 4"),
+        ("inner/c0", 4, "use /c1 or more"),
         ("inner/2", 4, "write /cN"),
         ("megatron/c2", 4, "use megatron alone"),
         ("2.5d/c2", 8, "use 2.5d alone"),
@@ -85,5 +85,6 @@ def test_every_preset_says_what_it_is_and_where_it_comes_from():
 )
 def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(name, p, fragment):
     with pytest.raises(LayoutError) as caught:
-        preset(name, p)
+        for role, text in zip("ABC", preset(name, p)):
+            partition(text, (8, 8), p, role)
     assert fragment in str(caught.value) and "\n" not in str(caught.value)

@@ -16,7 +16,7 @@ from drbench.errors import (
 )
 from drbench.measure.roof import roof_sizes
 from drbench.program.problem import Problem
-from partitions import Partition, ProcessGrid
+from partitions import partition
 
 LAYOUTS = [
     "row",
@@ -78,7 +78,7 @@ def test_cuts_along_an_axis_are_tile_boundaries_of_the_right_dimension(name, axe
 
 
 def test_a_ready_partition_is_taken_as_it_is():
-    ready = Partition((6, 4), (2, 4), ProcessGrid(2, 1))
+    ready = partition("tiles:2x4@2x1", (6, 4), 2)
     problem = Problem(6, 5, 4, 2, a=ready)
     assert problem.a.partition is ready
 

@@ -9,6 +9,7 @@ one array per rank.
 import random
 import re
 from functools import lru_cache
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +33,8 @@ from drbench.program.steps import (
     Scratch,
     Zero,
 )
-from partitions import Partition, ProcessGrid, divisors, part
+from partitions import Dealt, Partition, ProcessGrid, divisors, grid_places, part
+from partitions.enumerate import KINDS
 
 universal = get_algorithm("universal")
 
@@ -721,6 +723,18 @@ def layouts(draw, shape, nprocs, most_tiles):
     rows = draw(st.sampled_from(divisors(nprocs // replicas)))
     order = draw(st.sampled_from(["row", "col"]))
     tile = [draw(st.integers(-(-extent // most_tiles), extent + 2)) for extent in shape]
-    return Partition(
-        shape, tuple(tile), ProcessGrid(rows, nprocs // replicas // rows, order), replicas
-    )
+    grid = ProcessGrid(rows, nprocs // replicas // rows, order)
+    return cyclic(shape, tuple(tile), grid, replicas)
+
+
+def cyclic(shape, tile, grid, replicas=1):
+    """Tiles of one shape, dealt cyclically to a grid of ranks, and to each of its replicas."""
+    axes = map(Dealt, shape, tile, (grid.rows, grid.cols))
+    return Partition.of(*axes, grid_places(grid, replicas), grid=grid)
+
+
+def exhaustive(p, kinds=KINDS, factors=None):
+    """Texts of A, B and C for every partitioning and replication."""
+    factors = factors or list(product(divisors(p), repeat=3))
+    for three, copies in product(product(kinds, repeat=3), factors):
+        yield tuple(f"{text}/c{c}" if c > 1 else text for text, c in zip(three, copies))

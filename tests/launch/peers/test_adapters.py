@@ -2,14 +2,14 @@
 
 import _ctypes
 import ctypes
-import importlib.util
 import os
 
 import pytest
 
 from algorithms.mesh import parse_mesh
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
-from launch.peers import PEERS, get_peer, own_words, peers, present
+from launch.peers import PEERS, get_peer, present
+from launch.peers.base import own_words
 from launch.peers.cosma import read_times
 from launch.peers.dtensor import moved_bytes
 from launch.peers.heat import split_of
@@ -18,25 +18,13 @@ from partitions import partition
 
 
 def test_every_peer_is_registered_under_its_own_name_and_has_a_default():
-    assert [peer.name for peer in peers().values()] == list(PEERS)
-    for peer in peers().values():
+    assert [peer.name for peer in map(get_peer, PEERS)] == list(PEERS)
+    for peer in map(get_peer, PEERS):
         assert peer.settings(4) and peer.about
         for nprocs in (1, 2, 4, 6):
             for setting in peer.settings(nprocs):
                 options = peer.pick(setting.get("options", {}))
                 peer.problem(96, 96, 96, nprocs, *(setting.get(name) for name in "abc"), **options)
-
-
-@pytest.fixture
-def nothing_installed(monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *more: None if name in ("torch", "heat", "pylops_mpi") else real(name, *more),
-    )
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("DRBENCH_SCALAPACK", "/nowhere/libscalapack.so")
 
 
 @pytest.mark.parametrize("name", PEERS)

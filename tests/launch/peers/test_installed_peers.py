@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from launch.cases.case import Case
-from launch.peers import PEERS, get_peer, peers
+from launch.peers import PEERS, get_peer
 from launch.sweeps.progress import SweepProgress
 from launch.sweeps.rounds import Job
 from launch.sweeps.store import opened
@@ -41,25 +41,28 @@ def dtensor(*texts, **more):
     return {"algorithm": "dtensor", **dict(zip("abc", texts)), **more}
 
 
+def check_exact(records):
+    """The records, each of an exact result."""
+    for record in records:
+        assert (record.status, record.error) == ("ok", 0.0), (record.options, record.reason)
+    return records
+
+
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "cosma"])
 def test_every_setting_is_exact_or_refused_with_a_reason(ran, name):
-    cases = [{"algorithm": name, **setting} for setting in peers()[name].settings(4)]
-    for record in ran(4, *cases):
-        assert (record.status, record.error) == ("ok", 0.0), record.reason
+    cases = [{"algorithm": name, **setting} for setting in get_peer(name).settings(4)]
+    check_exact(ran(4, *cases))
 
 
 def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
     ragged = {"m": 23, "n": 31, "k": 41}
-    records = ran(
-        3,
+    cases = (
         dtensor("row", "row", "row", **ragged),
         dtensor("column", "row", "column", **ragged),
         dtensor("row", "column", "row/c3", **ragged),
         dtensor("row/c3", "column", "column", dtype="float64", **ragged),
     )
-    assert [(record.status, record.error) for record in records] == [("ok", 0.0)] * 4, [
-        record.reason for record in records
-    ]
+    assert len(check_exact(ran(3, *cases))) == 4
 
 
 def test_dtensor_moves_what_its_collectives_move(ran):
@@ -89,8 +92,7 @@ def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
         dtensor("column", "row", "column", transpose="ab", **ragged) | name,
         dtensor("block", "row", "column", transpose="b", **ragged) | name,
     )
-    for record in (outer, *others):
-        assert (record.status, record.error) == ("ok", 0.0), record.reason
+    for record in check_exact([outer, *others]):
         assert record.dataflow.startswith("one-sided S-") and record.blas.startswith("torch")
         assert 0 < record.cpu_s < 100 * record.time_s
     assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
@@ -101,31 +103,23 @@ def test_what_dtensor_cannot_say_is_refused(ran):
     assert record.status == "unsupported" and "tiles" in record.reason
 
 
-def test_scalapack_multiplies_transposed_operands(ran):
+def test_scalapack_is_exact_with_any_block_grid_panel_and_transposed_operands(ran):
     shape = {"algorithm": "scalapack", "m": 45, "n": 50, "k": 61}
-    options = ({}, {"block": 7, "mesh": "2x2"}, {"block": 16, "mesh": "1x4", "panel": 5})
-    cases = []
-    for transpose in ("a", "b", "ab"):
-        cases += [shape | {"transpose": transpose, "options": each} for each in options]
-        cases.append(cases[-2] | {"dtype": "float64"})
-    for case, record in zip(cases, ran(4, *cases), strict=True):
-        assert (record.status, record.error) == ("ok", 0.0), (case, record.reason)
-
-
-def test_scalapack_is_exact_with_any_block_grid_and_panel(ran):
-    shape, given = (
-        {"algorithm": "scalapack", "m": 45, "n": 50, "k": 61},
-        [
-            {"block": 7},
-            {"mesh": "4x1", "block": 16},
-            {"panel": 8, "block": 8},
-            {"mesh": "1x4", "panel": 5},
-        ],
+    given = (
+        {"block": 7, "mesh": "2x2"},
+        {"mesh": "4x1", "block": 16},
+        {"panel": 8, "block": 8},
+        {"mesh": "1x4", "panel": 5},
     )
-    records = ran(4, *(shape | {"options": options} for options in given))
-    for options, record in zip(given, records, strict=True):
-        assert (record.status, record.error) == ("ok", 0.0), (options, record.reason)
-        assert all(getattr(record, name) == value for name, value in options.items()), options
+    cases = [
+        shape | {"transpose": transpose, "options": options}
+        for transpose in ("", "a", "b", "ab")
+        for options in ({}, *given)
+    ]
+    cases += [case | {"dtype": "float64"} for case in cases[1::5]]
+    for case, record in zip(cases, check_exact(ran(4, *cases)), strict=True):
+        given = case["options"].items()
+        assert all(getattr(record, name) == value for name, value in given), case
 
 
 def test_heat_says_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):

@@ -4,11 +4,12 @@ from itertools import product
 from math import prod
 
 import pytest
+from oracles import exhaustive
 
 from drbench.errors import UnsupportedError
 from launch.peers.meshes import on_one_mesh, placed
 from partitions import partition
-from partitions.enumerate import KINDS, exhaustive
+from partitions.enumerate import KINDS
 
 
 def chunks_of_chunks(shape, placements, mesh, rank):

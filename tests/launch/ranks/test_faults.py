@@ -55,28 +55,17 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(
     assert ended.left == ()
 
 
-def test_a_refusal_on_one_rank_alone_ends_all_and_is_said(three_ranks, fault):
-    """Rank 1 raises while it traces its program, as a new algorithm might. Only rank 0 speaks, and
-    the other ranks would wait for rank 1 for ever."""
-    ended = three_ranks(env=fault("unsupported"), timeout=LIMIT_S)
-    assert ended.returncode in (3, 5)
-    assert "struck by the test" in ended.stderr + ended.stdout
-    assert ended.left == ()
-
-
-def test_a_rank_that_cannot_import_ends_all(three_ranks, fault):
-    """It ends before MPI_Init; mpiexec would let it go, and the others wait in MPI_Init for
-    ever."""
-    ended = three_ranks(env=fault("import"), timeout=LIMIT_S)
-    assert ended.returncode not in (0, 1)
-    assert "threadpoolctl" in ended.stderr
-    assert ended.left == ()
-
-
-def test_a_killed_rank_ends_all(three_ranks, fault):
-    ended = three_ranks(env=fault("killed"), timeout=LIMIT_S)
-    assert ended.returncode != 0
-    assert ended.left == ()
+@pytest.mark.parametrize(
+    "name, said",
+    [("unsupported", "struck by the test"), ("import", "threadpoolctl"), ("killed", "")],
+)
+def test_what_strikes_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, said):
+    """Rank 1 raises while it traces its program, as a new algorithm might: only rank 0 speaks, and
+    the other ranks would wait for rank 1 for ever. What cannot be imported ends it before
+    MPI_Init, in which the others would wait: mpiexec would let it go."""
+    ended = three_ranks(env=fault(name), timeout=LIMIT_S)
+    assert ended.returncode in (3, 5) if name == "unsupported" else ended.returncode not in (0, 1)
+    assert said in ended.stderr + ended.stdout and ended.left == ()
 
 
 def test_run_p_with_a_killed_rank_exits_5_and_says_so(drbench, fault):

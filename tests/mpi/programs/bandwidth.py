@@ -47,12 +47,12 @@ def main() -> None:
                 hurt = fill.seed == 2  # what was moved before is old from now on
                 fill_into(tile, fill, *place)
 
-            fill_into = lambda tile, fill, matrix, row0, col0: fill.into(tile, matrix, row0, col0)
+            fill_into = lambda tile, fill, matrix, row0, col0=0: fill.into(tile, matrix, row0, col0)
             verify = bandwidth._verify
             with (
                 mock.patch.object(bandwidth.HostElements, "rows_of", staticmethod(arrived)),
                 mock.patch.object(ExecutorBase, "run", run_or_not),
-                mock.patch("launch.ranks.backends.HostBackend.fill", lambda self, *a: filled(*a)),
+                mock.patch("drbench.measure.roof.HostWork.fill", lambda self, *a: filled(*a)),
                 ranks() as comm,
             ):
                 try:
