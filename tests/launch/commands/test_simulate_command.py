@@ -39,7 +39,7 @@ def test_a_changed_constant_changes_the_time(say):
     "arguments, says",
     [
         (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
-        (["simulate", "--machine", "pvc12"], "-m is missing"),
+        (["simulate", "--machine", "pvc12"], "'-m'"),
         ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
