@@ -52,7 +52,6 @@ from .candidates import (
     replicated,
     settings,
     texts,
-    variants,
     ways,
     with_copies,
 )
@@ -74,8 +73,6 @@ from .sure import Sure, how_sure
 #: come after all others: bytes say nothing of that.
 EVEN = 1.1
 _UNEVEN = 1e30  # bytes that no candidate moves
-#: What a variant of a program is taken to need of its time.
-_FINER = 0.95
 #: Seconds that tracing takes for one that judging does, while there are programs to judge.
 _SHARE = 0.3
 #: Shares of the effort after which no more candidates are traced ahead, judged, refined, and no
@@ -406,7 +403,7 @@ class _Candidate:
         Seconds of CPU that tracing and simulating all ranks takes, by what the first rank took.
     stage : int
         0: the estimate is its bound; 1: that of its first rank, simulated alone unless it waits for
-        signals; 2: of a variant of what was judged.
+        signals.
     """
 
     case: Case
@@ -679,8 +676,7 @@ class _Search:
         heappush(family.open, (candidate.estimate, next(self.numbers), candidate))
 
     def _judge(self, family: _Family) -> None:
-        """Estimate the most promising of a family anew, or judge it, learn from it, and open its
-        variants."""
+        """Estimate the most promising of a family anew, or judge it and learn from it."""
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
             return
@@ -695,9 +691,6 @@ class _Search:
         case, device = candidate.case, not (self.ruler.seen and self.ruler.seen.adds_on_core)
         took = self._try(candidate.name, look_aheads(case, device), candidate.moving)
         family.learn(candidate.estimate, min(took, self.worst))
-        likely = _FINER * (took / family.scale if took < inf else candidate.estimate)
-        for each in variants(case) if candidate.stage == 1 else ():
-            self._put(family, replace(candidate, case=each, estimate=likely, stage=2))
 
     def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
         """What some cases of a program cost at least, inf if that is nothing new; the best has its
