@@ -27,12 +27,13 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.candidates import (
     TuneRequest,
+    changed,
     look_aheads,
     on_triple,
     others,
     replicated,
+    settings,
     texts,
-    variants,
     ways,
     with_copies,
 )
@@ -101,7 +102,8 @@ def fastest(cases: list[Case], machine: Machine, ranks: int, than_s: float):
             if bound_of([trace], seen).seconds >= best_s:
                 continue
             made = key = None
-            for each in (*look_aheads(case, device=True), *variants(case)):
+            tiles = [changed(case, each) for each in settings(case, None) if "chunk" in each]
+            for each in (each for cut in (case, *tiles) for each in look_aheads(cut, True)):
                 if key != repr(each.options):
                     made, key = programs_of(each, machine, ranks), repr(each.options)
                 how = {"pool": True, "within_s": best_s, "made": made}

@@ -21,13 +21,9 @@ from launch.studies.bandwidth import (
 from .options import (
     TEXT,
     Value,
-    check_figure,
     command,
     csv_option,
-    draw_figure,
-    figure_option,
     json_option,
-    label_option,
     of_case,
     option,
     pairs_option,
@@ -64,18 +60,18 @@ from .options import (
     default=600.0,
     group="Ranks and data movement",
 )
-@label_option(help="Name of the machine in the rows.")
+@of_case("machine", help="Name of the machine in the rows.")
 @csv_option()
 @json_option()
-@figure_option()
 @click.pass_obj
-def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure, **values):
+def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **values):
     """Measure get, put, accumulate and each collective from size to size, in GB/s, beside a copy in
     memory.
 
     \b
       drbench bandwidth -p 2
-      drbench bandwidth -p 4 --transport rma --only get,put --sizes 64KiB:16MiB:2 --figure rma.png
+      drbench bandwidth -p 4 --transport rma --only get,put --sizes 64KiB:16MiB:2 --csv rma.csv
+      drbench plot bandwidth rma.csv -o rma.png
 
     What runs is what runs of algorithms use: the same windows, steps and executor, with get=copy.
     All ranks move at once: get, put, accumulate and shift to or from the next one. What arrives is
@@ -86,7 +82,6 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
     case = replace(case, get="copy")
     check_case(case)
     check_output("--csv", csv_path)
-    check_figure(figure)
     if csv_path:
         from plots.figures.bandwidth import ROWS
 
@@ -108,8 +103,4 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
         print(json.dumps([row._asdict() for row in rows]), flush=True)
     else:
         console().print(bandwidth_table(rows))
-    if figure:
-        lines = draw_figure("bandwidth", rows, figure)
-        for line in () if as_json else lines:
-            console().print(line, markup=False)
     return EXIT_CODES["ok"]

@@ -69,8 +69,6 @@ def main(arguments: list[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
         return EXIT_CODES["usage"]
-    except click.NoSuchOption as error:
-        return _say(_instead(error, arguments) or _one_line(error), EXIT_CODES["usage"])
     except click.ClickException as error:
         return _say(_one_line(error), EXIT_CODES["usage"])
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -96,18 +94,11 @@ def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     if context is not None and isinstance(error, click.UsageError):
+        takes = {each.name for each in context.command.params}
+        if isinstance(error, click.NoSuchOption) and "option" in takes:
+            text += " What an algorithm takes is given by -o, as -o chunk=256."
         return f"{text} See {context.command_path} --help."
     return text
-
-
-def _instead(error: click.NoSuchOption, arguments: list[str]) -> str | None:
-    """What to use instead of an option that is given by ``-o``; None if it is none."""
-    if error.ctx is None or all(each.name != "option" for each in error.ctx.command.params):
-        return None
-    from .options import instead_of
-
-    now = instead_of(error.option_name, arguments)
-    return now and f"there is no {error.option_name}: use {now}."
 
 
 def _say(message: str, code: int) -> int:

@@ -3,7 +3,6 @@ NAME=VALUE`` for what algorithms, peers and fine tuning take. Help groups them u
 
 import importlib.util
 import warnings
-from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,9 +15,7 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
-from launch.host.files import check_output
 from launch.host.mpi import launched
-from launch.peers import known_options
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -152,6 +149,14 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
     return add
 
 
+def printing() -> tuple:
+    """A console on standard output, and what prints a line there as it is, however long."""
+    from launch.host.show import console  # Rich, which nothing that starts ranks loads
+
+    out = console()
+    return out, lambda text: out.print(text, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def reading(way_out: str = "Use files that can be read."):
     """What cannot be read, or is no result file, as an error in one line; then a line for each torn
@@ -184,38 +189,6 @@ brief_option = _shared(
     group="Output",
     help="Print one line to grep: seconds, GFLOP/s, bytes.",
 )
-figure_option = _shared(
-    "--figure",
-    type=FILE,
-    metavar="FILE",
-    group="Output",
-    help="Draw it too: .pdf, .png or .svg; without a suffix .pdf and .png.",
-)
-
-
-def check_figure(path: str | None) -> None:
-    """A figure that is drawn in the end can be: its file, and the format that its suffix says.
-
-    Raises
-    ------
-    UsageError
-    """
-    check_output("--figure", path)
-    if path:
-        from plots.registry import suffixes
-
-        with reading():
-            suffixes(path)
-
-
-def draw_figure(name: str, rows: list, path: str) -> list[str]:
-    """Draw a figure of rows; what is said of it."""
-    from plots.registry import draw
-
-    drawn = draw(name, rows, path)
-    return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
-
-
 csv_option = _shared(
     "--csv",
     "csv_path",
@@ -257,25 +230,11 @@ save_option = _shared(
 )
 #: Element types of what is planned or predicted, and runs on nothing.
 MODELLED = tuple(name for name in ITEMSIZES if ":" not in name)
-scale_option = _shared(
-    "--scale",
-    type=SCALE,
-    metavar="FACTOR",
-    group="Problem",
-    help="Multiply all extents by this, as 1/16 or 2/1.",
-)
 yes_option = _shared(
     "--yes",
     is_flag=True,
     group="Options",
     help="Go on although it is long, or has many ranks.",
-)
-launcher_option = _shared(
-    "--launcher",
-    metavar="NAME|FILE",
-    group="Ranks and data movement",
-    type=TEXT,
-    help="What starts the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
 )
 timeout_option = _shared(
     "--timeout",
@@ -284,11 +243,6 @@ timeout_option = _shared(
     group="Ranks and data movement",
     help="End a case after so long (exit 4).",
 )
-
-
-def label_option(**changes):
-    """The name of the machine in the records, described anew by ``changes``."""
-    return of_case("machine", **changes)
 
 
 def machine_option(name: str = "model"):
@@ -398,26 +352,6 @@ def take_options(values: dict) -> dict:
         except DrbenchError as error:
             raise UsageError(f"{described.flag}: {error}") from None
     return options
-
-
-def instead_of(flag: str, arguments: Sequence[str]) -> str | None:
-    """What to use instead of an option that once stood by itself, ``--chunk 256``; None if there
-    was none.
-
-    Examples
-    --------
-    >>> instead_of("--chunk", ["run", "--chunk", "256"]), instead_of("--no-check", ["--no-check"])
-    ('-o chunk=256', '-o check=false')
-    >>> instead_of("--nothing", [])
-    """
-    name = flag.removeprefix("--no-").removeprefix("--").replace("-", "_")
-    described = FIELDS.get(name) or next(iter(known_options().get(name, {}).values()), None)
-    if described is None or described.group:
-        return None
-    if described.type is bool:
-        return f"-o {name}={'false' if flag.startswith('--no-') else 'true'}"
-    text = " ".join([*arguments, "VALUE"]).replace(f"{flag}=", f"{flag} ")
-    return f"-o {name}={text.partition(f'{flag} ')[2].partition(' ')[0]}"
 
 
 def refuse_ranks(name: str) -> None:

@@ -12,7 +12,7 @@ from drbench.options import Option
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
-from .options import Value, command, csv_option, json_option, option, reading, save_option
+from .options import Value, command, csv_option, json_option, option, printing, reading, save_option
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
 _TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
@@ -80,7 +80,6 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
 
 def _list(path: str, limit: int) -> None:
     """Print the cases of each problem, the fastest first, noisy ones last, then what is not ok."""
-    from launch.host.show import console
     from launch.views.contest import contest_tables
     from plots.report.verdict import fastest_lines
     from plots.select.records import read_records, rows
@@ -89,8 +88,7 @@ def _list(path: str, limit: int) -> None:
         found = read_records([path])
     if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
-    out = console()
-    say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    out, say = printing()
     for line in fastest_lines(found):
         say(line)
     for each in contest_tables([{0: record} for record in rows(found)], False, compared=False):
@@ -110,15 +108,14 @@ def _row(pair, keys) -> dict:
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
-    from launch.host.show import console, table
+    from launch.host.show import table
     from launch.studies.compare import OUTCOMES
 
     listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
     every = [pair.new or pair.old for pair in pairs]
     varying = [name for name in _TOLD if len({getattr(each, name) for each in every}) > 1]
     ratio = lambda value: "" if value is None else f"{value:.3f}"
-    out = console()
-    say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    out, say = printing()
     if listed:
         rows = [
             (

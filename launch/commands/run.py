@@ -22,7 +22,6 @@ from .options import (
     command,
     csv_option,
     json_option,
-    label_option,
     machine_of,
     machine_option,
     of_case,
@@ -50,7 +49,7 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 @csv_option()
 @json_option(flag_value="json")
 @brief_option()
-@label_option()
+@of_case("machine")
 @yes_option(group="Ranks and data movement")
 @machine_option()
 @click.pass_obj

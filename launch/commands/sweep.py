@@ -23,22 +23,20 @@ from launch.sweeps.sweep import run_sweep
 from .guards import default_ranks, refuse_too_many
 from .options import (
     BYTES,
+    SCALE,
     TEXT,
     Value,
     command,
     csv_option,
-    draw_figure,
     json_option,
-    label_option,
-    launcher_option,
     machine_option,
+    of_case,
     option,
     out_option,
     pair,
     peak_option,
     ranks_option,
     refuse_ranks,
-    scale_option,
     timeout_option,
     yes_option,
 )
@@ -65,7 +63,13 @@ def _part(text: str) -> tuple[int, int]:
     help="A key of the file instead of its own value, as m=4Ki, ranks=1,2,4 or preset=row. "
     "Repeatable.",
 )
-@scale_option()
+@option(
+    "--scale",
+    type=SCALE,
+    metavar="FACTOR",
+    group="Problem",
+    help="Multiply all extents by this, as 1/16 or 2/1.",
+)
 @out_option(
     help="Folder of the records, and of what else a sweep leaves. [default: "
     "results/measured/here/NAME-KEYS-RANKS, or results/simulated/here]"
@@ -91,9 +95,16 @@ def _part(text: str) -> tuple[int, int]:
     help="Move what the folder holds aside and begin anew; or go on where it stands.",
 )
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
-@launcher_option()
+@option(
+    "--launcher",
+    metavar="NAME|FILE",
+    group="Ranks and data movement",
+    type=TEXT,
+    help="What starts the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
+)
 @peak_option()
-@label_option(
+@of_case(
+    "machine",
     name="label",
     default=None,
     help="Name of the machine in the records. [default: the launcher file's, or here]",
@@ -234,6 +245,14 @@ def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str
     words = [find_sweep(sweep).stem, *(f"{key}{value}" for key, value in given)]
     words += [f"scale{scale}"] * (scale is not None) + [f"p{ranks}"] * (ranks is not None)
     return re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join(words).replace("/", "of"))[:120]
+
+
+def draw_figure(name: str, rows: list, path: Path) -> list[str]:
+    """Draw a figure of rows; what is said of it."""
+    from plots.registry import draw
+
+    drawn = draw(name, rows, path)
+    return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
 
 
 #: The figure of each view.

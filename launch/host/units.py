@@ -6,8 +6,10 @@ def format_bytes(count: int) -> str:
 
     Examples
     --------
-    >>> format_bytes(0), format_bytes(1536), format_bytes(5 * 2**30)
-    ('0 B', '1.5 KiB', '5 GiB')
+    >>> format_bytes(0), format_bytes(1023), format_bytes(1536), format_bytes(-1024)
+    ('0 B', '1023 B', '1.5 KiB', '-1 KiB')
+    >>> format_bytes(64 * 2**20), format_bytes(5 * 2**30), format_bytes(3000 * 2**40)
+    ('64 MiB', '5 GiB', '3000 TiB')
     """
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -46,8 +48,10 @@ def seconds(value: float | None) -> str:
 
     Examples
     --------
-    >>> seconds(0.0123), seconds(2.5), seconds(4e-6)
-    ('12.3 ms', '2.5 s', '4 us')
+    >>> seconds(0.0123), seconds(2.5), seconds(999e-6), seconds(4e-6), seconds(1e-9)
+    ('12.3 ms', '2.5 s', '999 us', '4 us', '0.001 us')
+    >>> seconds(None), seconds(0), seconds(1)
+    ('-', '0 us', '1 s')
     """
     if value is None:
         return "-"

@@ -199,44 +199,29 @@ def _grids(request: TuneRequest) -> list[str]:
 
 
 def look_aheads(case: Case, device: bool = False) -> list[Case]:
-    """A case with the look-aheads that are tried at once: on a ``device``, where transfers go on
-    beside GEMMs, without end, too; that alone which is given.
+    """A case with the look-aheads that are tried at once: 1 where its own is without end, and on a
+    ``device``, where transfers go on beside GEMMs, the other way round; that alone which is given.
 
     Examples
     --------
-    >>> [each.ahead(each.options) for each in look_aheads(Case(8, 8, 8), device=True)]
-    [1, 'all']
-    >>> [each.ahead(each.options) for each in look_aheads(Case(8, 8, 8, prefetch=0), device=True)]
-    [0]
+    >>> ahead = lambda case, device: [
+    ...     each.ahead(each.options) for each in look_aheads(case, device)
+    ... ]
+    >>> ahead(Case(8, 8, 8), True), ahead(Case(8, 8, 8), False)
+    ([1, 'all'], [1])
+    >>> ahead(Case(8, 8, 8, algorithm="ag_gemm"), False), ahead(Case(8, 8, 8, prefetch=0), True)
+    (['all', 1], [0])
     """
-    open_ = case.prefetch is None and case.ahead(case.options) != "all"
-    return [case, *([replace(case, prefetch="all")] if device and open_ else ())]
-
-
-def variants(case: Case) -> list[Case]:
-    """Of a case whose ranks signal each other each communication tile of partial sums that it
-    pushes, and each look-ahead, to try, in place of what is left open.
-
-    Examples
-    --------
-    >>> [each.ahead(each.options) for each in variants(Case(8, 8, 8, algorithm="ag_gemm"))]
-    [1]
-    >>> found = variants(Case(8, 8, 8, options={"sums": "push"}))
-    >>> [each.options.get("chunk") for each in found[1::2]], len(found)
-    ([256, 1024, 4096], 7)
-    """
-    algorithm, cut = get_algorithm(case.algorithm), [case]
-    if case.prefetch is not None or not algorithm.signalling(**case.options):
-        return []
-    if case.options.get("sums") == "push" and "chunk" not in case.options:
-        sizes = algorithm.options["chunk"].tried
-        cut += [replace(case, options=case.options | {"chunk": size}) for size in sizes]
-    return [replace(each, prefetch=ahead) for each in cut for ahead in (None, 1)][1:]
+    endless = case.ahead(case.options) == "all"
+    if case.prefetch is not None or not (endless or device):
+        return [case]
+    return [case, replace(case, prefetch=1 if endless else "all")]
 
 
 def settings(case: Case, chunk: int | None) -> list[dict]:
-    """What else the universal algorithm without signals may be run with, as fields or options:
-    look-aheads, half and twice the chunk, and lowerings; nothing that is given.
+    """What else the universal algorithm may be run with, as fields or options: look-aheads, half
+    and twice the chunk, and lowerings; where it pushes partial sums their communication tiles
+    alone. Nothing that is given.
 
     Examples
     --------
@@ -249,14 +234,21 @@ def settings(case: Case, chunk: int | None) -> list[dict]:
     {'schedule': 'greedy'}
     {'schedule': 'cost'}
     {'schedule': 'exhaustive'}
+    >>> settings(Case(8, 8, 8, options={"sums": "push"}), None)
+    [{'chunk': 256}, {'chunk': 1024}, {'chunk': 4096}]
     """
-    if case.algorithm != "universal" or case.options.get("sums") == "push":
+    if case.algorithm != "universal":
         return []
-    kinds = {
-        "prefetch": (2, "all") if case.prefetch is None else (),
-        "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else (),
-        "schedule": () if "schedule" in case.options else ("greedy", "cost", "exhaustive"),
-    }
+    if case.options.get("sums") == "push":
+        kinds = {"chunk": get_algorithm("universal").options["chunk"].tried}
+        if "chunk" in case.options:
+            kinds = {}
+    else:
+        kinds = {
+            "prefetch": (2, "all") if case.prefetch is None else (),
+            "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else (),
+            "schedule": () if "schedule" in case.options else ("greedy", "cost", "exhaustive"),
+        }
     return [{name: value} for name, values in kinds.items() for value in values]
 
 

@@ -22,7 +22,7 @@ from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
 from partitions import LayoutError, to_placements
 
-from .intervals import Interval, combined, doubted, otherwise, residuals_of
+from .intervals import Interval, alternatives, combined, residuals_of
 
 
 def seen(machine: Machine, dtype: str, transport: str) -> Machine:
@@ -49,9 +49,10 @@ def interval(found: Solution, machine: Machine, transport: str = "auto") -> Inte
         As its file says, before :func:`seen`.
     transport : str
     """
-    ends, others = doubted(machine), otherwise(machine)
-    times = found.times_on([seen(each, found.costs.dtype, transport) for each in (*ends, *others)])
-    changed = times[: len(ends)], times[len(ends) :]
+    changed = [
+        found.times_on([seen(each, found.costs.dtype, transport) for each in group])
+        for group in alternatives(machine)
+    ]
     return combined(residuals_of(machine, transport), found.time_s, changed)
 
 

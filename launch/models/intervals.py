@@ -45,20 +45,10 @@ class Interval(NamedTuple):
     ----------
     low, high : float
         ``low <= 1 <= high``.
-
-    Examples
-    --------
-    >>> Interval(0.9, 1.2).half
-    0.15
     """
 
     low: float
     high: float
-
-    @property
-    def half(self) -> float:
-        """Half of its width, as a share of the prediction."""
-        return round((self.high - self.low) / 2, 12)
 
 
 def residuals_of(machine: Machine, transport: str) -> list[float]:

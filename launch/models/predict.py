@@ -407,8 +407,7 @@ def planning_model(machine: Machine, resolved: dict) -> Machine | None:
 def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
     """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
     stand for them; ``machine`` is as the case sees it."""
-    algorithm, problem, resolved = resolved_on(case, machine, ranks)
-    return traces_of(algorithm, problem, resolved, machine)[1]
+    return traces_of(*resolved_on(case, machine, ranks), machine)[1]
 
 
 def traces_of(
@@ -425,13 +424,8 @@ def traces_of(
         folded = algorithm.congruent(problem, **resolved)
         first = trace(0) if folded else None
         if folded and fits_torus(first, machine, folded):
-            others = (
-                ()
-                if "row" in folded
-                else next((group.members for group in first.groups if group.name == "row"), (0,))[
-                    1:
-                ]
-            )
+            rows = [group.members for group in first.groups if group.name == "row"]
+            others = rows[0][1:] if rows and "row" not in folded else ()
             return folded, [first, *map(trace, others)]
     return (), [trace(rank) for rank in range(problem.nprocs)]
 

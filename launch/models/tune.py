@@ -15,7 +15,7 @@ one candidate.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -52,12 +52,10 @@ from .candidates import (
     replicated,
     settings,
     texts,
-    variants,
     ways,
     with_copies,
 )
 from .counts import counted, least_bytes, share_of
-from .intervals import alternatives
 from .predict import (
     nodes_on,
     planning_model,
@@ -75,8 +73,6 @@ from .sure import Sure, how_sure
 #: come after all others: bytes say nothing of that.
 EVEN = 1.1
 _UNEVEN = 1e30  # bytes that no candidate moves
-#: What a variant of a program is taken to need of its time.
-_FINER = 0.95
 #: Seconds that tracing takes for one that judging does, while there are programs to judge.
 _SHARE = 0.3
 #: Shares of the effort after which no more candidates are traced ahead, judged, refined, and no
@@ -100,6 +96,11 @@ class Moving(NamedTuple):
     moved_bytes: int = 0
     busiest_bytes: int = 0
     seconds: float | None = None
+
+    @property
+    def price(self) -> float:
+        """Seconds, or without a model bytes of the busiest rank."""
+        return self.busiest_bytes if self.seconds is None else self.seconds
 
 
 class Place(NamedTuple):
@@ -145,11 +146,6 @@ class Place(NamedTuple):
     def cost(self) -> float:
         """Seconds, or without a model bytes that the busiest rank sends or receives."""
         return self.loads.busiest_bytes if self.record is None else self.record.best_s
-
-    @property
-    def price(self) -> float:
-        """What bringing the matrices here and back costs, as ``cost``."""
-        return self.moving.busiest_bytes if self.record is None else self.moving.seconds
 
 
 @dataclass
@@ -206,7 +202,7 @@ class Found:
         if not self.better:
             return None
         first = self.ranking[0]
-        return max(1, ceil(first.price / (self.mine.cost - first.cost)))
+        return max(1, ceil(first.moving.price / (self.mine.cost - first.cost)))
 
     @property
     def in_doubt(self) -> bool:
@@ -237,8 +233,8 @@ class Found:
         first = self.ranking[0]
         if first.record is None or first.record.median_high_s is None:
             return []
-        most = first.record.median_high_s + first.price / products
-        costs = [place.cost + place.price / products for place in self.ranking]
+        most = first.record.median_high_s + first.moving.price / products
+        costs = [place.cost + place.moving.price / products for place in self.ranking]
         return [at for at, cost in enumerate(costs, 1) if at > 1 and cost <= most]
 
 
@@ -292,7 +288,7 @@ class _ByTime:
         refuse_more_ranks(machine, request.ranks)
         if request.memory is not None:
             machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
-        self.request, self.machine = request, machine
+        self.machine, self.ranks = machine, request.ranks
         self.seen = seen_by(request.case, machine)
         self.memory_bytes = self.seen.memory_bytes
         self.in_place = reads_in_place(self.seen, request.ranks)
@@ -302,65 +298,51 @@ class _ByTime:
         rate = request.ranks * compute.peak_flops * compute.sustained
         self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
 
-    def trace(self, algorithm, problem: Problem, resolved: dict) -> Trace:
-        """Of the first rank, as it is simulated."""
-        return algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
-
-    def charge(self, moved) -> float:
-        """Cost of moving (source, target, bytes)."""
-        return moving_s(moved, self.seen)
-
-    def share_of(self, moving: Moving) -> float:
-        """What bringing the matrices adds to the cost of each product."""
-        return moving.seconds / self.request.products
-
     def bound(self, trace: Trace) -> float:
         """What no program with this trace of a rank costs less than."""
         return bound_of([trace], self.seen).seconds
 
     def alone(self, case: Case) -> float:
         """What the first rank takes alone, its groups standing for all."""
-        case, algorithm, problem, options = with_copies(case, self.request.ranks)
+        case, algorithm, problem, options = with_copies(case, self.ranks)
         resolved = algorithm.resolve(problem.on_nodes(self.nodes), self.in_place, **options)
-        trace = self.trace(algorithm, problem, resolved)
+        trace = algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
         with suppress(DrbenchError):
             return Simulator([trace], self.seen).run(case.ahead(resolved)).time_s
         return 0.0
 
-    def judge(self, cases: Sequence[Case], moving: Moving, within: float) -> list[Place]:
-        """The places of a program with several look-aheads, but for those that cost more than
-        ``within``.
+    def judge(
+        self, cases: Sequence[Case], moving: Moving, extra: float, within: float
+    ) -> Iterator[Place]:
+        """The places of a program with several look-aheads, ``extra`` being what moving adds to
+        each product, but for those that cost more than ``within``.
 
         Raises
         ------
         DrbenchError
             If it is refused.
         """
-        made = programs_of(cases[0], self.machine, self.request.ranks)
+        made = programs_of(cases[0], self.machine, self.ranks)
         problem, bound = made.problem, bound_of(made.traces, self.seen)
         held = max(sum(problem.tile_bytes(rank).values()) for rank in range(problem.nprocs))
-        extra_s, found = self.share_of(moving), []
         for case in cases:
-            how = {"pool": True, "within_s": (within - extra_s) * (1 + 1e-9), "made": made}
+            how = {"pool": True, "within_s": (within - extra) * (1 + 1e-9), "made": made}
             with suppress(Beyond):
-                record, _ = predict_with(case, self.machine, self.request.ranks, **how)
+                record, _ = predict_with(case, self.machine, self.ranks, **how)
                 if record.status == "out_of_memory":
                     raise OutOfMemory(record.reason)
                 if record.status != "ok":
                     raise UnsupportedError(record.reason)
-                key = (record.best_s + extra_s, *attrgetter(*COUNTERS)(record))
+                key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
                 memory = held + (record.pool_bytes or 0)
                 about = {"record": record, "bound": bound, "key": key}
-                found.append(Place(case, memory, moving, (*problem.texts.values(),), **about))
+                yield Place(case, memory, moving, (*problem.texts.values(),), **about)
                 within = min(within, key[0])
-        return found
 
     def with_interval(self, place: Place) -> Place:
         """With the interval of its time."""
-        case, ranks = place.case, self.request.ranks
-        made = programs_of(case, self.machine, ranks)
-        others = alternatives(self.machine)
-        record = with_interval(place.record, case, self.machine, ranks, made, others)
+        made = programs_of(place.case, self.machine, self.ranks)
+        record = with_interval(place.record, place.case, self.machine, self.ranks, made)
         return place._replace(record=record)
 
 
@@ -368,21 +350,12 @@ class _ByBytes:
     """Costs in bytes that the busiest rank sends or receives, then of all ranks; those whose work
     is uneven come last."""
 
-    machine = seen = None
+    seen = None
     in_place, nodes, ways, least_of_all = False, (0,), ways(False), 0.0
 
     def __init__(self, request: TuneRequest):
         self.request = request
         self.memory_bytes = inf if request.memory is None else request.memory
-
-    def trace(self, algorithm, problem: Problem, resolved: dict) -> Trace:
-        return algorithm.trace(problem, 0, **resolved)
-
-    def charge(self, moved) -> None:
-        return None
-
-    def share_of(self, moving: Moving) -> float:
-        return moving.busiest_bytes / self.request.products
 
     def bound(self, trace: Trace) -> float:
         found = loads([trace])
@@ -391,42 +364,20 @@ class _ByBytes:
     def alone(self, case: Case) -> float:
         return 0.0
 
-    def judge(self, cases: Sequence[Case], moving: Moving, within: float) -> list[Place]:
+    def judge(
+        self, cases: Sequence[Case], moving: Moving, extra: float, within: float
+    ) -> Iterator[Place]:
         found = counted(cases[0], self.request.ranks)
         if found.memory > self.memory_bytes:
             raise OutOfMemory(f"it needs {format_bytes(found.memory)}")
         moved = found.loads.moved_bytes + moving.moved_bytes / self.request.products
-        cost = found.loads.busiest_bytes + self.share_of(moving) + _UNEVEN * (found.share > EVEN)
+        cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads
         about = {"loads": found.loads, "needed": found.needed, "key": key}
-        return [Place(cases[0], found.memory, moving, found.layouts, **about)]
+        yield Place(cases[0], found.memory, moving, found.layouts, **about)
 
     def with_interval(self, place: Place) -> Place:
         return place
-
-
-class _Today:
-    """The layouts of today, and what it takes to leave them and come back."""
-
-    def __init__(self, request: TuneRequest, charge: Callable):
-        self._charge = charge
-        self._itemsizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
-        given = [(name, text) for name, text in zip("ABC", request.today) if text is not None]
-        self._held = {name: _operand(request, name, text).partition for name, text in given}
-        self._matrix = cache(self._moved)
-
-    def moving(self, problem: Problem) -> Moving:
-        """To the layouts of a problem, C from there."""
-        parts = [self._matrix(name, problem.operand(name).stored) for name in self._held]
-        nothing = Moving(seconds=self._charge([]))
-        moved, most, seconds = zip(nothing, *parts)
-        return Moving(sum(moved), sum(most), None if None in seconds else sum(seconds))
-
-    def _moved(self, name: str, other) -> Moving:
-        ends = (other, self._held[name]) if name == "C" else (self._held[name], other)
-        size = self._itemsizes[name]
-        moved = [(source, target, size * count) for source, target, count in flows(*ends)]
-        return Moving(sum(each[2] for each in moved), busiest(moved), self._charge(moved))
 
 
 def _operand(request: TuneRequest, name: str, text: str) -> Operand:
@@ -452,7 +403,7 @@ class _Candidate:
         Seconds of CPU that tracing and simulating all ranks takes, by what the first rank took.
     stage : int
         0: the estimate is its bound; 1: that of its first rank, simulated alone unless it waits for
-        signals; 2: of a variant of what was judged.
+        signals.
     """
 
     case: Case
@@ -548,7 +499,10 @@ class _Search:
     def __init__(self, request: TuneRequest, machine: Machine | None):
         self.request, self.found, self.why = request, Found(), ""
         self.ruler = _ByBytes(request) if machine is None else _ByTime(request, machine)
-        self.today = _Today(request, self.ruler.charge)
+        self.sizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
+        given = [(name, text) for name, text in zip("ABC", request.today) if text is not None]
+        self.today = {name: _operand(request, name, text).partition for name, text in given}
+        self.brought = cache(self._brought)
         self.names: dict[tuple, int] = {}  # of programs that were traced, with their numbers
         self.best: dict[tuple, Place] = {}  # of each program that was judged, by its name
         self.places: list[tuple] = []  # the names of those that have a place, best first
@@ -639,13 +593,12 @@ class _Search:
         }
         triples = list(product(*named.values()))
         fits = [replicated(request, [factor for _, factor in each]) for each in triples]
-        sizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
         held = (
-            np.array([sizes[name] * each.partition.local_size(0) for each in layouts[name]])
+            np.array([self.sizes[name] * each.partition.local_size(0) for each in layouts[name]])
             for name in "ABC"
         )
         large = sum(np.ix_(*held)).ravel() > ruler.memory_bytes
-        rates = rates_of(ruler.seen, sizes["A"], request.ranks)
+        rates = rates_of(ruler.seen, self.sizes["A"], request.ranks)
         case = request.case
         bounds, guesses = bounds_of(layouts, (case.m, case.n, case.k), rates)
         self.found.tried += 3 * len(ruler.ways) * sum(fits)
@@ -688,9 +641,9 @@ class _Search:
                 self.found.too_large += 1
                 return None
             start = Clock.cpu()
-            trace = ruler.trace(algorithm, problem, resolved)
-            moving = self.today.moving(problem)
-            bound = max(ruler.bound(trace), least) + ruler.share_of(moving)
+            trace = algorithm.trace(problem, 0, planning_model(ruler.seen, resolved), **resolved)
+            moving = self._moving(problem)
+            bound = max(ruler.bound(trace), least) + moving.price / request.products
             took_s = Clock.cpu() - start
         except UnsupportedError as error:
             self.found.refused += 1
@@ -706,18 +659,30 @@ class _Search:
         self._put(self.families[_family_of(case, resolved)], made)
         return made
 
+    def _moving(self, problem: Problem) -> Moving:
+        """From the layouts of today to those of a problem, C back from there."""
+        parts = [self.brought(name, problem.operand(name).stored) for name in self.today]
+        moved, most, seconds = zip(Moving(seconds=0.0), *parts)
+        return Moving(sum(moved), sum(most), sum(seconds) if self.ruler.seen else None)
+
+    def _brought(self, name: str, other) -> Moving:
+        ends = (other, self.today[name]) if name == "C" else (self.today[name], other)
+        size, seen = self.sizes[name], self.ruler.seen
+        moved = [(source, target, size * count) for source, target, count in flows(*ends)]
+        seconds = moving_s(moved, seen) if seen else 0.0
+        return Moving(sum(each[2] for each in moved), busiest(moved), seconds)
+
     def _put(self, family: _Family, candidate: _Candidate) -> None:
         heappush(family.open, (candidate.estimate, next(self.numbers), candidate))
 
     def _judge(self, family: _Family) -> None:
-        """Estimate the most promising of a family anew, or judge it, learn from it, and open its
-        variants."""
+        """Estimate the most promising of a family anew, or judge it and learn from it."""
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
             return
         if not candidate.stage:
-            likely = self.ruler.alone(candidate.case) + self.ruler.share_of(candidate.moving)
-            estimate = max(candidate.estimate, likely)
+            extra = candidate.moving.price / self.request.products
+            estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
             self._put(family, replace(candidate, estimate=estimate, stage=1))
             return
         if self.best and self._spent(_JUDGED, candidate.needs_s):
@@ -726,17 +691,14 @@ class _Search:
         case, device = candidate.case, not (self.ruler.seen and self.ruler.seen.adds_on_core)
         took = self._try(candidate.name, look_aheads(case, device), candidate.moving)
         family.learn(candidate.estimate, min(took, self.worst))
-        likely = _FINER * (took / family.scale if took < inf else candidate.estimate)
-        for each in variants(case) if candidate.stage == 1 else ():
-            self._put(family, replace(candidate, case=each, estimate=likely, stage=2))
 
     def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
         """What some cases of a program cost at least, inf if that is nothing new; the best has its
         place."""
-        before = self.best.get(name)
-        within = before.key[0] if before else self.worst
+        within = self.best[name].key[0] if name in self.best else self.worst
         try:
-            found = self.ruler.judge(cases, moving, within)
+            extra = moving.price / self.request.products
+            found = list(self.ruler.judge(cases, moving, extra, within))
         except (OutOfMemory, UnsupportedError) as error:
             large = isinstance(error, OutOfMemory)
             self.found.too_large += large

@@ -5,7 +5,7 @@ import json
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
-from launch.host.show import console, table
+from launch.host.show import table
 from launch.host.units import between, format_bytes, seconds, span
 
 from ..options import (
@@ -18,6 +18,7 @@ from ..options import (
     of_case,
     option,
     pairs_option,
+    printing,
     ranks_option,
     take_options,
 )
@@ -189,8 +190,7 @@ def chain_command(
     if as_json:
         print(json.dumps(summary(told, measured)))
         return code
-    out = console()
-    say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    out, say = printing()
     say(headline(told))
     say(
         f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "

@@ -15,7 +15,6 @@ from ..options import (
     command,
     csv_option,
     json_option,
-    label_option,
     machine_option,
     of_case,
     option,
@@ -29,11 +28,9 @@ from ..options import (
 
 
 @command("simulate")
-@click.argument("sweep", required=False, metavar="")
 @problem_options(
     "prefetch",
     "compute",
-    required=False,
     type=MODELLED,
     default=None,
     says="the machine's",
@@ -59,16 +56,7 @@ from ..options import (
 )
 @json_option(flag_value="json")
 @brief_option()
-def simulate(
-    sweep,
-    ranks,
-    machine,
-    transport,
-    csv_path,
-    timeline,
-    as_json,
-    **values,
-):
+def simulate(ranks, machine, csv_path, timeline, as_json, **values):
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
@@ -76,42 +64,25 @@ def simulate(
 
     Of many cases: drbench sweep NAME --simulate --machine NAME.
     """
+    from drbench.measure.timeline import chrome_trace
+    from launch.cases.case import TOLD
     from launch.cases.machine_models import find_machine
+    from launch.models.predict import predict_with, ranks_on, with_interval
 
-    if sweep is not None:
-        raise UsageError(
-            f"simulate takes one problem, got {sweep!r}. Of a sweep use drbench sweep {sweep} "
-            "--simulate --machine NAME."
-        )
     values["options"] = take_options(values)
     if machine is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate; drbench plan --rank all counts without one."
         )
-    return _one(find_machine(machine), ranks, transport, csv_path, timeline, as_json, values)
-
-
-def _check_sizes(values) -> None:
-    for name in "mnk":
-        if values[name] is None:
-            raise UsageError(f"-{name} is missing. Give -m, -n and -k.")
-
-
-def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
-    from drbench.measure.timeline import chrome_trace
-    from launch.cases.case import TOLD
-    from launch.models.predict import predict_with, ranks_on, with_interval
-
+    model = find_machine(machine)
     check_csv(csv_path)
     check_output("--timeline", timeline)
-    values["dtype"] = values["dtype"] or machine.dtype
-    _check_sizes(values)
-    values |= {"transport": transport, "machine": machine.name}
-    ranks = ranks_on(machine, ranks)
+    values |= {"dtype": values["dtype"] or model.dtype, "machine": model.name}
+    ranks = ranks_on(model, ranks)
     case = case_of(values, ranks)
-    record, found = predict_with(case, machine, ranks, timeline=bool(timeline), pool=True)
-    record = with_interval(record, case, machine, ranks)
+    record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
+    record = with_interval(record, case, model, ranks)
     code = hand_over(record, csv_path, as_json)
     if timeline and found:
         about = {name: getattr(record, name) for name in TOLD}
@@ -127,7 +98,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     required=True,
 )
 @of_case("threads")
-@label_option(help="Name of the machine in the file.")
+@of_case("machine", help="Name of the machine in the file.")
 @option(
     "--nodes",
     is_flag=True,

@@ -15,7 +15,7 @@ from drbench.options import Option
 from drbench.program.problem import PLANNED
 from launch.cases.command_line import describe, run_command
 from launch.host.files import add_records, check_csv
-from launch.host.show import brief, console, predicted_text, product_text
+from launch.host.show import brief, predicted_text, product_text
 from launch.host.units import format_bytes, plural, seconds
 from launch.views.tables import Column, Table
 
@@ -33,6 +33,7 @@ from ..options import (
     of_case,
     option,
     pairs_option,
+    printing,
     ranks_option,
     take_options,
     yes_option,
@@ -241,8 +242,7 @@ def tune_command(
     elif as_json:
         print(_brief(found, request))
     else:
-        out = console()
-        say = lambda text: out.print(text, markup=False, soft_wrap=True)
+        out, say = printing()
         for line in answer(found, request):
             say(line)
         out.print(Table("", _COLUMNS, rows).printed())
@@ -349,22 +349,21 @@ _COLUMNS = (
 )
 
 
+#: What the JSON has as the search found it.
+_FOUND = "times_better least_bytes tried left refused too_large".split()
+
+
 def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
     return {
         "ranked_by": "bytes" if machine is None else "time",
         "machine": machine and machine.name,
         "mine": found.mine and row_of(found.mine, request, found.least_bytes),
         "why_not": found.why_not or None,
-        "times_better": found.times_better,
         "pays_after_products": found.pays_after,
         "sure": found.sure._asdict(),
-        "least_bytes": found.least_bytes,
-        "tried": found.tried,
-        "left": found.left,
         "gap": None if found.gap == inf else found.gap,
         "simulated" if machine else "counted": found.judged,
-        "refused": found.refused,
-        "too_large": found.too_large,
+        **{name: getattr(found, name) for name in _FOUND},
         "chosen": chosen,
         "within_interval": found.within(request.products),
         "ranking": rows,

@@ -1,11 +1,10 @@
-"""Values as people type them, and numbers as people read them."""
+"""Values as people type them."""
 
 import click
 import pytest
 
 from launch.cases.case import FIELDS
 from launch.commands.options import BYTES, RANK, Value
-from launch.host.units import format_bytes, seconds
 from launch.peers import known_options
 
 SIZE, TRANSPORT = Value(FIELDS["m"]), Value(FIELDS["transport"])
@@ -106,39 +105,3 @@ def test_what_is_no_value_is_refused(kind, text):
     with pytest.raises(click.BadParameter) as refusal:
         kind.convert(text, None, None)
     assert repr(text) in str(refusal.value) and "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    "count, text",
-    [
-        (0, "0 B"),
-        (1, "1 B"),
-        (1023, "1023 B"),
-        (KI, "1 KiB"),
-        (1536, "1.5 KiB"),
-        (64 * MI, "64 MiB"),
-        (5 * GI, "5 GiB"),
-        (TI, "1 TiB"),
-        (3000 * TI, "3000 TiB"),
-        (-KI, "-1 KiB"),
-    ],
-)
-def test_bytes_are_read_in_binary_units(count, text):
-    assert format_bytes(count) == text
-
-
-@pytest.mark.parametrize(
-    "value, text",
-    [
-        (None, "-"),
-        (0, "0 us"),
-        (4e-6, "4 us"),
-        (999e-6, "999 us"),
-        (0.0123, "12.3 ms"),
-        (1, "1 s"),
-        (2.5, "2.5 s"),
-        (1e-9, "0.001 us"),
-    ],
-)
-def test_seconds_have_a_unit_that_fits(value, text):
-    assert seconds(value) == text

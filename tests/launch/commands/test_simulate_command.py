@@ -35,11 +35,24 @@ def test_a_changed_constant_changes_the_time(say):
     assert slow > 2 * fast
 
 
+def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say):
+    """With Stationary A on rows many accumulate into the same ranks."""
+    case = [*ONE, *"--preset row --c column --stationary A --json --machine".split()]
+    own, fair, fifo = (
+        say(*case, f"h100x8{rule}").json()
+        for rule in ("", ",arbitration=fair", ",arbitration=fifo")
+    )
+    assert [each["arbitration"] for each in (own, fair, fifo)] == ["fair", "fair", "fifo"]
+    assert own["best_s"] == fair["best_s"] != fifo["best_s"]
+    assert fair["accumulate_bytes"] == fifo["accumulate_bytes"]
+    assert find_machine("pvc12").arbitration == "fifo"  # as its file says
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
         (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
-        (["simulate", "--machine", "pvc12"], "-m is missing"),
+        (["simulate", "--machine", "pvc12"], "'-m'"),
         ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (

@@ -90,11 +90,6 @@ def test_a_measured_gpu_says_which_products_it_was_measured_on():
     assert "assumed" in how_sure(machine, 8).text
 
 
-def test_threads_without_a_model_are_refused(say):
-    words = "tune -m 64 -n 64 -k 64 -p 2 --threads 2".split()
-    assert "--threads" in say(*words).refusal()
-
-
 def test_in_place_is_refused_where_a_rank_is_on_another_node():
     machine, case = find_machine("lumic"), replace(INSIDE, transport="direct")
     assert predict(case, machine, 8).status == "ok"

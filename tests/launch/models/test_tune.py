@@ -60,9 +60,9 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
     assert by_bytes.ranking[0].case.a == "grid:2x2x2"
 
 
-def everything(request, machine):
+def everything(request, machine, tiles=()):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
-    with sums that are pushed of its communication tiles."""
+    with sums that are pushed of these communication tiles too."""
     for case in candidates(request, ways(True, in_place=False)):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
@@ -72,7 +72,7 @@ def everything(request, machine):
         cut = [case]
         if pushes:
             pushed = case.options | {"sums": pushes}
-            cut = [replace(case, options=pushed | tile) for tile in ({}, *TILES)]
+            cut = [replace(case, options=pushed | tile) for tile in ({}, *tiles)]
         alike = pushes or case.algorithm in OVERLAPPED
         found = [
             predict_with(replace(each, prefetch=ahead), machine, request.ranks, pool=True)[0]
@@ -168,11 +168,12 @@ TILES = [{"chunk": tile} for tile in (256, 1024, 4096)]
 @pytest.mark.parametrize("texts", [("column", "row", "row"), ("block",) * 3])
 def test_pushed_sums_are_chosen_where_they_dominate_with_the_tile_that_serves_best(texts):
     """C is far smaller than A: its terms move, not A."""
-    request = TuneRequest(Case(2048, 64, 512, *texts), 4, ("universal",), top=2)
+    request = TuneRequest(Case(2048, 64, 512, *texts), 4, ("universal",), top=2, refine=2)
     (best, second) = tune(request, SUMS).ranking
     assert best.case.options["sums"] == "push" and best.record.put_bytes > 0
-    every = sorted(set(everything(request, SUMS)))
-    assert [best.record.best_s, second.record.best_s] == every[:2]
+    every = sorted(set(everything(request, SUMS, TILES)))
+    assert best.record.best_s == every[0]
+    assert second.record.best_s <= every[1]  # lowered, too
     for place in (best, second):
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
     added = best.case.options | {"sums": "accumulate"}

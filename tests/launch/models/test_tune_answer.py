@@ -141,6 +141,7 @@ def test_the_json_of_an_empty_bound_is_json(say):
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),
         (["--products", "0"], "--products"),
+        (["--threads", "2"], "--threads belongs to --measure"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(say, more, says):
