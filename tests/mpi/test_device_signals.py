@@ -63,7 +63,7 @@ def test_every_variant_is_exact_in_every_run_and_moves_what_the_plan_says(
 ):
     how = RUNS[p, situation]
     cases = dealt(sample(p, how), list(RUNS).index((p, situation)), 6)
-    found = mpirun(p, "device_signals.py", cases, situation=situation, timeout=200, gently=True)
+    found = mpirun(p, "device_signals.py", cases, situation=situation)
     wanted = {"hosts": [False] * 2, "learns": [False, True]}
     streams = next((wanted[name] for name in how if name in wanted), [True] * 2)
     for case, out in zip(cases, found):
