@@ -40,8 +40,7 @@ SITUATIONS = {
 #: Programs that leave their process as they found it, whatever their arguments but these.
 TOGETHER = {
     "corrupt.py": (),
-    "device_signals.py": ("--mutant",),
-    "devices.py": (),
+    "devices.py": ("--mutant",),
     "idle.py": (),
     "large_replicas.py": (),
     "library.py": ("--device", "bad_input", "leaving", "outliving", "repeated"),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
+from oracles import expected
 
 import drbench
 import drbench.host.inbox
@@ -69,17 +70,24 @@ def restored(*places):
             setattr(owner, name, value)
 
 
-def fill(matrix, whole) -> None:
-    """Own blocks of a matrix become those of an array that every rank has whole."""
-    for block, tile in matrix.own_blocks():
-        tile.view(np.ndarray)[...] = whole[slice(*block.rows), slice(*block.cols)]
+def refilled(problem, matrices, run):
+    """What C is to be, once A and B are small integers, others in each run."""
+    wholes = []
+    for name, operand in (("A", problem.a), ("B", problem.b)):
+        shape = operand.partition.shape
+        wholes.append(np.random.default_rng([run, *name.encode()]).integers(-4, 5, shape))
+        for block, tile in matrices[name].own_blocks():
+            tile.view(np.ndarray)[...] = wholes[-1][slice(*block.rows), slice(*block.cols)]
+    return expected(problem, *wholes)
 
 
-def wrong_in(matrix, whole) -> int:
-    """Elements of own blocks that are not those of an array, over all ranks (collective)."""
+def wrong_in(matrix, whole, everywhere=True) -> int:
+    """Elements of own blocks that are not those of an array, over all ranks (collective), or those
+    that have the first replica."""
     wrong = sum(
         int((tile.view(np.ndarray) != whole[slice(*block.rows), slice(*block.cols)]).sum())
         for block, tile in matrix.own_blocks()
+        if everywhere or matrix.replica == 0
     )
     return matrix.topology.comm.allreduce(wrong)
 
