@@ -177,7 +177,7 @@ def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, d
     for seed in range(50):
         case = lowered(seed, schedule, BOUNDS[seed % 4])
         if case:
-            prove(case[0], case[2], depth, seed, list(MODES.values())[seed % 4])
+            prove(case[2], depth, seed, list(MODES.values())[seed % 4])
 
 
 @pytest.mark.parametrize("depth", [1, 3, "all"])

@@ -19,6 +19,7 @@ if __name__ == "__main__":
 from arena import multiplied
 from drawn_layouts import FORMS, layout
 from oracles import home_of, interpret, operands, require, results, work_done
+from traced import everyone_of, resolved_as
 from virtual_time import RandomDelays, check_rule, drive
 
 from algorithms import algorithms, get_algorithm
@@ -216,7 +217,7 @@ def _prove_universal(case: dict) -> str:
     before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
     held = before if problem.updates else None
     how = {"alpha": alpha, "beta": beta, "before": held}
-    c, right = multiplied(problem, traces, case["depth"], seed, **how)
+    c, right = multiplied(traces, case["depth"], seed, **how)
     _check_result(problem, found, c, right)
     if not pushes:
         still = found["stationary"] if found.get("work", "own") == "own" else None
@@ -288,12 +289,10 @@ def _check_moved(problem, found: dict, trace) -> None:
 
 def _prove_other(case: dict) -> str:
     name, p, options, seed = case["algorithm"], case["p"], case["options"], case["seed"]
-    algorithm = get_algorithm(name)
-    problem = algorithm.problem(*case["sizes"], p, *case["texts"], **options)
-    resolved = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
+    *what, resolved = resolved_as(name, *case["sizes"], p, *case["texts"], **options)
+    traces = everyone_of(*what, resolved)
     pairs_of(traces)
-    c, right = multiplied(problem, traces, case["depth"], seed)
+    c, right = multiplied(traces, case["depth"], seed)
     for copy in c if resolved.get("replicate_result") else c[:1]:
         require(np.array_equal(copy, right), "C is exact", copy - right)
     return name

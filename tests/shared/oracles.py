@@ -692,25 +692,28 @@ def results(problem, c, everywhere=False):
     return [c[[*each]].sum(axis=0) for each in zip(*copies)][: None if everywhere else 1]
 
 
-def prove(problem, seed, **options):
-    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
-    exactly."""
+def prove(problem, seed, alpha=1.0, beta=0.0, **options):
+    """Every unit of work is done once, every replica reduced once, and C = alpha·A·B + beta·C comes
+    out exactly: out of NaN where the values of C do not count."""
     traces = traces_of(problem, **options)
     moves = options.get("work", "own") != "own"
     still = None if moves else options["stationary"]
     assert (work_done(problem, traces, still) == 1).all()
     terms = home(problem.c.partition).term
     copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
-    expected = np.ones((len(terms), problem.m, problem.n))
-    expected[copies[:, 0]] = 0
+    moved = np.ones((len(terms), problem.m, problem.n))
+    moved[copies[:, 0]] = 0
     pushes = options.get("reduce") == "push"
-    assert (replicas_moved(problem, traces, Add) == expected * (not pushes)).all()
-    assert (replicas_moved(problem, traces, ReplicaAdd) == expected * pushes).all()
+    assert (replicas_moved(problem, traces, Add) == moved * (not pushes)).all()
+    assert (replicas_moved(problem, traces, ReplicaAdd) == moved * pushes).all()
     replicate = options.get("replicate_result", False)
-    assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
+    assert (replicas_moved(problem, traces, Copy) == moved * replicate).all()
     a, b = operands(problem, seed)
-    c = interpret(problem, traces, a, b, seed)
-    assert all((found == a @ b).all() for found in results(problem, c, replicate))
+    before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
+    held = before if problem.updates else None
+    c = interpret(problem, traces, a, b, seed, alpha, beta, held)
+    expected = alpha * (a @ b) + (beta * before if beta else 0)
+    assert all((found == expected).all() for found in results(problem, c, replicate))
 
 
 @st.composite
