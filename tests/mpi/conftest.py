@@ -45,7 +45,6 @@ TOGETHER = {
     "large_replicas.py": (),
     "library.py": ("--device", "bad_input", "leaving", "outliving", "repeated"),
     "other_replica.py": (),
-    "placements.py": (),
     "run_cases.py": (),
     "signals.py": ("--mutant",),
     "stress.py": (),

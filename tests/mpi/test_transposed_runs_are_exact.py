@@ -89,3 +89,15 @@ def test_values_of_c_that_do_not_count_are_never_read(mpirun):
         for alpha in (0.0, 2.0)
     ]
     mpirun.exact(2, cases)
+
+
+def test_a_pending_result_scaled_and_transposed_is_verified(mpirun, dealt):
+    """alpha and beta count once for each term, which held what C is filled with."""
+    placed = "S(0),R@2x2", "_S(0,3),S(1)@2x2"
+    given = product(("P", "R,P@2x2", "P,S(1)@2x2"), ("", "a", "ab"), ("integer", "uniform"), "AC")
+    cases = [
+        case(37, 33, 29, *placed, c, transpose=transpose, fill=fill, stationary=stationary)
+        | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0), "iters": 2}
+        for x, (c, transpose, fill, stationary) in enumerate(given)
+    ]
+    mpirun.exact(4, dealt(cases, 0, 4))
