@@ -19,7 +19,7 @@ RUNS = {
     (4, "mixed"): {},
     (5, "direct"): {"hosts": True},
     (6, "nodes"): {"direct": True},
-    (7, "mixed"): {"serial": True},
+    (6, "mixed"): {"serial": True},
     (8, "direct"): {"learns": True},
 }
 
