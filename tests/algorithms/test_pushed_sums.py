@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from arena import multiplied
 from oracles import Violation, any_case, results
+from signal_runs import overlapping_slots
 from traced import everyone_of
 from virtual_time import Deadlock
 
@@ -20,7 +21,7 @@ from algorithms.universal.slicing import slices, work_of
 from drbench.errors import CaseFailed, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
-from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
+from drbench.plan.signals import pairs_of, plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
@@ -253,14 +254,6 @@ def test_tiles_are_quarters_of_what_lies_in_one_place():
 
 
 # -- mutants
-
-
-def overlapping_slots(found, widths):
-    """Each slot given to two Awaits in turn."""
-    plan = plan_inbox(found, widths)
-    waits = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
-    shared = {two: plan.offsets[one] for one, two in zip(waits[::2], waits[1::2])}
-    return InboxPlan(plan.offsets | shared, plan.nbytes)
 
 
 MACHINES = {

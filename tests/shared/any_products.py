@@ -298,19 +298,25 @@ def _prove_other(case: dict) -> str:
     return name
 
 
-def main(first: int, count: int) -> None:
-    """Prove so many cases; print those that fail, and how many of each algorithm there were."""
+def failing(seeds) -> tuple[Counter, list]:
+    """What was proved how often, and the cases that fail, with how."""
     tally: Counter = Counter()
-    for seed in range(first, first + count):
+    wrong = []
+    for seed in seeds:
         case = any_product(seed)
         try:
             tally[prove(case)] += 1
         except Exception as error:
-            tally["failed"] += 1
-            print(seed, type(error).__name__, str(error)[:600], case, flush=True)
-        if (seed - first) % 1000 == 999:
-            print(seed - first + 1, dict(tally), flush=True)
-    print("cases", count, dict(tally))
+            wrong.append((seed, f"{type(error).__name__}: {error}"[:600], case))
+    return tally, wrong
+
+
+def main(first: int, count: int) -> None:
+    """Prove so many cases; print those that fail, and how many of each algorithm there were."""
+    for start in range(first, first + count, 1000):
+        seeds = range(start, min(start + 1000, first + count))
+        tally, wrong = failing(seeds)
+        print(*wrong, f"{seeds}: {len(wrong)} failed, {dict(tally)}", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

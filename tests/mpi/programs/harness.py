@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 from oracles import expected
+from signal_runs import overlapping_slots
 
 import drbench
 import drbench.host.inbox
@@ -17,8 +18,6 @@ from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.executor import Executor
 from drbench.host.topology import Topology
-from drbench.plan import signals
-from drbench.program.signal_steps import Await
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
 if os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1":  # of MPICH; so do our own loops then
@@ -118,12 +117,4 @@ def answer(comm, value) -> None:
 
 def shared_slots():
     """Two Awaits have one slot, which is written again before it is read."""
-    plan_inbox = signals.plan_inbox
-
-    def overlapping(found, widths):
-        plan = plan_inbox(found, widths)
-        slots = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
-        twice = {two: plan.offsets[one] for one, two in zip(slots[::2], slots[1::2])}
-        return signals.InboxPlan(plan.offsets | twice, plan.nbytes)
-
-    drbench.host.inbox.plan_inbox = overlapping
+    drbench.host.inbox.plan_inbox = overlapping_slots
