@@ -4,22 +4,8 @@ random orders of completion, out of planned memory, with no transfer too many.
 ``python tests/shared/any_products.py FIRST COUNT`` tries other seeds.
 """
 
-from collections import Counter
-
 import pytest
-from any_products import any_product, prove
-
-
-def failing(seeds):
-    """What was proved how often, and the cases that fail, with how."""
-    tally, wrong = Counter(), []
-    for seed in seeds:
-        case = any_product(seed)
-        try:
-            tally[prove(case)] += 1
-        except Exception as error:
-            wrong.append((seed, f"{type(error).__name__}: {error}", case))
-    return tally, wrong
+from any_products import failing
 
 
 @pytest.mark.parametrize("part", range(8))

@@ -6,8 +6,8 @@ import pytest
 from arena import multiplied
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced import everyone_of, of_algorithm, resolved_as
 
-from algorithms import get_algorithm
 from drbench.errors import UnsupportedError
 from drbench.plan.story import Regions
 from drbench.program.steps import Copy
@@ -15,16 +15,18 @@ from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
 from launch.models.simulate_sweeps import dtensor_case
 
-DTENSOR = get_algorithm("dtensor_mm")
 BY = "row", "column"
+
+
+def strategy_of(*problem, **options):
+    return resolved_as("dtensor_mm", *problem, **options)[2]["strategy"]
 
 
 def computed(m, n, k, p, layouts, strategy="auto", depth=1, seed=0):
     """C as each replica holds it, A·B, and the strategy."""
-    problem = DTENSOR.problem(m, n, k, p, *layouts)
-    resolved = DTENSOR.resolve(problem, strategy=strategy)
-    traces = [DTENSOR.trace(problem, rank, **resolved) for rank in range(p)]
-    return *multiplied(problem, traces, depth, seed), resolved["strategy"]
+    *what, resolved = resolved_as("dtensor_mm", m, n, k, p, *layouts, strategy=strategy)
+    traces = everyone_of(*what, resolved)
+    return *multiplied(traces, depth, seed), resolved["strategy"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,7 +52,7 @@ def test_what_moves_the_fewest_bytes_of_a_and_b_is_taken(a, b, c):
             "row": m * k / p * (a != "row") + k * n,
             "column": m * k + k * n / p * (b != "column"),
         }[c]
-        taken = DTENSOR.resolve(DTENSOR.problem(m, n, k, p, a, b, c))["strategy"]
+        taken = strategy_of(m, n, k, p, a, b, c)
         assert taken == ("partial" if partial < gathered else f"{c}s"), (m, n, k)
 
 
@@ -74,11 +76,9 @@ def test_what_lies_side_by_side_is_copied_where_pytorch_does(layouts, strategy, 
     """All that is gathered along columns, a rank's part of what is resharded, and all of a sum
     that is scattered along columns; by a rank alone nothing."""
     for p, expected in ((P, copied), (1, [])):
-        problem = DTENSOR.problem(M, N, K, p, *layouts.split())
-        for rank in range(p):
-            resolved = DTENSOR.resolve(problem, strategy=strategy)
-            steps = DTENSOR.trace(problem, rank, **resolved).steps
-            assert [step.elements() for step in steps if type(step) is Copy] == expected
+        for trace in of_algorithm("dtensor_mm", M, N, K, p, *layouts.split(), strategy=strategy):
+            copies = [step.elements() for step in trace.steps if type(step) is Copy]
+            assert copies == expected
 
 
 def test_a_copy_takes_the_time_of_its_memory_traffic():
@@ -90,8 +90,7 @@ def test_a_copy_takes_the_time_of_its_memory_traffic():
 
 def test_what_is_copied_is_told_as_what_it_was():
     """A page of the run shows all of A in the copy that is multiplied."""
-    problem = DTENSOR.problem(M, N, K, P, *["column"] * 3)
-    traces = [DTENSOR.trace(problem, rank, strategy="columns") for rank in range(P)]
+    traces = of_algorithm("dtensor_mm", M, N, K, P, *["column"] * 3, strategy="columns")
     copy = next(step for step in traces[1].steps if type(step) is Copy)
     region = Regions(traces).of(1, copy)
     assert (region.matrix, region.shape) == ("A", (M, K))
@@ -100,14 +99,13 @@ def test_what_is_copied_is_told_as_what_it_was():
 @pytest.mark.parametrize("m, taken", [(1024, "columns"), (4096, "columns"), (8192, "partial")])
 def test_columns_of_mlp1_are_resharded_from_a_batch_of_8192_on(m, taken):
     """Where the published line of DTensor dips: all of A is more than what of B changes sides."""
-    problem = DTENSOR.problem(m, 49152, 12288, 8, "column", "column", "column")
-    assert DTENSOR.resolve(problem)["strategy"] == taken
+    assert strategy_of(m, 49152, 12288, 8, "column", "column", "column") == taken
 
 
 def test_other_layouts_and_strategies_are_refused_in_one_line():
     with pytest.raises(UnsupportedError, match=r"by row or by column on all ranks.*got B as block"):
-        DTENSOR.resolve(DTENSOR.problem(8, 8, 8, 4, "row", "block", "row"))
+        strategy_of(8, 8, 8, 4, "row", "block", "row")
     with pytest.raises(UnsupportedError, match=r"by row or by column .*got A as row/c2"):
-        DTENSOR.resolve(DTENSOR.problem(8, 8, 8, 4, "row/c2", "row", "row"))
+        strategy_of(8, 8, 8, 4, "row/c2", "row", "row")
     with pytest.raises(UnsupportedError, match="columns leaves C by columns; got C by rows"):
-        DTENSOR.resolve(DTENSOR.problem(8, 8, 8, 4, "row", "row", "row"), strategy="columns")
+        strategy_of(8, 8, 8, 4, "row", "row", "row", strategy="columns")

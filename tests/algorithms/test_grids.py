@@ -4,6 +4,7 @@ the memory that the closed forms say."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced import everyone_of
 
 from algorithms import get_algorithm
 from drbench.errors import UsageError
@@ -21,8 +22,7 @@ def stored_once(grid, sizes, nprocs):
 
 
 def settled_traces(problem, in_place=True, **options):
-    resolved = UNIVERSAL.resolve(problem, in_place, **options)
-    return [UNIVERSAL.trace(problem, rank, **resolved) for rank in range(problem.nprocs)]
+    return everyone_of(UNIVERSAL, problem, UNIVERSAL.resolve(problem, in_place, **options))
 
 
 def elements_moved(trace):

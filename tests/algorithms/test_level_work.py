@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import layouts
+from traced import everyone_of
 
 from algorithms import get_algorithm
 from algorithms.universal.program import why as why_universal
@@ -63,7 +64,7 @@ def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
 
     def limit(**options):
         options = universal.resolve(problem, stationary=stationary, pack="never", **options)
-        return balance([universal.trace(problem, rank, **options).flops for rank in range(2)])
+        return balance([each.flops for each in everyone_of(universal, problem, options)])
 
     assert limit() < 0.95 and limit(work="level") == 1.0
 
@@ -76,8 +77,7 @@ def test_the_simulator_says_whether_it_pays():
 
     def seconds(model, **options):
         options = universal.resolve(problem, False, stationary="B", **options)
-        traces = [universal.trace(problem, rank, **options) for rank in range(2)]
-        return simulate(traces, model).time_s
+        return simulate(everyone_of(universal, problem, options), model).time_s
 
     assert seconds(machine, work="level") < 0.97 * seconds(machine)
     assert seconds(slow, work="level") > seconds(slow)

@@ -36,6 +36,7 @@ from launch.cases.machine_models import find_machine
 
 LOWERED = ("greedy", "cost", "exhaustive")
 BOUNDS = ((1, 1), (1, 2), (2, 2), (3, 4))
+FEW = (2, 2), (1, 2), (2, 1)
 lowerings = pytest.mark.parametrize("schedule", LOWERED)
 
 
@@ -47,24 +48,16 @@ def transfers(step, rank):
     )
 
 
-def lowered(seed_or_case, schedule, bounds, seeds=False):
-    """Problem, options and lowered traces; None where the search is refused."""
+def lowered(seed_or_case, schedule, bounds):
+    """Lowered traces; none where the search is refused."""
     problem, options = (
         any_case(seed_or_case) if isinstance(seed_or_case, int) else CASES[seed_or_case]
     )
     try:
-        return (
-            problem,
-            options,
-            traces_of(
-                problem,
-                **options,
-                schedule=f"{schedule}:{bounds[0]}x{bounds[1]}",
-            ),
-        )
+        return traces_of(problem, **options, schedule=f"{schedule}:{bounds[0]}x{bounds[1]}")
     except UnsupportedError:
         assert schedule == "exhaustive"
-        return None
+        return []
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +71,7 @@ def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
     found = Counter()
     for seed in range(80):
         bounds = BOUNDS[seed % 4]
-        case = lowered(seed, schedule, bounds)
-        for trace in case[2] if case else ():
+        for trace in lowered(seed, schedule, bounds):
             assert trace.ops is None or trace.ops == sorted(trace.ops)
             op = dict(enumerate(trace.ops or ()))
             for kind, bound in (("computes", bounds[0]), ("transfers", bounds[1])):
@@ -104,8 +96,8 @@ def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
 @lowerings
 def test_a_remote_tile_is_fetched_once_and_no_other_bytes_move(schedule):
     for seed in range(60):
-        case = lowered(seed, schedule, (1, 2))
-        for trace, direct in zip(case[2], traces_of(case[0], **case[1])) if case else ():
+        problem, options = any_case(seed)
+        for trace, direct in zip(lowered(seed, schedule, (1, 2)), traces_of(problem, **options)):
             gets = [s.block.key for s in trace.steps if type(s) is Get]
             assert len(gets) == len(set(gets)) and set(gets) == {
                 s.block.key for s in direct.steps if type(s) is Get
@@ -161,30 +153,25 @@ def check_operations(traces, timeline, in_place, depth):
 @pytest.mark.parametrize("case", CASES)
 def test_no_order_of_completion_passes_the_end_of_an_operation_or_deadlocks(case, depth):
     for x, schedule in enumerate(LOWERED):
-        found = lowered(case, schedule, BOUNDS[x + 1])
-        for seed, in_place in enumerate(MODES.values()) if found else ():
-            check_operations(
-                found[2],
-                drive(found[2], depth, RandomDelays(seed), in_place=in_place),
-                in_place,
-                depth,
-            )
+        traces = lowered(case, schedule, BOUNDS[x + 1])
+        for seed, in_place in enumerate(MODES.values() if traces else ()):
+            timeline = drive(traces, depth, RandomDelays(seed), in_place=in_place)
+            check_operations(traces, timeline, in_place, depth)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @lowerings
 def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, depth):
     for seed in range(50):
-        case = lowered(seed, schedule, BOUNDS[seed % 4])
-        if case:
-            prove(case[0], case[2], depth, seed, list(MODES.values())[seed % 4])
+        if traces := lowered(seed, schedule, BOUNDS[seed % 4]):
+            prove(traces, depth, seed, list(MODES.values())[seed % 4])
 
 
 @pytest.mark.parametrize("depth", [1, 3, "all"])
 def test_what_an_operation_takes_is_free_in_the_next_whatever_the_look_ahead(depth):
     """And not before: the memory of a lowered program is that of its operations."""
     for seed in range(40):
-        for trace in lowered(seed, "greedy", BOUNDS[seed % 4])[2]:
+        for trace in lowered(seed, "greedy", BOUNDS[seed % 4]):
             if trace.ops is None:
                 continue
             ahead, ops = Lookahead(trace, depth), np.array(trace.ops)
@@ -277,51 +264,33 @@ def least_seconds(graph, costs, max_compute, max_comm):
     return least(frozenset())
 
 
-def small_graphs(most):
-    """Graphs of all ranks of sampled programs with at most so many nodes."""
-    for seed in range(400):
-        problem, options = any_case(seed)
-        for trace in traces_of(problem, **options)[:2]:
-            graph = Graph(trace)
-            if 3 <= len(graph.nodes) <= most:
-                yield seed, graph
+class Few:
+    """Costs from few values, so that parts of a graph are alike in much."""
+
+    def cost(self, step, rank):
+        if step.computes:
+            return Cost(core_s=2.0)
+        links = ("out",) if type(step) is Accumulate else ("in",)
+        return Cost(link_s=1.0 + step.block.owner % 2, links=links)
 
 
 def test_the_search_finds_what_looking_at_every_choice_finds(monkeypatch):
+    """On small graphs, in which parts that are alike count as one, and no others."""
     monkeypatch.setattr(op_search, "MOST_SELECTIONS", 10**9)
     compared = improved = 0
-    for seed, graph in small_graphs(9):
-        costs, bounds = costs_of(graph, RandomCosts(seed).cost), BOUNDS[seed % 4]
-        known = greedy(graph, *bounds)
-        found = program_s(op_search.Search(graph, costs, *bounds).run(known), costs)
-        assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
-        compared += 1
-        improved += found < program_s(known, costs)
-    assert compared > 100 and improved > 10
-
-
-def test_alike_parts_are_interchangeable_and_no_more():
-    """Costs from few values, so that parts of the graph are alike in much: still the cheapest
-    way."""
-
-    class Few:
-        def cost(self, step, rank):
-            if step.computes:
-                return Cost(core_s=2.0)
-            return Cost(
-                link_s=1.0 + step.block.owner % 2,
-                links=("out",) if type(step) is Accumulate else ("in",),
-            )
-
-    compared = 0
-    for seed, graph in small_graphs(9):
-        costs, bounds = costs_of(graph, Few().cost), ((2, 2), (1, 2), (2, 1))[seed % 3]
-        found = program_s(
-            op_search.Search(graph, costs, *bounds).run(greedy(graph, *bounds)), costs
-        )
-        assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
-        compared += 1
-    assert compared > 100
+    for seed in range(400):
+        problem, options = any_case(seed)
+        for graph in map(Graph, traces_of(problem, **options)[:2]):
+            if not 3 <= len(graph.nodes) <= 9:
+                continue
+            for model, bounds in ((RandomCosts(seed), BOUNDS[seed % 4]), (Few(), FEW[seed % 3])):
+                costs, known = costs_of(graph, model.cost), greedy(graph, *bounds)
+                found = program_s(op_search.Search(graph, costs, *bounds).run(known), costs)
+                least = least_seconds(graph, costs, *bounds)
+                assert found == pytest.approx(least), (seed, bounds)
+                compared += 1
+                improved += found < program_s(known, costs)
+    assert compared > 200 and improved > 10
 
 
 def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
@@ -354,11 +323,11 @@ def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
 @lowerings
 def test_lowering_is_deterministic(schedule):
     for seed in range(20):
-        first, second = lowered(seed, schedule, (2, 2)), lowered(seed, schedule, (2, 2))
-        if first:
-            assert [(list(map(repr, t.steps)), t.ops) for t in first[2]] == [
-                (list(map(repr, t.steps)), t.ops) for t in second[2]
-            ]
+        first, second = (
+            [(list(map(repr, t.steps)), t.ops) for t in lowered(seed, schedule, (2, 2))]
+            for _ in range(2)
+        )
+        assert first == second
 
 
 # -- on machine models
@@ -396,11 +365,9 @@ def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_ti
 @lowerings
 def test_simulated_bytes_of_lowered_programs_are_the_explainers(schedule):
     for seed in range(20):
-        case = lowered(seed, schedule, (2, 2))
-        if case:
-            found = simulate(case[2], PVC)
-            planned = Counter()
-            for trace in case[2]:
+        if traces := lowered(seed, schedule, (2, 2)):
+            found, planned = simulate(traces, PVC), Counter()
+            for trace in traces:
                 planned.update(traffic(trace).counters)
             simulated = found.counters | {
                 "get_bytes": found.counters["get_bytes"] + found.counters["direct_bytes"],
@@ -458,7 +425,7 @@ def test_a_schedule_is_recorded_without_the_bounds_that_it_has_by_default():
 
 def test_the_listing_has_a_line_for_each_operation_that_counts_right():
     for seed in range(10):
-        for trace in lowered(seed, "greedy", (2, 2))[2]:
+        for trace in lowered(seed, "greedy", (2, 2)):
             heads = [line for line in listing(trace) if line.startswith("-- operation")]
             assert len(heads) == len(set(trace.ops or ()))
             assert sum(int(line.split()[3]) for line in heads) == sum(

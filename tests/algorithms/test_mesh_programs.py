@@ -8,6 +8,7 @@ from arena import multiplied
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import layout_of
+from traced import of_algorithm, resolved_as
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of
@@ -36,14 +37,11 @@ BY_ROWS = {"AG": ("row", "column", "column"), "RdS": ("column", "row", "row"), N
 def prove(name, sizes, mesh, **options):
     """The product is exact on the layout of the papers: another than the algorithm's own would be
     refused."""
-    algorithm, p, dataflow = get_algorithm(name), mesh[0] * mesh[1], options.get("dataflow")
+    dataflow = options.get("dataflow")
     if name in TWO_D:
         options["mesh"] = f"{mesh[0]}x{mesh[1]}"
     texts = layout_of(dataflow, mesh) if name in TWO_D else BY_ROWS[dataflow]
-    problem = algorithm.problem(*sizes, p, *texts, **options)
-    resolved = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
-    c, right = multiplied(problem, traces, 1)
+    c, right = multiplied(of_algorithm(name, *sizes, mesh[0] * mesh[1], *texts, **options), 1)
     assert (c[0] == right).all(), (mesh, sizes)
 
 
@@ -164,21 +162,20 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow):
     """Wang's gathers taken apart into shifts bring the same elements. A reduction taken apart moves
     sums instead of summands, a tile of C a shift, so over all chips the same again: (P - 1) tiles
     for each of the P chips of a process row or column."""
-    algorithm = get_algorithm(name)
     meshes = ("1x1", "2x2", "3x3") if name == "cannon" else MESHES
     for (m, n, k), mesh in product(SHAPES.values(), meshes):
         rows, cols = sizes(mesh)
-        problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
-        resolved = algorithm.resolve(problem, dataflow=dataflow, mesh=mesh, **options)
         moved, wanted = [], []
-        for rank in range(rows * cols):
-            i, j = divmod(rank, cols)
+        for trace in of_algorithm(
+            name, m, n, k, rows * cols, dataflow=dataflow, mesh=mesh, **options
+        ):
+            i, j = divmod(trace.rank, cols)
             wanted.append(
                 4 * moved_by_cannon(dataflow, m, n, k, rows, i, j)
                 if name == "cannon"
                 else 4 * moved_by_collectives(dataflow, m, n, k, (rows, cols), i, j)
             )
-            counters = traffic(algorithm.trace(problem, rank, **resolved)).counters
+            counters = traffic(trace).counters
             moved.append(counters.pop("collective_bytes"))
             assert not any(counters.values())
         assert sum(moved) == sum(wanted) and (name == "wang" or moved == wanted), (mesh, m, n, k)
@@ -187,25 +184,15 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow):
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
 def test_the_1d_baselines_move_what_is_not_theirs(p):
     m, n, k = 101, 67, 53
-    for name, options, each in [
-        ("fsdp", {}, lambda r: (k - share(k, p, r)) * n),
-        ("tensor_parallel_1d", {"dataflow": "AG"}, lambda r: (m - share(m, p, r)) * k),
-    ]:
-        problem = get_algorithm(name).problem(m, n, k, p, **options)
-        resolved = get_algorithm(name).resolve(problem, **options)
-        for rank in range(p):
-            assert traffic(get_algorithm(name).trace(problem, rank, **resolved)).counters[
-                "collective_bytes"
-            ] == 4 * each(rank)
-    problem = get_algorithm("tensor_parallel_1d").problem(m, n, k, p, dataflow="RdS")
-    resolved = get_algorithm("tensor_parallel_1d").resolve(problem, dataflow="RdS")
-    total = sum(
-        traffic(get_algorithm("tensor_parallel_1d").trace(problem, rank, **resolved)).counters[
-            "collective_bytes"
-        ]
-        for rank in range(p)
-    )
-    assert total == 4 * (p - 1) * m * n
+
+    def moved(name, **options):
+        traces = of_algorithm(name, m, n, k, p, **options)
+        return [traffic(trace).counters["collective_bytes"] for trace in traces]
+
+    assert moved("fsdp") == [4 * (k - share(k, p, rank)) * n for rank in range(p)]
+    gathered = moved("tensor_parallel_1d", dataflow="AG")
+    assert gathered == [4 * (m - share(m, p, rank)) * k for rank in range(p)]
+    assert sum(moved("tensor_parallel_1d", dataflow="RdS")) == 4 * (p - 1) * m * n
 
 
 # -- the parts
@@ -259,15 +246,11 @@ def test_wang_overlaps_the_costlier_direction(dataflow, mesh, m, n, k, direction
 
 def test_one_slice_is_collective():
     for dataflow in ("OS", "LS", "RS"):
-        steps = []
-        for name, options in (("meshslice", {"slices": 1}), ("collective", {})):
-            algorithm = get_algorithm(name)
-            problem = algorithm.problem(24, 36, 48, 6, dataflow=dataflow, mesh="2x3")
-            trace = algorithm.trace(
-                problem, 4, **algorithm.resolve(problem, dataflow=dataflow, mesh="2x3", **options)
-            )
-            steps.append([repr(step) for step in trace.steps])
-        assert steps[0] == steps[1]
+        one, whole = (
+            of_algorithm(name, 24, 36, 48, 6, dataflow=dataflow, mesh="2x3", **options)[4]
+            for name, options in (("meshslice", {"slices": 1}), ("collective", {}))
+        )
+        assert list(map(repr, one.steps)) == list(map(repr, whole.steps))
 
 
 @pytest.mark.parametrize(
@@ -286,11 +269,9 @@ def test_one_slice_is_collective():
     ],
 )
 def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, options, words):
-    algorithm = get_algorithm(name)
-    texts = {key: options.pop(key) for key in "abc" if key in options}
+    texts = [options.pop(key, None) for key in "abc"]
     with pytest.raises(UnsupportedError) as caught:
-        problem = algorithm.problem(48, 48, 48, 6, *map(texts.get, "abc"), **options)
-        algorithm.resolve(problem, **options)
+        resolved_as(name, 48, 48, 48, 6, *texts, **options)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
@@ -299,16 +280,13 @@ def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, opt
 )
 def test_what_makes_no_sense_is_a_usage_error(options):
     with pytest.raises(UsageError):
-        algorithm = get_algorithm("collective")
-        algorithm.resolve(algorithm.problem(48, 48, 48, 6, **options), **options)
+        resolved_as("collective", 48, 48, 48, 6, **options)
 
 
 def test_other_words_for_the_same_layout_are_taken():
-    algorithm = get_algorithm("collective")
-    problem = algorithm.problem(
-        48, 48, 48, 2, "row", "tiles:24x48@2x1", "S(0)", mesh="2x1", dataflow="OS"
-    )
-    assert algorithm.resolve(problem, mesh="2x1", dataflow="OS")["dataflow"] == "OS"
+    texts = "row", "tiles:24x48@2x1", "S(0)"
+    *_, resolved = resolved_as("collective", 48, 48, 48, 2, *texts, mesh="2x1", dataflow="OS")
+    assert resolved["dataflow"] == "OS"
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 64, 64), (64, 64, 1), (3, 3, 3)])

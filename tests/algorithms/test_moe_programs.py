@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from arena import multiplied
 from oracles import pairs_of_experts
+from traced import everyone_of, resolved_as
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of
@@ -42,15 +43,13 @@ named = pytest.mark.parametrize(
 
 def made(name, options, p, shape, layer):
     """The problem, and the traces of all ranks; None if it is refused."""
-    algorithm = get_algorithm(name)
     options = {each: {"one": 1, "all": p}.get(value, value) for each, value in options.items()}
     options |= dict(zip(("experts", "topk", "routing"), layer))
-    problem = algorithm.problem(*shape, p, **options)
     try:
-        resolved = algorithm.resolve(problem, **options)
+        found = resolved_as(name, *shape, p, **options)
     except UnsupportedError:
         return None
-    return problem, [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
+    return found[1], everyone_of(*found)
 
 
 @named
@@ -70,7 +69,7 @@ def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, n
         problem, traces = found
         pairs_of(traces)
         depth = ("all", 0, 1, 2)[(seed + p) % 4]
-        c, expected = multiplied(problem, traces, depth, seed)
+        c, expected = multiplied(traces, depth, seed)
         assert np.array_equal(c[0], expected), (shape, layer, depth)
         assert sum(trace.flops for trace in traces) == problem.flops
         ran += 1
@@ -192,8 +191,7 @@ def test_a_token_chooses_no_more_experts_than_there_are(name):
     with pytest.raises(UsageError, match="-o topk must be 1 to 4, the number of exp.*, got 5"):
         get_algorithm(name).problem(8, 8, 8, 2, experts=4, topk=5)
     with pytest.raises(UsageError, match="routing must be uniform or skewed"):
-        problem = get_algorithm(name).problem(8, 8, 8, 2)
-        get_algorithm(name).resolve(problem, routing="zipf")
+        resolved_as(name, 8, 8, 8, 2, routing="zipf")
 
 
 @pytest.mark.parametrize(
@@ -209,21 +207,18 @@ def test_a_token_chooses_no_more_experts_than_there_are(name):
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
-    algorithm, options = get_algorithm(name), options | {"experts": 4, "topk": 2}
-    problem = algorithm.problem(9, 8, 3, 4, *map(texts.get, "abc"), **options)
+    options |= {"experts": 4, "topk": 2}
     with pytest.raises(UnsupportedError, match=said) as refused:
-        algorithm.resolve(problem, **options)
+        resolved_as(name, 9, 8, 3, 4, *map(texts.get, "abc"), **options)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["ag_moe", "moe_rs", "ag2_moe", "moe_rs2"])
 def test_the_baseline_of_experts_multiplies_as_much_with_the_same_options(name):
-    algorithm = get_algorithm(name)
-    problem = algorithm.problem(24, 8, 8, 2, experts=3, topk=2)
+    algorithm, problem, ours = resolved_as(name, 24, 8, 8, 2, experts=3, topk=2)
     baseline, options = baseline_of(problem)
-    found = [get_algorithm(baseline).trace(problem, rank, **options) for rank in range(2)]
-    ours = algorithm.resolve(problem, experts=3, topk=2)
-    own = [algorithm.trace(problem, rank, **ours) for rank in range(2)]
+    found = everyone_of(get_algorithm(baseline), problem, options)
+    own = everyone_of(algorithm, problem, ours)
     work = lambda traces: sum(x.flops for t in traces for x in t.steps if type(x) is Gemm)
     assert work(found) == work(own) == problem.flops
     assert {each: options[each] for each in ("experts", "topk", "routing")} == {

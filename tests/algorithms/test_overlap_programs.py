@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from arena import multiplied
+from traced import everyone_of, resolved_as
 
 from algorithms import get_algorithm
 from drbench.errors import UnsupportedError
@@ -44,15 +45,14 @@ named = pytest.mark.parametrize(
 
 
 def made(name, options, p, shape, **more):
-    """The problem, what is resolved, and the traces of all ranks; None if it is refused."""
-    algorithm = get_algorithm(name)
-    options = options | {each: more[each] for each in more if each in algorithm.options}
-    problem = algorithm.problem(*shape, p, **options)
+    """What is resolved, and the traces of all ranks; None if it is refused."""
+    taken = get_algorithm(name).options
+    options = options | {each: more[each] for each in more if each in taken}
     try:
-        resolved = algorithm.resolve(problem, **options)
+        found = resolved_as(name, *shape, p, **options)
     except UnsupportedError:
         return None
-    return problem, resolved, [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
+    return found[2], everyone_of(*found)
 
 
 @named
@@ -68,9 +68,9 @@ def test_c_is_a_times_b_in_every_order_of_completion(dealt, name, options, p):
         if found is None:
             assert name in ("ag2", "rs2") or options.get("variant") == "ring"
             continue
-        problem, resolved, traces = found
+        resolved, traces = found
         pairs_of(traces)
-        c, expected = multiplied(problem, traces, depth, seed)
+        c, expected = multiplied(traces, depth, seed)
         for copy in c if resolved.get("replicate_result") else c[:1]:
             assert np.array_equal(copy, expected), (shape, tile, part, depth)
         ran += 1
@@ -86,7 +86,7 @@ def test_every_variant_moves_each_row_or_partial_sum_once_to_every_other_rank(na
     """Rows of A, k wide; rows of C, n wide."""
     m, n, k, p = 32, 16, 24, 4
     for variant in get_algorithm(name).options["variant"].tried:
-        _, _, traces = made(name, {"variant": variant}, p, (m, n, k), tile=3)
+        _, traces = made(name, {"variant": variant}, p, (m, n, k), tile=3)
         assert moved(traces) == (p - 1) * m * width * 4, variant
 
 
@@ -103,7 +103,7 @@ def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, add
     """As the kernels of FLUX and Triton-distributed reduce: one launch a tile, which reads each
     partial sum and the rank's own once and writes the sum once."""
     m, n, k, p = 32, 16, 24, 4
-    _, _, traces = made(name, options, p, (m, n, k), tile=4, part=1)
+    _, traces = made(name, options, p, (m, n, k), tile=4, part=1)
     rows = m // p // adds
     machine = Machine("m", Compute(1.0, memory_bytes_per_s=4.0, launch_s=1000.0))
     for trace in traces:
@@ -117,7 +117,7 @@ def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, add
 def test_over_nodes_every_tile_crosses_once_and_sums_of_a_node_cross_once():
     m, n, k, p, local = 48, 16, 24, 6, 3
     for name, width in (("ag2", k), ("rs2", n)):
-        _, _, traces = made(name, {}, p, (m, n, k), tile=4)
+        _, traces = made(name, {}, p, (m, n, k), tile=4)
         crossing = sum(
             rows * width
             for trace in traces
@@ -135,18 +135,18 @@ def order_of(trace):
 
 def test_the_own_rows_are_multiplied_first_in_a_gather_and_last_in_a_reduction():
     shape = (16, 8, 8)
-    _, _, traces = made("ag_gemm", {"variant": "push"}, 4, shape, tile=2, part=1)
+    _, traces = made("ag_gemm", {"variant": "push"}, 4, shape, tile=2, part=1)
     assert [order_of(trace)[:2] for trace in traces] == [[4 * r, 4 * r + 2] for r in range(4)]
     assert order_of(traces[2]) == [8, 10, 12, 14, 0, 2, 4, 6]
-    _, _, traces = made("ag_gemm", {"swizzle": "naive"}, 4, shape, tile=2, part=1)
+    _, traces = made("ag_gemm", {"swizzle": "naive"}, 4, shape, tile=2, part=1)
     assert order_of(traces[2]) == list(range(0, 16, 2))
-    _, _, traces = made("gemm_rs", {}, 4, shape, tile=4, part=1)
+    _, traces = made("gemm_rs", {}, 4, shape, tile=4, part=1)
     gemms = [step for step in traces[1].steps if type(step) is Gemm]
     assert [step.inputs[0].block.row0 for step in gemms] == [8, 12, 0, 4]
 
 
 def test_a_mesh_copies_a_tile_of_every_rank_in_turn():
-    _, _, traces = made("ag_gemm", {"variant": "push", "order": "mesh"}, 3, (12, 3, 4), tile=2)
+    _, traces = made("ag_gemm", {"variant": "push", "order": "mesh"}, 3, (12, 3, 4), tile=2)
     pushes = [step for step in traces[0].steps if type(step) is Push]
     assert [(step.peer, step.key) for step in pushes] == [
         (2, (0, 2)), (1, (0, 2)), (2, (2, 4)), (1, (2, 4)),
@@ -172,7 +172,7 @@ PRODUCTS = {
 @pytest.mark.parametrize("order", PRODUCTS)
 def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
     options = {"variant": variant, "order": order}
-    _, _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
+    _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
     told = [rank_number for step in PRODUCTS[order] for rank_number in step]
     row = lambda rank_number: 6 * rank_number[0] + 2 * rank_number[1]
     assert order_of(traces[1]) == [row(each) for each in told]
@@ -187,7 +187,7 @@ def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
 
 def test_no_part_of_a_product_is_lower_than_asked_for():
     """Tiles of 1 row on chunks of 4: parts of at least 6 rows span ranks, and cover every row."""
-    _, _, traces = made("ag_gemm", {"variant": "push"}, 4, (16, 8, 8), tile=1, part=6)
+    _, traces = made("ag_gemm", {"variant": "push"}, 4, (16, 8, 8), tile=1, part=6)
     for trace in traces:
         gemms = [step for step in trace.steps if type(step) is Gemm]
         spans = sorted((step.block.row0, step.block.row1) for step in gemms)
@@ -198,7 +198,7 @@ def test_no_part_of_a_product_is_lower_than_asked_for():
 
 @named
 def test_fused_parts_share_one_kernel_of_the_whole_product(name, options):
-    _, resolved, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
+    resolved, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
     for trace in traces:
         gemms = [step for step in trace.steps if type(step) is Gemm]
         kernels = {id(step.kernel): step.kernel for step in gemms}
@@ -213,7 +213,7 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
     """FLUX's gathered A: the slots of a pushed gather, the buffers of a pulled one, to the byte."""
     m, n, k, p = 64, 32, 16, 4
     for variant in ("push", "pull"):
-        _, _, traces = made("ag_gemm", {"variant": variant}, p, (m, n, k), tile=4, part=1)
+        _, traces = made("ag_gemm", {"variant": variant}, p, (m, n, k), tile=4, part=1)
         assert {pool_bytes(trace, "all") for trace in traces} == {(p - 1) * (m // p) * k * 4}
 
 
@@ -233,10 +233,8 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
-    algorithm = get_algorithm(name)
-    problem = algorithm.problem(9, 8, 3, 4, *map(texts.get, "abc"), **options)
     with pytest.raises(UnsupportedError, match=said) as refused:
-        algorithm.resolve(problem, **options)
+        resolved_as(name, 9, 8, 3, 4, *map(texts.get, "abc"), **options)
     assert "\n" not in str(refused.value)
     assert "Use" in str(refused.value) or "use" in str(refused.value)
 
@@ -252,5 +250,5 @@ def test_without_a_word_the_look_ahead_of_programs_with_signals_has_no_end():
     for name in {name for name, _ in PROGRAMS}:
         assert get_algorithm(name).prefetch() == "all"
     assert get_algorithm("universal").prefetch() == 1
-    _, _, (trace, _) = made("ag_gemm", {}, 2, (8, 8, 8))
+    _, (trace, _) = made("ag_gemm", {}, 2, (8, 8, 8))
     assert Lookahead(trace, "all").depth == float("inf")

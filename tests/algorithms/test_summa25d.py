@@ -6,12 +6,11 @@ from itertools import product
 import pytest
 from arena import multiplied
 from oracles import layout_of
+from traced import of_algorithm, resolved_as
 
-from algorithms import get_algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 
-SUMMA25D = get_algorithm("summa2.5d")
 DATAFLOWS = ("OS", "LS", "RS")
 #: Ranks, replicas, and the mesh of each replica.
 MESHES = [(1, 1, (1, 1)), (2, 2, (1, 1)), (4, 2, (1, 2)), (8, 2, (2, 2)), (12, 3, (2, 2))]
@@ -20,9 +19,7 @@ SHAPES = [(48, 48, 48), (16, 96, 24), (101, 67, 53), (7, 5, 3)]
 
 
 def programs(m, n, k, ranks, replicas, *texts, **options):
-    problem = SUMMA25D.problem(m, n, k, ranks, *texts, replicas=replicas, **options)
-    resolved = SUMMA25D.resolve(problem, replicas=replicas, **options)
-    return [SUMMA25D.trace(problem, rank, **resolved) for rank in range(ranks)], resolved
+    return of_algorithm("summa2.5d", m, n, k, ranks, *texts, replicas=replicas, **options)
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
@@ -30,8 +27,7 @@ def test_the_product_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
     """On the layout of the papers: another than the algorithm's own would be refused."""
     for shape, (ranks, replicas, mesh) in product(SHAPES, MESHES):
         texts = [f"{text}/c{replicas}" for text in layout_of(dataflow, mesh)]
-        traces, _ = programs(*shape, ranks, replicas, *texts, dataflow=dataflow)
-        c, right = multiplied(traces[0].problem, traces, 1)
+        c, right = multiplied(programs(*shape, ranks, replicas, *texts, dataflow=dataflow), 1)
         assert (c[0] == right).all(), (shape, ranks)
 
 
@@ -49,7 +45,7 @@ def test_bytes_are_those_of_summa_on_a_share_of_k_and_of_the_reduction(
     (rows, cols), chips = mesh, ranks // replicas
     a, b, c = m * k // replicas, k * n // replicas, m * n
     along_rows, along_columns = {"OS": (a, b), "LS": (c, b), "RS": (a, c)}[dataflow]
-    traces, _ = programs(m, n, k, ranks, replicas, dataflow=dataflow, panel=panel)
+    traces = programs(m, n, k, ranks, replicas, dataflow=dataflow, panel=panel)
     counters = [traffic(trace).counters for trace in traces]
     each = 4 * ((cols - 1) * along_rows + (rows - 1) * along_columns)
     for replica in range(replicas):
@@ -66,19 +62,17 @@ def test_bytes_are_those_of_summa_on_a_share_of_k_and_of_the_reduction(
 
 
 def test_one_replica_is_summa():
-    summa = get_algorithm("summa")
     for dataflow in DATAFLOWS:
-        problem = summa.problem(24, 36, 48, 6, dataflow=dataflow)
-        plain = summa.trace(problem, 4, **summa.resolve(problem, dataflow=dataflow))
-        traces, _ = programs(24, 36, 48, 6, 1, dataflow=dataflow)
-        assert list(map(repr, plain.steps)) == list(map(repr, traces[4].steps))
+        plain = of_algorithm("summa", 24, 36, 48, 6, dataflow=dataflow)[4]
+        ours = programs(24, 36, 48, 6, 1, dataflow=dataflow)[4]
+        assert list(map(repr, plain.steps)) == list(map(repr, ours.steps))
 
 
 def test_the_default_is_the_largest_factor_whose_cube_fits():
     for ranks, replicas in [(1, 1), (4, 1), (7, 1), (8, 2), (12, 2), (36, 3), (64, 4)]:
-        problem = SUMMA25D.problem(64, 64, 64, ranks)
+        _, problem, resolved = resolved_as("summa2.5d", 64, 64, 64, ranks)
         assert [operand.partition.replicas for operand in problem.operands] == [replicas] * 3
-        assert SUMMA25D.resolve(problem)["replicas"] == replicas
+        assert resolved["replicas"] == replicas
 
 
 @pytest.mark.parametrize(
@@ -94,13 +88,12 @@ def test_the_default_is_the_largest_factor_whose_cube_fits():
     ],
 )
 def test_what_it_does_not_take_is_refused_with_a_way_out(error, options, words):
-    texts = {key: options.pop(key) for key in "abc" if key in options}
+    texts = [options.pop(key, None) for key in "abc"]
     with pytest.raises(error) as caught:
-        problem = SUMMA25D.problem(48, 48, 48, 8, *map(texts.get, "abc"), **options)
-        SUMMA25D.resolve(problem, **options)
+        resolved_as("summa2.5d", 48, 48, 48, 8, *texts, **options)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_other_words_for_the_same_replicas_are_taken():
-    problem = SUMMA25D.problem(48, 48, 48, 2, "row/c2", "R", "column/c2")
-    assert SUMMA25D.resolve(problem)["replicas"] == 2
+    *_, resolved = resolved_as("summa2.5d", 48, 48, 48, 2, "row/c2", "R", "column/c2")
+    assert resolved["replicas"] == 2

@@ -3,9 +3,9 @@ C = alpha·op(A)·op(B) + beta·C exactly; all as plans, with the storage of all
 
 from itertools import product
 
-import numpy as np
 import pytest
-from oracles import check_block, home_of, interpret, operands, results, traces_of, work_done
+from oracles import check_block, home_of, prove
+from traced import everyone_of
 
 from algorithms import algorithms, get_algorithm
 from drbench.errors import UsageError
@@ -16,19 +16,6 @@ from partitions import divisors
 KINDS = ("row", "column", "block", "tiles:3x2")
 M, N, K = 7, 5, 6
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
-
-
-def prove(problem, seed, alpha, beta, **options):
-    """Every unit of work is done once, and C comes out of NaN exactly where its values do not
-    count, and out of what it held where they do."""
-    traces = traces_of(problem, **options)
-    assert (work_done(problem, traces, options["stationary"]) == 1).all()
-    a, b = operands(problem, seed)
-    before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
-    held = before if problem.updates else None
-    c = interpret(problem, traces, a, b, seed, alpha, beta, held)
-    expected = alpha * (a @ b) + (beta * before if beta else 0)
-    assert (results(problem, c)[0] == expected).all()
 
 
 @pytest.mark.parametrize("transpose, stationary", list(product(TRANSPOSES, "ABC")))
@@ -59,14 +46,8 @@ def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpo
 
     def moved(transpose):
         problem = algorithm.problem(48, 36, 24, 4, transpose=transpose)
-        resolved = algorithm.resolve(problem)
-        return [
-            [
-                (type(step), step.moved(rank))
-                for step in algorithm.trace(problem, rank, **resolved).steps
-            ]
-            for rank in range(4)
-        ]
+        traces = everyone_of(algorithm, problem, algorithm.resolve(problem))
+        return [[(type(step), step.moved(each.rank)) for step in each.steps] for each in traces]
 
     assert moved(transpose) == moved("")
 

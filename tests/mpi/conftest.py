@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cases import amiss
 from pool import Pool
 from starting import ROOT, Ended, run_process
 
@@ -39,13 +40,11 @@ SITUATIONS = {
 #: Programs that leave their process as they found it, whatever their arguments but these.
 TOGETHER = {
     "corrupt.py": (),
-    "device_signals.py": ("--mutant",),
-    "devices.py": (),
+    "devices.py": ("--mutant",),
     "idle.py": (),
     "large_replicas.py": (),
     "library.py": ("--device", "bad_input", "leaving", "outliving", "repeated"),
     "other_replica.py": (),
-    "placements.py": (),
     "run_cases.py": (),
     "signals.py": ("--mutant",),
     "stress.py": (),
@@ -63,8 +62,10 @@ class MpiRun:
     def __init__(self, mpiexec: str, library: str, folder: Path):
         self._mpiexec, self._library, self._folder, self._files = mpiexec, library, folder, 0
         self._pools: dict[tuple, Pool] = {}  # the latest last
+        #: How often ranks slept in the latest cases, by what they slept before (``--delays``).
+        self.naps: dict[str, int] = {}
 
-    def __call__(self, n, script, *args, situation="direct", timeout=90, gently=True):
+    def __call__(self, n, script, *args, situation="direct", timeout=200, gently=True):
         """What ``script`` answers (JSON on stdout) on ``n`` ranks.
 
         Fails the test as :meth:`Ended.json` does. An argument that is not a text goes through a
@@ -125,20 +126,22 @@ class MpiRun:
     def _words(self, args) -> list[str]:
         return [arg if isinstance(arg, str) else self._json_file(arg) for arg in args]
 
-    def cases(self, n, cases, *options, situation="direct", timeout=90) -> list[dict]:
+    def cases(self, n, cases, *options, situation="direct") -> list[dict]:
         """What ``programs/run_cases.py`` says of each case; in the situation rma they ask for that
         transport."""
-        return self.cases_and_naps(n, cases, *options, situation=situation, timeout=timeout)[0]
-
-    def cases_and_naps(
-        self, n, cases, *options, situation="direct", timeout=90
-    ) -> tuple[list[dict], dict]:
-        """The same, and how often ranks slept before what (``--delays``)."""
         if situation == "rma":
             cases = [{"transport": "rma", **case} for case in cases]
-        out = self(n, "run_cases.py", cases, *options, situation=situation, timeout=timeout)
+        out = self(n, "run_cases.py", cases, *options, situation=situation)
         assert len(out["answers"]) == len(cases)
-        return out["answers"], out["naps"]
+        self.naps = out["naps"]
+        return out["answers"]
+
+    def exact(self, n, cases, *options, **how) -> list[dict]:
+        """The same, once it is sure that nothing is :func:`amiss` with any of them."""
+        answers = self.cases(n, cases, *options, **how)
+        wrong = [(case, what) for case, out in zip(cases, answers) if (what := amiss(case, out))]
+        assert not wrong
+        return answers
 
     def _json_file(self, value) -> str:
         self._files += 1

@@ -41,9 +41,6 @@ def test_programs_are_alone_one_after_the_other_and_what_they_print_is_told_apar
         assert (ended.returncode, ended.stdout, ended.stderr, ended.left) == (0, 2 * line, "", ())
     said = start.run(pool, PRINTS + "import os\nos.write(2, b'from a library')\nsys.exit(0)")
     assert (said.returncode, said.stderr) == (0, 2 * "from a library")
-    kept = PRINTS + "import threading, time\n"
-    kept += "threading.Thread(target=time.sleep, args=(9,), name='kept', daemon=True).start()\n"
-    assert start.run(pool, kept).stderr.count("still held after the program: ['kept']") == 2
     ended = pool.close()
     assert (ended.returncode, ended.stderr, ended.left) == (0, "", ()) and not pool.alive
 
@@ -84,12 +81,16 @@ def test_a_program_without_an_end_is_killed(start, monkeypatch):
     assert not pool.alive and settled(lambda: marked(pool.mark), tries=20) == []
 
 
-def test_what_mpi_says_at_its_end_is_told(start, mpi_library):
-    """A window that was not freed."""
+def test_what_a_program_keeps_is_told_and_what_mpi_says_of_it_at_its_end(start, mpi_library):
+    """A thread, and a window that was not freed."""
     if not mpi_library[0].startswith("MPICH"):
         pytest.skip("only UCX, as MPICH has it, tells")
     pool = start()
-    start.run(pool, PRINTS + "MPI.Win.Allocate(1 << 20, comm=MPI.COMM_WORLD).Lock_all()")
+    kept = PRINTS + "import threading, time\n"
+    kept += "threading.Thread(target=time.sleep, args=(9,), name='kept', daemon=True).start()\n"
+    kept += "MPI.Win.Allocate(1 << 20, comm=MPI.COMM_WORLD).Lock_all()"
+    told = start.run(pool, kept).stderr
+    assert told.count("still held after the program: [") == told.count("'kept']") == 2
     ended = pool.close()
     assert "not returned" in ended.stdout
     with pytest.raises(ValueError):  # no JSON

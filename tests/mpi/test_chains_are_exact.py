@@ -40,4 +40,4 @@ def test_whole_chains_make_what_numpy_makes(mpirun, dealt, ranks, situation, cou
     seed = 10 * ranks + len(situation)
     sums = dealt(SUMS, ranks - 2, 3) if situation == "direct" else []
     text = json.dumps([*dealt(cases(seed, count), 0, 3), *sums])
-    assert mpirun(ranks, "whole_chains.py", text, situation=situation, timeout=200) == []
+    assert mpirun(ranks, "whole_chains.py", text, situation=situation) == []

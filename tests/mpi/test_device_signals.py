@@ -19,7 +19,7 @@ RUNS = {
     (4, "mixed"): {},
     (5, "direct"): {"hosts": True},
     (6, "nodes"): {"direct": True},
-    (7, "mixed"): {"serial": True},
+    (6, "mixed"): {"serial": True},
     (8, "direct"): {"learns": True},
 }
 
@@ -63,11 +63,10 @@ def test_every_variant_is_exact_in_every_run_and_moves_what_the_plan_says(
 ):
     how = RUNS[p, situation]
     cases = dealt(sample(p, how), list(RUNS).index((p, situation)), 6)
-    found = mpirun(p, "device_signals.py", cases, situation=situation, timeout=200, gently=True)
+    found = mpirun(p, "devices.py", cases, situation=situation)
     wanted = {"hosts": [False] * 2, "learns": [False, True]}
     streams = next((wanted[name] for name in how if name in wanted), [True] * 2)
     for case, out in zip(cases, found):
-        assert "refused" not in out, (case, out)
         said = [False] * 2 if case["algorithm"] == "moe_collective" else streams
         told = out["wrong"], out["as_planned"], out["by_streams"]
         assert told == ([0] * 2, True, said), case
@@ -96,7 +95,7 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant, hosts):
     words = () if edges else ("--mutant", mutant)
     if edges:  # late all the same: streams with long delays
         cases = [case | {"delay_s": 4e-3} for case in cases]
-    run = lambda cases: mpirun(3, "device_signals.py", cases, *words, gently=True)
+    run = lambda cases: mpirun(3, "devices.py", cases, *words, gently=True)
     right = unnoticed(run, cases, tries=2)
     if edges:  # nobody came too early: this machine is slower than the delays
         right = unnoticed(run, [case | {"delay_s": 4e-2} for case in right])
@@ -108,7 +107,7 @@ def test_experts_broken_on_purpose_give_wrong_results(mpirun, mutant, name):
     """No wait for what experts made, or for tokens that come."""
     case = {"algorithm": name, "shape": [64, 32, 32], "prefetch": 2, "gemms": 2, "seed": 1}
     case |= {"options": {"experts": 4, "topk": 3}, "without": [mutant], "delay_s": 2e-3}
-    run = lambda cases: mpirun(3, "device_signals.py", cases, gently=True)
+    run = lambda cases: mpirun(3, "devices.py", cases, gently=True)
     assert unnoticed(run, [case]) == []
 
 
@@ -118,7 +117,7 @@ def test_copies_are_dealt_to_as_many_streams_as_are_asked_for(mpirun):
         case | {"options": {"variant": variant, "tile": 4}, "streams": streams}
         for variant, streams in (("write", 1), ("write", 2), ("pull", 3))
     ]
-    lanes = [out["lanes"] for out in mpirun(4, "device_signals.py", cases)]
+    lanes = [out["lanes"] for out in mpirun(4, "devices.py", cases)]
     assert lanes[0] == ["gemm0", "push0", "side"]
     assert lanes[1] == ["gemm0", "push0", "push1", "side"]
     assert lanes[2] == ["gemm0", "in0", "in1", "in2", "push0", "push1", "push2", "side"]

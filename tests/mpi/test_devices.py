@@ -43,6 +43,7 @@ NEEDED = {
 
 def universal(ranks, seeds):
     """Every stationary matrix on every layout, with the settings dealt over them."""
+    plain = {"shape": [33, 47, 29], "seeds": seeds, "delay_s": 4e-4}
     settings = [
         {"prefetch": 1},
         {"prefetch": 0},
@@ -58,47 +59,28 @@ def universal(ranks, seeds):
             for z, setting in enumerate((settings[(x + y) % 3], settings[3 + (x + y) % 3])):
                 papers = {"fetch": "tile", "reduce": "push"} if (x + y + z) % 2 else {}
                 options = {"stationary": stationary, "chunk": 8, "replicate_result": y == 1}
-                yield {
-                    "shape": [33, 47, 29],
-                    "options": options | papers,
-                    "texts": texts,
-                    "seeds": seeds,
-                } | setting
+                yield plain | {"options": options | papers, "texts": texts} | setting
     tiles = [f"tiles:{tile}@{grid}" for tile in ("7x9", "10x11", "12x8")]
     for x, setting in enumerate(settings):  # panels are filled and used again
-        yield {
-            "shape": [33, 47, 29],
-            "options": {"stationary": "ABC"[x % 3], "chunk": 8, "pack": "always"},
-            "texts": tiles,
-            "seeds": seeds,
-        } | setting
-    yield {
-        "shape": [33, 47, 29],
-        "options": {"stationary": "B", "schedule": "greedy:2x2"},
-        "texts": LAYOUTS[0],
-        "seeds": seeds,
-        "gemms": 2,
-    }
-    yield {
-        "shape": [33, 48, 40],
-        "options": {"stationary": "A"},
-        "texts": LAYOUTS[2],
-        "seeds": seeds,
-        "dtype": "bfloat16:float32",
-        "transport": "rma",
-    }
+        options = {"stationary": "ABC"[x % 3], "chunk": 8, "pack": "always"}
+        yield plain | {"options": options, "texts": tiles} | setting
+    options = {"stationary": "B", "schedule": "greedy:2x2"}
+    yield plain | {"options": options, "texts": LAYOUTS[0], "gemms": 2}
+    narrow = {"shape": [33, 48, 40], "dtype": "bfloat16:float32", "transport": "rma"}
+    yield plain | narrow | {"options": {"stationary": "A"}, "texts": LAYOUTS[2]}
 
 
 @pytest.mark.parametrize(
     "ranks, situation, seeds",
-    [(2, "direct", 12), (4, "direct", 3), (4, "mixed", 3), (4, "nodes", 3)],
+    [(2, "direct", 6), (4, "direct", 2), (4, "mixed", 2), (4, "nodes", 2)],
 )
 def test_the_universal_algorithm_is_exact_under_every_order_of_streams(
     mpirun, dealt, ranks, situation, seeds
 ):
     cases = dealt(universal(ranks, seeds), ranks + len(situation), 6)
     found = mpirun(ranks, "devices.py", cases, situation=situation)
-    assert [(each["exact"], each["as_planned"]) for each in found] == [(seeds, True)] * len(cases)
+    for case, each in zip(cases, found):
+        assert (each["wrong"], each["as_planned"]) == ([0] * 2 * seeds, True), case
 
 
 @pytest.mark.parametrize(
@@ -116,48 +98,29 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(
         found = algorithm.options.get("dataflow")
         dataflows = found.tried if found else [None]
         for dataflow in dataflows:
-            options = ({"dataflow": dataflow} if dataflow else {}) | (
-                {"mesh": "2x2"}
-                if "mesh" in algorithm.options
-                else {"replicas": 2}
-                if "replicas" in algorithm.options
-                else {}
-            )
+            options = {"dataflow": dataflow} if dataflow else {}
+            asked = {"mesh": "2x2", "replicas": 2}
+            options |= {each: asked[each] for each in asked if each in algorithm.options}
             cases.append(
-                {
-                    "algorithm": name,
-                    "shape": [64, 48, 56],
-                    "options": options,
-                    "transport": transport,
-                    "direct": direct,
-                    "prefetch": 2,
-                    "seeds": 3,
-                }
+                {"algorithm": name, "shape": [64, 48, 56], "options": options, "prefetch": 2}
+                | {"transport": transport, "direct": direct, "seeds": 2, "delay_s": 4e-4}
             )
     for strategy in ("columns", "partial"):  # what lies side by side is copied
         lies = {"texts": ["column"] * 3, "options": {"strategy": strategy}}
         cases.append(cases[-1] | {"algorithm": "dtensor_mm"} | lies)
     assert len(cases) >= 16
     cases = dealt(cases, direct, 3)
-    found = mpirun(4, "devices.py", cases)
-    assert [(case["algorithm"], case["options"], each) for case, each in zip(cases, found)] == [
-        (case["algorithm"], case["options"], {"exact": 3, "as_planned": True}) for case in cases
-    ]
+    for case, each in zip(cases, mpirun(4, "devices.py", cases)):
+        assert (each["wrong"], each["as_planned"]) == ([0] * 4, True), case
 
 
 def test_every_edge_is_needed(mpirun):
-    cases = [
-        {"shape": [64, 64, 96], "seeds": 10, "delay_s": 1e-3} | case | {"without": [edge]}
-        for edge, case in NEEDED.items()
-    ]
-    whole = [
-        {"shape": [64, 64, 96], "seeds": 4, "delay_s": 1e-3} | case for case in NEEDED.values()
-    ]
-    found = mpirun(2, "devices.py", [*cases, *whole])
-    assert {edge: each["exact"] < 10 for edge, each in zip(NEEDED, found)} == dict.fromkeys(
-        NEEDED, True
-    )
-    assert [each["exact"] for each in found[len(cases) :]] == [4] * len(whole)
+    plain = {"shape": [64, 64, 96], "seeds": 2, "delay_s": 1e-3}
+    whole = [plain | case for case in NEEDED.values()]
+    cases = [case | {"seeds": 5, "without": [edge]} for edge, case in zip(NEEDED, whole)]
+    found = [sum(each["wrong"]) > 0 for each in mpirun(2, "devices.py", [*cases, *whole])]
+    assert dict(zip(NEEDED, found)) == dict.fromkeys(NEEDED, True)
+    assert not any(found[len(cases) :])
 
 
 def test_repeats_open_no_more_streams(mpirun):

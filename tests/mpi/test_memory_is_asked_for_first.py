@@ -3,24 +3,13 @@
 import re
 
 import pytest
+from cases import case
 
 from launch.host.memory import windows_bytes
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-CASE = {
-    "m": 200,
-    "n": 300,
-    "k": 400,
-    "a": "row",
-    "b": "column",
-    "c": "block",
-    "stationary": "B",
-    "get": "copy",
-    "iters": 1,
-    "warmup": 0,
-}
-HUGE = {"m": 10**6, "n": 10**6, "k": 10**6, "iters": 1, "warmup": 0}
+CASE = case(200, 300, 400, "row", "column", "block", stationary="B", get="copy")
 
 
 def refused(out):
@@ -70,7 +59,7 @@ def test_too_small_a_pool_is_refused_in_every_situation(mpirun, situation):
 
 def test_an_absurdly_large_problem_is_refused_at_once(mpirun):
     cases = [
-        HUGE | {"a": form, "b": form, "c": form, "stationary": stationary, "transport": transport}
+        case(*[10**6] * 3, *[form] * 3, stationary=stationary, transport=transport)
         for form in ("row", "column", "block")
         for stationary in "ABC"
         for transport in ("auto", "rma")

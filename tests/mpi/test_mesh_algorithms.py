@@ -5,6 +5,7 @@ import random
 from itertools import product
 
 import pytest
+from cases import case
 
 from algorithms import algorithms
 
@@ -40,23 +41,15 @@ def two_d(mesh):
 
 def by_columns():
     """DTensor's programs that copy what they have gathered, resharded or are about to scatter."""
-    lies = dict.fromkeys("abc", "column") | {"algorithm": "dtensor_mm", "iters": 1, "warmup": 0}
-    for (m, n, k), strategy in product(SHAPES[::3], ("columns", "partial")):
-        yield lies | {"m": m, "n": n, "k": k, "options": {"strategy": strategy}}
+    for shape, strategy in product(SHAPES[::3], ("columns", "partial")):
+        yield case(*shape, *["column"] * 3, algorithm="dtensor_mm", strategy=strategy)
 
 
 def run(mpirun, p, cases, *options, **how):
-    """(answers, naps) of cases that all went well."""
-    answers, naps = mpirun.cases_and_naps(p, cases, *options, timeout=200, **how)
-    for case, out in zip(cases, answers):
-        assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["status"], out["reason"])
-        assert out["collective_bytes"] == out["planned"]["collective_bytes"], case
-        assert out["pool_bytes"] <= out["planned"]["arena"], case
-        assert (out["dataflow"], out["mesh"]) == (
-            case["options"].get("dataflow"),
-            case["options"].get("mesh"),
-        ), case
-    return answers, naps
+    """Cases that all go well, on the mesh that they ask for."""
+    for made, out in zip(cases, mpirun.exact(p, cases, *options, **how)):
+        asked = made.get("dataflow"), made.get("mesh")
+        assert (out["dataflow"], out["mesh"]) == asked, made
 
 
 @pytest.mark.parametrize("p", MESHES)
@@ -64,28 +57,15 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
     """The 1-D baselines too. Each on the uneven shape and, in turn, on another: the numbers of
     ranks, and the meshes, begin with different ones."""
     cases = [
-        {
-            "m": m,
-            "n": n,
-            "k": k,
-            "algorithm": name,
-            "options": options,
-            "iters": 1,
-            "warmup": 0,
-            "dtype": ("float32", "float64")[x % 2],
-            "prefetch": x % 5,
-        }
+        case(*shape, algorithm=name, dtype=("float32", "float64")[x % 2], prefetch=x % 5, **options)
         for z, mesh in enumerate(MESHES[p])
-        for y, (m, n, k) in enumerate(SHAPES)
+        for y, shape in enumerate(SHAPES)
         for x, (name, options) in enumerate(two_d(mesh))
         if y in ((x + p + z) % 3, 3)
     ]
     if p < 6:
-        cases += [
-            {"m": m, "n": n, "k": k, "algorithm": name, "options": options, "iters": 1, "warmup": 0}
-            for m, n, k in SHAPES
-            for name, options in ONE_D
-        ]
+        one_d = product(SHAPES, ONE_D)
+        cases += [case(*shape, algorithm=name, **options) for shape, (name, options) in one_d]
     run(mpirun, p, dealt(cases, p, 8) + (dealt(by_columns(), p, 4) if p < 6 else []))
 
 
@@ -94,33 +74,28 @@ def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
     """Also as the baseline of overlap, and whatever the mesh: fewer rows or columns than chips.
     Each situation takes its turn of the cases."""
     shapes = [(1, 64, 64), (64, 1, 64), (64, 64, 1), (3, 3, 3), (5, 8, 8), (1, 1, 1)]
-    once = {"iters": 1, "warmup": 0}
     alone = {"meshslice": {"slices": 1, "block": 1}}  # of more it asks for a block each
     cases = [
-        {
-            "m": m,
-            "n": n,
-            "k": k,
-            "algorithm": name,
-            "options": options | alone.get(name, {}),
-            **once,
-        }
-        for y, (m, n, k) in enumerate(shapes)
+        case(*shape, algorithm=name, **options | alone.get(name, {}))
+        for y, shape in enumerate(shapes)
         for mesh in ("1x4", "2x2", "4x1")
         for x, (name, options) in enumerate(two_d(mesh))
         if (x + y) % 3 == turn  # all of them on two of the shapes
     ]
-    turned = {"a": "block:2x2", "b": "block:2x2:col", "c": "block:2x2", "roof": True}
-    cases += [{"m": m, "n": n, "k": k, "options": {}, **turned, **once} for m, n, k in shapes]
+    turned = "block:2x2", "block:2x2:col", "block:2x2"
+    cases += [case(*shape, *turned, roof=True) for shape in shapes]
     run(mpirun, 4, dealt(cases, turn, 8), situation=situation)
 
 
 REPLICATED = [
-    {"m": m, "n": n, "k": k, "algorithm": "summa2.5d", "iters": 2, "warmup": 0}
-    | {"options": {"dataflow": dataflow, "replicas": replicas, **options}, "seed": seed}
-    for seed, (m, n, k) in enumerate(SHAPES)
+    case(*shape, algorithm="summa2.5d", iters=2, dataflow=dataflow, seed=seed, **options)
+    for seed, shape in enumerate(SHAPES)
     for dataflow in ("OS", "LS", "RS")
-    for replicas, options in [(2, {}), (4, {"panel": 7}), (2, {"replicate_result": True})]
+    for options in (
+        {"replicas": 2},
+        {"replicas": 4, "panel": 7},
+        {"replicas": 2, "replicate_result": True},
+    )
 ]
 
 
@@ -128,16 +103,12 @@ REPLICATED = [
 def test_replicas_of_summa_add_up_on_every_transport(mpirun, dealt, turn, situation):
     """Every look-ahead, with random delays on every other transport: a replica is read after its
     reductions."""
-    all_of_them = [case | {"prefetch": x % 4} for x, case in enumerate(REPLICATED)]
+    all_of_them = [made | {"prefetch": x % 4} for x, made in enumerate(REPLICATED)]
     for late, options in enumerate([(), ("--delays", "1", "--small-pieces")]):
-        cases = [case for x, case in enumerate(all_of_them) if (x + x // 4 + turn) % 2 == late]
+        cases = [made for x, made in enumerate(all_of_them) if (x + x // 4 + turn) % 2 == late]
         cases = dealt(cases, turn // 2, 4)
-        answers, _ = mpirun.cases_and_naps(4, cases, *options, situation=situation, timeout=200)
-        for case, out in zip(cases, answers):
-            assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
-            assert out["collective_bytes"] == out["planned"]["collective_bytes"], case
-            assert out["replica_bytes"] == out["planned"]["replica_bytes"] > 0, case
-            assert out["pool_bytes"] <= out["planned"]["arena"], case
+        answers = mpirun.exact(4, cases, *options, situation=situation)
+        assert all(out["replica_bytes"] for out in answers)
 
 
 @pytest.mark.parametrize("p, situation", [(4, "direct"), (3, "remote"), (4, "mixed")])
@@ -147,51 +118,24 @@ def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, dealt, p, 
     meshes = ["1x4", "4x1", "2x2"] if p == 4 else ["1x3", "3x1"]
     pool = [entry for mesh in meshes for entry in two_d(mesh)] + ONE_D
     cases = [
-        {
-            "m": 70,
-            "n": 90,
-            "k": 110,
-            "algorithm": name,
-            "options": options,
-            "prefetch": x % 5,
-            "progress": ("poll", "none")[x % 2],
-            "iters": 1,
-            "warmup": 0,
-            "seed": x,
-        }
+        case(70, 90, 110, algorithm=name, progress=("poll", "none")[x % 2], **options)
+        | {"prefetch": x % 5, "seed": x}
         for x, (name, options) in enumerate(chance.sample(pool, 24))
     ]
     cases = dealt(cases, len(situation), 2)
-    _, naps = run(mpirun, p, cases, "--delays", "1", "--small-pieces", situation=situation)
-    assert set(naps) >= {"_compute", "_arrived", "AllGather", "Shift", "Broadcast"}
+    run(mpirun, p, cases, "--delays", "1", "--small-pieces", situation=situation)
+    assert {*mpirun.naps} >= {"_compute", "_arrived", "AllGather", "Shift", "Broadcast"}
 
 
 def test_a_throttled_ring_takes_its_time(mpirun):
     """collective on 2x2: the A row is 48·24 elements from one neighbour, the B column the same, at
     once on rings of their own."""
+    ring = {"algorithm": "collective", "dataflow": "OS"}
     cases = [
-        {
-            "m": 96,
-            "n": 96,
-            "k": 96,
-            "algorithm": "collective",
-            "options": {"dataflow": "OS", "mesh": "2x2"},
-            "iters": 1,
-            "warmup": 0,
-            "transport": "throttled:0.001,0",
-        },
-        {
-            "m": 8,
-            "n": 8,
-            "k": 8,
-            "algorithm": "collective",
-            "options": {"dataflow": "OS", "mesh": "4x1"},
-            "iters": 1,
-            "warmup": 0,
-            "transport": "throttled:100,20000",
-        },
+        case(96, 96, 96, mesh="2x2", transport="throttled:0.001,0", **ring),
+        case(8, 8, 8, mesh="4x1", transport="throttled:100,20000", **ring),
     ]
-    slow, late = (out["best_s"] for out in run(mpirun, 4, cases)[0])
+    slow, late = (out["best_s"] for out in mpirun.exact(4, cases))
     assert slow >= 48 * 48 * 4 / 1e6  # one neighbour's tile
     assert late >= 3 * 0.02  # P - 1 messages, one after the other
 
@@ -201,7 +145,7 @@ def test_what_a_rank_without_rows_has_of_a_matrix_is_not_fetched_from_another_no
     mpirun, situation
 ):
     """To reshard, a rank fetches its part of every tile: of one row on two ranks, one is empty."""
-    lies = {"a": "row", "b": "column", "c": "row", "algorithm": "dtensor_mm", "options": {}}
-    odd = lies | {"m": 6, "n": 3, "k": 15, "c": "column", "options": {"strategy": "partial"}}
-    run(mpirun, 2, [lies | {"m": 1, "n": 27, "k": 19}], situation=situation)
+    few = case(1, 27, 19, "row", "column", "row", algorithm="dtensor_mm")
+    odd = case(6, 3, 15, "row", "column", "column", algorithm="dtensor_mm", strategy="partial")
+    run(mpirun, 2, [few], situation=situation)
     run(mpirun, 4, [odd, odd | {"get": "view"}], situation=situation)

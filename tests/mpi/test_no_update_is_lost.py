@@ -10,10 +10,10 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 #: By situation: layout and rounds of tiles, and the protocol. Without locks the rounds of
 #: ``test_the_stress_would_notice_missing_locks`` are enough to lose an update.
 TILES = {
-    "direct": ("block", "400", "locked"),
-    "rma": ("block", "100", "mpi"),
-    "mixed": ("block", "100", "mpi"),
-    "nodes": ("block:2x1/c2", "400", "locked"),  # two nodes, each with a replica of its own
+    "direct": ("block", "100", "locked"),
+    "rma": ("block", "60", "mpi"),
+    "mixed": ("block", "60", "mpi"),
+    "nodes": ("block:2x1/c2", "120", "locked"),  # two nodes, each with a replica of its own
     "remote": ("block", "60", "mpi"),
 }
 BLOCKS = ("block", "tiles:100x77@1x2/c2")
@@ -46,7 +46,7 @@ def test_every_rank_adding_into_every_tile_at_once_loses_nothing(stressed):
     len(os.sched_getaffinity(0)) < 2, reason="on one core two adds hardly ever meet"
 )
 def test_the_stress_would_notice_missing_locks(mpirun):
-    (found,) = mpirun(4, "stress.py", "unlocked", "block", "400")
+    (found,) = mpirun(4, "stress.py", "unlocked", "block", "100")
     assert found["wrong"] > 0
 
 

@@ -2,20 +2,11 @@
 runs."""
 
 import pytest
+from cases import case
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-CASE = {
-    "m": 30,
-    "n": 40,
-    "k": 50,
-    "a": "row",
-    "b": "column",
-    "stationary": "B",
-    "get": "copy",
-    "iters": 1,
-    "warmup": 0,
-}
+CASE = case(30, 40, 50, "row", "column", stationary="B", get="copy")
 ENDS = {
     "ok": CASE,
     "unsupported": CASE | {"transport": "direct"},

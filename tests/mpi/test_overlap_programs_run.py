@@ -5,6 +5,7 @@ import random
 from itertools import product
 
 import pytest
+from cases import amiss, case
 from signal_runs import OVERLAP, RUNS, SHAPES, unnoticed
 from starting import settled, within
 
@@ -24,20 +25,13 @@ def sample(p):
         if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
             options = options | {"swizzle": chance.choice(("ranks", "naive"))}
         cases.append(
-            {
-                "m": m,
-                "n": n,
-                "k": k,
-                "algorithm": name,
-                "options": options,
-                "iters": 2,
-                "warmup": 1,
+            case(m, n, k, algorithm=name, iters=2, warmup=1, seed=seed, **options)
+            | {
                 "prefetch": chance.choice((None, "all", 0, 1, 2)),
                 "get": chance.choice(("view", "copy")),
                 "progress": chance.choice(("poll", "none")),
                 "dtype": chance.choice(("float32", "float64")),
-                "transpose": chance.choice(("", "a", "b", "ab")),
-                "seed": seed,
+                "transpose": chance.choice((None, "a", "b", "ab")),
             }
         )
     return cases
@@ -46,42 +40,34 @@ def sample(p):
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
     cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
-    answers, naps = mpirun.cases_and_naps(
-        p, cases, *RUNS[p, situation], situation=situation, timeout=200
-    )
     ran = 0
-    for case, out in zip(cases, answers):
+    answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation)
+    for made, out in zip(cases, answers):
         if out["status"] == "unsupported":
-            assert "algorithm requirement" in out["reason"], (case, out["reason"])
-            assert case["m"] == 3, case  # fewer rows than ranks
+            assert "algorithm requirement" in out["reason"], (made, out["reason"])
+            assert made["m"] == 3, made  # fewer rows than ranks
             continue
         ran += 1
-        plan = out["planned"]
-        assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
-        assert out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"], case
-        for name in ("put_bytes", "accumulate_bytes"):
-            assert out[name] == plan[name], (case, name)
-        assert out["pool_bytes"] <= plan["arena"], case
-        assert not any(out["left_open"].values()), (case, out["left_open"])
-        if situation in ("rma", "remote") or case["get"] == "copy":
-            assert not out["direct_bytes"], case
+        assert not amiss(made, out), (made, amiss(made, out))
+        if situation in ("rma", "remote") or made["get"] == "copy":
+            assert not out["direct_bytes"], made
     assert ran >= 2 * len(cases) // len(SHAPES)
     if "--delays" in RUNS[p, situation]:
-        assert set(naps) >= {"_compute", "Signal"}
+        assert {*mpirun.naps} >= {"_compute", "Signal"}
 
 
 def test_prefetch_is_recorded_and_empty_without_limit(mpirun):
-    case = {"m": 8, "n": 8, "k": 8, "algorithm": "ag_gemm", "iters": 1, "warmup": 0}
-    answers = mpirun.cases(2, [case, case | {"prefetch": "all"}, case | {"prefetch": 2}])
+    cases = [case(8, 8, 8, algorithm="ag_gemm", prefetch=each) for each in (None, "all", 2)]
+    answers = mpirun.exact(2, cases)
     assert [out["prefetch"] for out in answers] == [None, None, 2]
     assert all("variant=pull" in out["options"] for out in answers)
 
 
 def test_overlap_is_recorded_as_flux_defines_it_beside_collective_on_the_same_layout(mpirun):
     """Eq. 1 and 2: the time beyond the local product, over that of what overlaps nothing."""
-    size = {"m": 256, "n": 256, "k": 256, "iters": 3, "warmup": 1, "roof": True}
-    cases = [size | {"algorithm": name} for name in ("ag_gemm", "gemm_rs", "te_chunks")]
-    for out in mpirun.cases(2, cases):
+    how = {"iters": 3, "warmup": 1, "roof": True}
+    names = "ag_gemm", "gemm_rs", "te_chunks"
+    for out in mpirun.exact(2, [case(256, 256, 256, algorithm=name, **how) for name in names]):
         beyond = out["median_s"] - out["local_gemm_s"]
         assert out["effective_communication_s"] == pytest.approx(beyond, abs=1e-8)
         assert out["overlap_efficiency"] is not None
@@ -147,10 +133,10 @@ def test_a_throttled_push_takes_its_time_and_its_receiver_waits_for_it(mpirun):
             ("gemm_rs", "pull"),
         )
     ]
-    for case, out in zip(cases, mpirun(2, "signals.py", cases)):
+    for made, out in zip(cases, mpirun(2, "signals.py", cases)):
         assert out["wrong"] == [0] * 4
         least = 64 * 256 * 4 / 1e7
-        assert least <= out["seconds"] and within(out["seconds"], 10 * least), case
+        assert least <= out["seconds"] and within(out["seconds"], 10 * least), made
 
 
 def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):

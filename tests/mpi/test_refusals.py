@@ -1,10 +1,11 @@
 """What cannot be run is refused with the way out, by every rank alike."""
 
 import pytest
+from cases import case
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-CASE = {"m": 30, "n": 40, "k": 50, "iters": 1, "warmup": 0}
+CASE = case(30, 40, 50)
 
 
 @pytest.mark.parametrize("situation", ["mixed", "remote"])
@@ -36,7 +37,7 @@ NONSENSE = [
     ({"fill": "random"}, ["random", "uniform"]),
     ({"k": 2**24}, ["2**24", "uniform"]),
     ({"stationary": "D"}, ["D", "auto"]),
-    ({"options": {"chunk": 0}}, ["chunk", "0"]),
+    ({"chunk": 0}, ["chunk", "0"]),
     ({"algorithm": "univrsal"}, ["univrsal", "universal"]),
     ({"transport": "carrier pigeon"}, ["carrier pigeon", "rma"]),
     ({"transport": "throttled:fast"}, ["throttled:fast", "throttled:20,5"]),

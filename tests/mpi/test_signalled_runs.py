@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 import pytest
+from cases import case
 from drawn_layouts import FORMS, layout
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
@@ -30,14 +31,11 @@ def sample(p, situation):
     for seed in range(12 if p > 4 else 16):
         m, n, k = (chance.choice(extents) for _ in "mnk")
         beta = chance.choice((None, None, 1.0, -2.0))
-        case = {
-            "m": m,
-            "n": n,
-            "k": k,
-            "a": layout(chance, chance.choice(FORMS), (m, k), p),
-            "b": layout(chance, chance.choice(FORMS), (k, n), p),
-            "c": layout(chance, chance.choice(FORMS), (m, n), p),
-            "options": {"sums": "push", "stationary": "BABC"[seed % 4]},
+        shapes = (m, k), (k, n), (m, n)
+        made = case(m, n, k, *(layout(chance, chance.choice(FORMS), each, p) for each in shapes))
+        made |= {
+            "sums": "push",
+            "stationary": "BABC"[seed % 4],
             "replicate_result": chance.random() < 0.3,
             "prefetch": chance.choice((None, "all", 0, 1, 2)),
             "get": chance.choice(("view", "copy")),
@@ -53,66 +51,42 @@ def sample(p, situation):
             grids = [
                 each for each in product(range(1, p + 1), repeat=3) if p - prod(each) in (0, 1)
             ]
-            case["options"]["work"] = "x".join(map(str, others.choice(grids)))
-            case["options"]["stationary"] = others.choice("ABCC")
+            made["work"] = "x".join(map(str, others.choice(grids)))
+            made["stationary"] = others.choice("ABCC")
         tile = chance.choice((None, 5, 16, 40))
         if tile:
-            case["options"]["chunk"] = max(tile, max(m, n, k) // 12)
-        if situation not in ("rma", "throttled") and case["dtype"] == "float32":
-            case["model"] = chance.choice((None, "pvc12"))  # sums as one product
+            made["chunk"] = max(tile, max(m, n, k) // 12)
+        if situation not in ("rma", "throttled") and made["dtype"] == "float32":
+            made["model"] = chance.choice((None, "pvc12"))  # sums as one product
         if situation == "throttled":
-            case["transport"] = "throttled:0.05,20"
-        cases.append(case)
+            made["transport"] = "throttled:0.05,20"
+        cases.append(made)
     return cases
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
     cases, turn = sample(p, situation), list(RUNS).index((p, situation))
-    by_layout = [case for case in cases if "work" not in case["options"]]
-    by_grid = [case for case in cases if "work" in case["options"]]
+    by_layout = [made for made in cases if "work" not in made]
+    by_grid = [made for made in cases if "work" in made]
     cases = dealt(by_layout, turn, 3) + dealt(by_grid, turn, 2)
     where = situation if situation != "throttled" else "direct"
-    answers, naps = mpirun.cases_and_naps(
-        p, cases, *RUNS[p, situation], situation=where, timeout=200
-    )
     pushed = by_grid = 0
-    for case, out in zip(cases, answers):
-        plan = out["planned"]
-        assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
-        assert out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"], case
-        for name in ("put_bytes", "accumulate_bytes", "replica_bytes"):
-            assert out[name] == plan[name], (case, name)
-        assert not out["accumulate_bytes"], case
-        assert out["pool_bytes"] <= plan["arena"], case
-        assert not any(out["left_open"].values()), (case, out["left_open"])
+    for made, out in zip(cases, mpirun.exact(p, cases, *RUNS[p, situation], situation=where)):
+        assert not out["accumulate_bytes"], made
         assert "sums=push" in out["options"]
         pushed += bool(out["put_bytes"])
-        by_grid += bool(out["put_bytes"]) and "work" in case["options"]
+        by_grid += bool(out["put_bytes"]) and "work" in made
     assert pushed >= len(cases) // 8 and by_grid
     if "--delays" in RUNS[p, situation]:
-        assert set(naps) >= {"_compute", "Signal"}
+        assert {*mpirun.naps} >= {"_compute", "Signal"}
 
 
 def test_auto_goes_without_slots_that_do_not_fit_and_always_is_refused(mpirun):
-    case = {
-        "m": 256,
-        "n": 256,
-        "k": 256,
-        "a": "row",
-        "b": "row",
-        "c": "row",
-        "transport": "rma",
-        "iters": 1,
-    }
-    ask = lambda sums, **more: (
-        case | {"options": {"sums": sums, "stationary": "B"}} | {"prefetch": 1} | more
-    )
-    pool = 256 << 10  # less than slots for half of C, products that go there, and a part of A
-    answers = mpirun.cases(
-        2,
-        [ask("auto"), ask("auto", pool=pool), ask("push"), ask("push", pool=pool)],
-    )
+    small = 256 << 10  # less than slots for half of C, products that go there, and a part of A
+    rows = case(256, 256, 256, *["row"] * 3, transport="rma", stationary="B", prefetch=1)
+    asked = [{"sums": sums, "pool": pool} for sums in ("auto", "push") for pool in (None, small)]
+    answers = mpirun.cases(2, [rows | each for each in asked])
     assert [out["status"] for out in answers] == ["ok", "ok", "ok", "out_of_memory"]
     assert ["sums=push" in (out["options"] or "") for out in answers[:3]] == [1, 0, 1]
     assert [bool(out["accumulate_bytes"]) for out in answers[:3]] == [0, 1, 0]

@@ -4,6 +4,7 @@ bytes of the plan, by every algorithm; many cases in one mpiexec."""
 from itertools import product
 
 import pytest
+from cases import case
 
 from algorithms import algorithms
 from drbench.program.problem import TRANSPOSES
@@ -30,62 +31,30 @@ def on_meshes(p):
                 shapes[3] = (7, 7, 7)
             m, n, k = shapes[(x + 2 * y) % 4]
             options = {"slices": 1, "block": 1} if (name, m) == ("meshslice", 3) else {}
-            cases.append(
-                {
-                    "m": m,
-                    "n": n,
-                    "k": k,
-                    "algorithm": name,
-                    "transpose": transpose or None,
-                    "alpha": alpha,
-                    "beta": beta,
-                    "options": {"dataflow": dataflow} | options if dataflow else options,
-                    "dtype": ("float32", "float64")[x % 2],
-                    "prefetch": y,
-                    "iters": 2,
-                    "warmup": 0,
-                }
-            )
+            made = case(m, n, k, algorithm=name, alpha=alpha, beta=beta, prefetch=y, iters=2)
+            made |= options | ({"dataflow": dataflow} if dataflow else {})
+            cases.append(made | {"transpose": transpose, "dtype": ("float32", "float64")[x % 2]})
     return cases
-
-
-def exact(mpirun, p, situation, cases):
-    wrong = []
-    for case, out in zip(cases, mpirun.cases(p, cases, situation=situation, timeout=150)):
-        right = out["status"] == "ok" and out["same_on_every_rank"]
-        right = right and (
-            out["error"] == 0 or (case.get("fill") == "uniform" and out["error"] <= 1)
-        )
-        moved = out.get("planned") or {}
-        for name in ("accumulate_bytes", "replica_bytes", "collective_bytes") if right else ():
-            right = right and out[name] == moved[name]
-        if not right:
-            wrong.append((case, out["status"], out["reason"], out.get("error")))
-    assert wrong == []
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma"])
 def test_grids_that_leave_ranks_out_take_every_form(mpirun, situation):
     """A transposed grid of fewer ranks than there are has no text form; that ended the ranks."""
-    cases = [
-        {"m": 6, "n": 7, "k": 8, "iters": 1, "warmup": 0, "transpose": transpose}
-        | dict.fromkeys("abc", grid)
-        for transpose in TRANSPOSES[1:]
-        for grid in ("grid:1x1x2", "grid:2x1x1", "grid:1x2x1")
-    ]
-    exact(mpirun, 3, situation, cases)
+    grids = product(TRANSPOSES[1:], ("grid:1x1x2", "grid:2x1x1", "grid:1x2x1"))
+    cases = [case(6, 7, 8, *[grid] * 3, transpose=transpose) for transpose, grid in grids]
+    mpirun.exact(3, cases, situation=situation)
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_algorithm_takes_every_form(mpirun, dealt, p, situation):
     turn = RUNS.index((p, situation))
-    exact(mpirun, p, situation, dealt(on_meshes(p), turn, 9))
+    mpirun.exact(p, dealt(on_meshes(p), turn, 9), situation=situation)
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma"])
 def test_devices_take_every_form(mpirun, dealt, situation):
     """The asynchronous executor on worker threads."""
-    plain = {"m": 48, "n": 40, "k": 56, "iters": 1, "warmup": 0, "backend": "numpy-async"}
+    plain = case(48, 40, 56, backend="numpy-async", progress="poll")
     cases = [
         plain
         | {"transpose": transpose, "alpha": alpha, "beta": beta, "stationary": stationary}
@@ -95,36 +64,40 @@ def test_devices_take_every_form(mpirun, dealt, situation):
     ]
     cases += [
         plain | {"transpose": "ab", "alpha": 2.0, "beta": beta, "algorithm": name}
-        for name, algorithm in algorithms(plain=True).items()
+        for name in algorithms(plain=True)
         for beta in (0.0, 3.0)
         if name not in ("cannon", "universal") and not (name == "gemm_ar" and beta)
     ]
     cases += [
         plain
-        | {"transpose": transpose, "alpha": 2.0, "beta": beta, "algorithm": name}
-        | {"dtype": dtype}
-        | {"options": options | {"experts": 4, "topk": 2, "routing": "skewed"}}
-        for name, algorithm in algorithms(plain=False).items()
+        | {"transpose": transpose, "alpha": 2.0, "beta": beta, "algorithm": name, "dtype": dtype}
+        | options
+        | {"experts": 4, "topk": 2, "routing": "skewed"}
+        for name in algorithms(plain=False)
         for options in ([{"dataflow": "AG"}, {"dataflow": "RS"}] if "collect" in name else [{}])
         for transpose, beta, dtype in (("a", 3.0, "float64"), ("ab", 0.0, "bfloat16:float32"))
     ]
-    cases = [case | {"progress": "poll"} for case in dealt(cases, len(situation), 4)]
-    answers = mpirun.cases(2, cases, situation=situation, timeout=150)
-    wrong = [
-        (case, out["status"], out["reason"])
-        for case, out in zip(cases, answers)
-        if (out["status"], out["error"]) != ("ok", 0.0)
-    ]
-    assert wrong == []
+    mpirun.exact(2, dealt(cases, len(situation), 4), situation=situation)
 
 
 def test_values_of_c_that_do_not_count_are_never_read(mpirun):
     """C is NaN before every run; with beta 0 nothing of it may come through, alpha 0 or not."""
     cases = [
-        {"m": 33, "n": 21, "k": 17, "a": a, "c": c, "stationary": stationary, "alpha": alpha}
-        | {"beta": 0.0, "transpose": "b", "iters": 1, "warmup": 0}
+        case(33, 21, 17, a, None, c, stationary=stationary, alpha=alpha, beta=0.0, transpose="b")
         for a, c in (("row", "row/c2"), ("column", "block"), ("row/c2", "tiles:5x5"))
         for stationary in "ABC"
         for alpha in (0.0, 2.0)
     ]
-    exact(mpirun, 2, "direct", cases)
+    mpirun.exact(2, cases)
+
+
+def test_a_pending_result_scaled_and_transposed_is_verified(mpirun, dealt):
+    """alpha and beta count once for each term, which held what C is filled with."""
+    placed = "S(0),R@2x2", "_S(0,3),S(1)@2x2"
+    given = product(("P", "R,P@2x2", "P,S(1)@2x2"), ("", "a", "ab"), ("integer", "uniform"), "AC")
+    cases = [
+        case(37, 33, 29, *placed, c, transpose=transpose, fill=fill, stationary=stationary)
+        | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0), "iters": 2}
+        for x, (c, transpose, fill, stationary) in enumerate(given)
+    ]
+    mpirun.exact(4, dealt(cases, 0, 4))

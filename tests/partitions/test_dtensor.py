@@ -11,7 +11,7 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import chunk, cyclic
+from oracles import by_place, chunk, cyclic, elements_of, held_by_all
 
 from partitions import (
     LayoutError,
@@ -53,33 +53,18 @@ def held_by_dtensor(shape, placements, mesh):
     return held
 
 
-def held_by_partition(bound):
-    """The elements of each rank, as a set."""
-    return [
-        {
-            element
-            for idx in bound.tiles_of(rank)
-            for element in product(*(range(*span) for span in bound.tile_bounds(idx)))
-        }
-        for rank in range(bound.nprocs)
-    ]
-
-
 def as_elements(held):
     return [set(product(rows, cols)) for rows, cols in held]
 
 
-def local_array(bound, rank):
-    """The local array of a rank, filled with global indices tile by tile."""
-    rows, cols = bound.local_shape(rank)
-    found = [[None] * cols for _ in range(rows)]
-    for idx in bound.tiles_of(rank):
-        (top, bottom), (left, right) = bound.tile_bounds(idx)
-        row, col = bound.local_start(idx)
-        for i, j in product(range(top, bottom), range(left, right)):
-            assert found[row + i - top][col + j - left] is None
-            found[row + i - top][col + j - left] = i, j
-    return found
+def bound_to(shape, placed):
+    """Placements, each with the extent of its mesh dimension, bound to a matrix."""
+    placements, mesh = zip(*placed)
+    return PlacementSpec(placements, mesh).bind(shape, prod(mesh))
+
+
+def held_by_partition(bound):
+    return [elements_of(bound, rank) for rank in range(bound.nprocs)]
 
 
 anything = st.sampled_from([R, "P", 0, 1, (0, 1), (0, 2), (1, 2), (0, 3), (1, 4)])
@@ -92,22 +77,22 @@ shapes = st.tuples(st.integers(0, 14), st.integers(0, 14))
 @property_test
 @given(shapes, meshes)
 def test_ranks_hold_and_store_what_dtensor_gives_them(shape, placed):
-    placements, mesh = tuple(d for d, _ in placed), tuple(n for _, n in placed)
-    spec = PlacementSpec(placements, mesh)
-    bound = spec.bind(shape, prod(mesh))
+    placements, mesh = zip(*placed)
+    spec, bound = PlacementSpec(placements, mesh), bound_to(shape, placed)
     model = held_by_dtensor(shape, placements, mesh)
     assert held_by_partition(bound) == as_elements(model)
     for rank, (rows, cols) in enumerate(model):
         assert bound.local_shape(rank) == (len(rows), len(cols))
-        assert local_array(bound, rank) == [[(i, j) for j in cols] for i in rows]
+        places = {(x, y): (i, j) for x, i in enumerate(rows) for y, j in enumerate(cols)}
+        assert by_place(bound, rank) == places
     assert bound.text == str(spec) and parse(bound.text) == spec
 
 
 @property_test
 @given(shapes, meshes)
 def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
-    placements, mesh = tuple(d for d, _ in placed), tuple(n for _, n in placed)
-    bound = PlacementSpec(placements, mesh).bind(shape, prod(mesh))
+    placements, mesh = zip(*placed)
+    bound = bound_to(shape, placed)
     at = list(product(*map(range, mesh)))
     pick = lambda rank, *which: tuple(
         x for x, placement in zip(at[rank], placements) if placement in which
@@ -129,8 +114,7 @@ def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
 @property_test
 @given(shapes, meshes)
 def test_the_transposed_partition_holds_every_element_where_it_was(shape, placed):
-    placements, mesh = tuple(d for d, _ in placed), tuple(n for _, n in placed)
-    bound = PlacementSpec(placements, mesh).bind(shape, prod(mesh))
+    bound = bound_to(shape, placed)
     turned = bound.transposed()
     swapped = [{(j, i) for i, j in held} for held in held_by_partition(bound)]
     assert held_by_partition(turned) == swapped
@@ -141,38 +125,11 @@ def test_the_transposed_partition_holds_every_element_where_it_was(shape, placed
 @property_test
 @given(shapes, meshes, meshes)
 def test_layouts_are_equal_exactly_when_the_same_ranks_hold_the_same_tiles(shape, one, other):
-    one, other = (
-        PlacementSpec(tuple(d for d, _ in placed), tuple(n for _, n in placed)).bind(
-            shape, prod(n for _, n in placed)
-        )
-        for placed in (one, other)
-    )
+    one, other = (bound_to(shape, placed) for placed in (one, other))
     pickled = pickle.loads(pickle.dumps(one))
     assert pickled == one and pickled.text == one.text
-
-    def told(bound):
-        tiles = [
-            (
-                bound.replica_of(rank),
-                bound.term_of(bound.replica_of(rank)),
-                [bound.tile_bounds(idx) for idx in bound.tiles_of(rank)],
-            )
-            for rank in range(bound.nprocs)
-        ]
-        return [held for held in tiles if held[2]], [bound.replica_of(r) for r in range(len(tiles))]
-
-    if one == other:
-        assert hash(one) == hash(other)
-        assert told(one)[0] == told(other)[0] or 0 in shape
-    elif 0 not in shape:
-        holds = lambda bound: [
-            (bound.replica_of(r), bound.term_of(bound.replica_of(r)), bound.tiles_of(r))
-            if bound.tiles_of(r)
-            else None
-            for r in range(bound.nprocs)
-        ]
-        tiles = lambda bound: list(map(bound.tile_bounds, product(*map(range, bound.grid_shape))))
-        assert (holds(one), tiles(one)) != (holds(other), tiles(other)), (one, other)
+    assert 0 in shape or (one == other) == (held_by_all(one) == held_by_all(other)), (one, other)
+    assert one != other or hash(one) == hash(other)
 
 
 def test_layouts_that_differ_only_in_who_holds_nothing_are_equal():
@@ -304,8 +261,7 @@ def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, way_out):
 @property_test
 @given(shapes, meshes)
 def test_placements_come_back_from_any_of_theirs(shape, placed):
-    placements, mesh = tuple(d for d, _ in placed), tuple(n for _, n in placed)
-    bound = PlacementSpec(placements, mesh).bind(shape, prod(mesh))
+    bound = bound_to(shape, placed)
     text = to_placements(bound)
     assert partition(text, shape, bound.nprocs) == bound
     renamed = Partition.of(bound.rows, bound.cols, bound.places, "tiles of no name")
@@ -331,10 +287,5 @@ def test_all_placements_of_one_mesh_are_told_apart_by_what_ranks_hold():
     words = ("S(0)", "S(1)", "R", "P", "_S(0,2)")
     every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in product(words, repeat=2)]
 
-    def told(bound):
-        replicas = [bound.replica_of(rank) for rank in range(4)]
-        tiles = [[bound.tile_bounds(idx) for idx in bound.tiles_of(rank)] for rank in range(4)]
-        return replicas, [bound.term_of(q) for q in replicas], tiles
-
     for one, other in product(every, repeat=2):
-        assert (one == other) == (told(one) == told(other)), (one, other)
+        assert (one == other) == (held_by_all(one) == held_by_all(other)), (one, other)

@@ -4,6 +4,7 @@ from itertools import product
 from math import prod
 
 import pytest
+from oracles import elements_of
 
 from partitions import LayoutError, ProcessGrid, divisors, near_square, partition
 
@@ -41,13 +42,5 @@ def test_a_transposed_grid_holds_each_element_where_the_grid_does(role, grid):
         turned = found.transposed()
         assert turned.transposed() == found and turned.text
         for rank in range(nprocs):
-            here, there = (
-                {(i, j) for idx in p.tiles_of(rank) for i, j in elements(p, idx)}
-                for p in (found, turned)
-            )
+            here, there = (elements_of(p, rank) for p in (found, turned))
             assert there == {(j, i) for i, j in here}
-
-
-def elements(p, idx):
-    rows, cols = p.tile_bounds(idx)
-    return product(range(rows.start, rows.stop), range(cols.start, cols.stop))

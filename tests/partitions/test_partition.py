@@ -8,7 +8,7 @@ from itertools import cycle, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import by_place, cyclic
+from oracles import by_place, cyclic, held_by_all
 
 from partitions import Interval, LayoutError, ProcessGrid, divisors, partition
 from partitions.partition import explicit_text
@@ -249,16 +249,12 @@ def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, npr
     texts += ["row", "column", "tiles:2x3", "tiles:9x9", f"tiles:3x3@1x{nprocs}", f"row/c{nprocs}"]
     bound = [partition(text, shape, nprocs) for text in texts]
 
-    def held(one):
-        tiles = [[one.tile_bounds(idx) for idx in one.tiles_of(rank)] for rank in range(nprocs)]
-        return one.replicas, tiles
-
-    for one in bound:
-        for other in bound:
-            if one == other:
-                assert held(one) == held(other) and hash(one) == hash(other)
-            elif 0 not in shape:
-                assert held(one) != held(other), (one, other)
+    for one, other in product(bound, repeat=2):
+        assert 0 in shape or (one == other) == (held_by_all(one) == held_by_all(other)), (
+            one,
+            other,
+        )
+        assert one != other or hash(one) == hash(other)
 
 
 def test_the_text_stays_as_it_was_given():

@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
+from oracles import elements_of
 
 from partitions import LayoutError, flows, partition, sources, summed
 
@@ -12,12 +13,6 @@ TEXTS = [
     *("tiles:2x3@3x2", "tiles:1x1@2x3", "tiles:4x1@1x3/c2", "R"),
     *("S(0),R@2x3", "S(0),S(0)@3x2", "_S(1,2),S(0)@2x3", "S(1),P@3x2", "P,R@2x3", "R,P@2x3", "P"),
 ]
-
-
-def elements_of(part, rank):
-    """Every (row, column) that a rank holds, one by one."""
-    tiles = [part.tile_bounds(idx) for idx in part.tiles_of(rank)]
-    return {(i, j) for rows, cols in tiles for i in range(*rows) for j in range(*cols)}
 
 
 def summands(old, new, target):

@@ -19,7 +19,7 @@ def prove_in_any_order(problem, options, depth, seeds):
     traces = traces_of(problem, **options)
     for seed in seeds:
         in_place = list(MODES.values())[seed % len(MODES)]
-        check_rule(traces, depth, prove(problem, traces, depth, seed, in_place), in_place)
+        check_rule(traces, depth, prove(traces, depth, seed, in_place), in_place)
 
 
 @cases

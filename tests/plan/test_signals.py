@@ -200,10 +200,6 @@ def fencing_after_x():
     yield Fence()
 
 
-class Blocked(Exception):
-    pass
-
-
 def works_off(programs):
     """Slow oracle: ranks step by step, a Push never waits, who takes an Await's value does."""
     sent, at = set(), [0] * len(programs)

@@ -19,6 +19,7 @@ if __name__ == "__main__":
 from arena import multiplied
 from drawn_layouts import FORMS, layout
 from oracles import home_of, interpret, operands, require, results, work_done
+from traced import everyone_of, resolved_as
 from virtual_time import RandomDelays, check_rule, drive
 
 from algorithms import algorithms, get_algorithm
@@ -216,7 +217,7 @@ def _prove_universal(case: dict) -> str:
     before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
     held = before if problem.updates else None
     how = {"alpha": alpha, "beta": beta, "before": held}
-    c, right = multiplied(problem, traces, case["depth"], seed, **how)
+    c, right = multiplied(traces, case["depth"], seed, **how)
     _check_result(problem, found, c, right)
     if not pushes:
         still = found["stationary"] if found.get("work", "own") == "own" else None
@@ -288,30 +289,34 @@ def _check_moved(problem, found: dict, trace) -> None:
 
 def _prove_other(case: dict) -> str:
     name, p, options, seed = case["algorithm"], case["p"], case["options"], case["seed"]
-    algorithm = get_algorithm(name)
-    problem = algorithm.problem(*case["sizes"], p, *case["texts"], **options)
-    resolved = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
+    *what, resolved = resolved_as(name, *case["sizes"], p, *case["texts"], **options)
+    traces = everyone_of(*what, resolved)
     pairs_of(traces)
-    c, right = multiplied(problem, traces, case["depth"], seed)
+    c, right = multiplied(traces, case["depth"], seed)
     for copy in c if resolved.get("replicate_result") else c[:1]:
         require(np.array_equal(copy, right), "C is exact", copy - right)
     return name
 
 
-def main(first: int, count: int) -> None:
-    """Prove so many cases; print those that fail, and how many of each algorithm there were."""
+def failing(seeds) -> tuple[Counter, list]:
+    """What was proved how often, and the cases that fail, with how."""
     tally: Counter = Counter()
-    for seed in range(first, first + count):
+    wrong = []
+    for seed in seeds:
         case = any_product(seed)
         try:
             tally[prove(case)] += 1
         except Exception as error:
-            tally["failed"] += 1
-            print(seed, type(error).__name__, str(error)[:600], case, flush=True)
-        if (seed - first) % 1000 == 999:
-            print(seed - first + 1, dict(tally), flush=True)
-    print("cases", count, dict(tally))
+            wrong.append((seed, f"{type(error).__name__}: {error}"[:600], case))
+    return tally, wrong
+
+
+def main(first: int, count: int) -> None:
+    """Prove so many cases; print those that fail, and how many of each algorithm there were."""
+    for start in range(first, first + count, 1000):
+        seeds = range(start, min(start + 1000, first + count))
+        tally, wrong = failing(seeds)
+        print(*wrong, f"{seeds}: {len(wrong)} failed, {dict(tally)}", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,6 @@ class ArenaRun:
 
     def __init__(
         self,
-        problem,
         traces,
         depth,
         seed=0,
@@ -64,7 +63,7 @@ class ArenaRun:
         beta=0.0,
         before=None,
     ):
-        self.traces, self.alpha, self.beta = traces, alpha, beta
+        self.traces, self.alpha, self.beta, problem = traces, alpha, beta, traces[0].problem
         a, b = operands(problem, seed)
         self.memory, self.expected = Memory(problem, a, b, before), alpha * expected(problem, a, b)
         if beta:
@@ -216,18 +215,18 @@ class ArenaRun:
             self.write(step.own, parts[step.group.position], rank)
 
 
-def multiplied(problem, traces, depth, seed=0, waits=True, **how):
+def multiplied(traces, depth, seed=0, waits=True, **how):
     """C as each replica holds it after steps that took random times, and what it is to be:
     alpha·op(A)·op(B) + beta·C. ``how`` as in :class:`ArenaRun`."""
-    run = ArenaRun(problem, traces, depth, seed, **how)
+    run = ArenaRun(traces, depth, seed, **how)
     drive(traces, depth, RandomDelays(seed), waits=waits, on=run.on)
     return run.memory.c(), run.expected
 
 
-def prove(problem, traces, depth, seed, in_place=reads_own):
+def prove(traces, depth, seed, in_place=reads_own):
     """Run with random delays: C = A·B, and no two values that are alive together share memory; the
     timeline."""
-    run = ArenaRun(problem, traces, depth, in_place=in_place)
+    run = ArenaRun(traces, depth, in_place=in_place)
     timeline = drive(traces, depth, RandomDelays(seed), in_place=in_place, on=run.on)
     for trace, plan in zip(traces, run.plans, strict=True):
         check_lifetimes(trace, plan, timeline.start[trace.rank], timeline.end[trace.rank])

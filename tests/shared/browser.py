@@ -1,7 +1,6 @@
 """A real browser, driven through the W3C's WebDriver protocol by Debian's chromium-driver: standard
 library only."""
 
-import base64
 import json
 import os
 import shutil
@@ -120,11 +119,6 @@ class Browser:
     def complaints(self):
         """What the console said since it was asked last."""
         return [each["message"] for each in self._post("/se/log", {"type": "browser"})]
-
-    def screenshot(self, path):
-        """The whole page as a picture."""
-        found = self._cdp("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
 
     def cpu_s(self):
         """Seconds of a core that the page has taken, whatever else the machine did meanwhile; ask

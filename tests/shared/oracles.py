@@ -94,17 +94,12 @@ def home(partition, role="C"):
     ``size`` [rank] elements it stores; ``replica`` [rank] and ``term`` [replica] are numbers.
     """
     if partition.text[:1] in "RPS_":
-        return _home_of_placements(partition.shape, partition.text, partition.nprocs)
+        return _by_placements(partition.shape, partition.text, partition.nprocs)
     if partition.text.startswith("grid:"):
-        return _home_on_grid(partition.shape, partition.text, partition.nprocs, role)
+        return _on_grid(partition.shape, partition.text, partition.nprocs, role)
     grid = partition.grid
-    return _home(
-        partition.shape,
-        partition.tile_shape,
-        (grid.rows, grid.cols),
-        grid.order,
-        partition.replicas,
-    )
+    tiles = partition.tile_shape, (grid.rows, grid.cols), grid.order
+    return _in_tiles(partition.shape, *tiles, partition.replicas)
 
 
 def home_of(operand):
@@ -119,88 +114,62 @@ def home_of(operand):
     return SimpleNamespace(**{**vars(at), **turned, "owner": owner, "number": number})
 
 
-@lru_cache(maxsize=512)
-def _home(shape, tile_shape, grid, order, replicas):
-    (rows, cols), (height, width) = shape, tile_shape
-    cells = [(i, j) for i in range(grid[0]) for j in range(grid[1])]
-    if order == "col":
-        cells = [(i, j) for j in range(grid[1]) for i in range(grid[0])]
-    rank_at = {cell: rank for rank, cell in enumerate(cells)}
-    tiles = {}
-    for row in range(rows):
-        for col in range(cols):
-            tiles.setdefault((row // height, col // width), []).append((row, col))
+def _dealt(shape, held, cuts, terms):
+    """What :func:`home` tells: ``held`` are the rows, the columns and the replica of each rank,
+    ``cuts`` the tiles along each dimension, all as lists of indices, ``terms`` that of each
+    replica. A local array is all the rank's rows by all its columns."""
     at = SimpleNamespace(
-        owner=np.full((replicas, *shape), -1),
+        owner=np.full((len(terms), *shape), -1),
         tile=np.full(shape, -1),
         address=np.full(shape, -1),
         width=np.full(shape, -1),
-        size=[0] * len(cells) * replicas,
-        number={},
-        replica=[rank // len(cells) for rank in range(len(cells) * replicas)],
-        term=[0] * replicas,
+        size=[len(rows) * len(cols) for rows, cols, _ in held],
+        number={cell: x for x, cell in enumerate(product(*(range(len(each)) for each in cuts)))},
+        replica=[replica for *_, replica in held],
+        term=terms,
     )
-    for number, (i, j) in enumerate(
-        sorted(tiles)
-    ):  # row by row, the order in which a rank stores its tiles
-        at.number[i, j] = number
-        rank = rank_at[i % grid[0], j % grid[1]]
-        inside = tiles[i, j]  # row by row too
-        for element in inside:
-            at.tile[element] = number
-            at.size[rank] += 1
-            for replica in range(replicas):
-                at.owner[(replica, *element)] = replica * len(cells) + rank
-    at.size = at.size[: len(cells)] * replicas
-    return _stored(at)
-
-
-def _stored(at):
-    """Where each element lies in its owner's local array, all the owner's rows by all its columns
-    (``address``), and how long a row of that is (``width``)."""
-    for owner in at.owner:
-        for rank in set(owner.flat):
-            rows, cols = (sorted(set(held.tolist())) for held in np.nonzero(owner == rank))
-            numbers = np.arange(len(rows) * len(cols)).reshape(len(rows), len(cols))
-            at.address[np.ix_(rows, cols)], at.width[np.ix_(rows, cols)] = numbers, len(cols)
+    for rank, (rows, cols, replica) in enumerate(held):
+        here = np.ix_(rows, cols)
+        at.owner[replica][here], at.width[here] = rank, len(cols)
+        at.address[here] = np.arange(at.size[rank]).reshape(len(rows), len(cols))
+    for (i, j), number in at.number.items():  # row by row, the order in which tiles are stored
+        at.tile[np.ix_(cuts[0][i], cuts[1][j])] = number
     return at
 
 
 @lru_cache(maxsize=512)
-def _home_on_grid(shape, text, nprocs, role):
+def _in_tiles(shape, tile_shape, grid, order, replicas):
+    """Tiles from the front, dealt in turn to process rows and columns."""
+    cuts = [
+        [list(range(extent))[x : x + tile] for x in range(0, extent, tile)]
+        for extent, tile in zip(shape, tile_shape)
+    ]
+    cells = list(product(*map(range, grid)))
+    if order == "col":
+        cells.sort(key=lambda cell: cell[::-1])
+    held = [
+        [*(sum(along[at::every], []) for along, at, every in zip(cuts, cell, grid)), replica]
+        for replica in range(replicas)
+        for cell in cells
+    ]
+    return _dealt(shape, held, cuts, [0] * replicas)
+
+
+@lru_cache(maxsize=512)
+def _on_grid(shape, text, nprocs, role):
     """Each rank's one tile: its block of the grid, dealt once more to those that share it."""
     parts = dict(zip("mnk", map(int, text.removeprefix("grid:").split("x"))))
     axes = {"A": "mk", "B": "kn", "C": "mn"}[role]
     (lacks,), within = set("mnk") - set(axes), "m" if role == "C" else "k"
-    held = []
-    for m in range(parts["m"]):
-        for n in range(parts["n"]):
-            for k in range(parts["k"]):
-                at = {"m": m, "n": n, "k": k}
-                mine = [chunk(range(n), parts[x])[at[x]] for n, x in zip(shape, axes)]
-                inner = axes.index(within)
-                mine[inner] = chunk(mine[inner], parts[lacks])[at[lacks]]
-                held.append([list(indices) for indices in mine])
-    held += [[[], []]] * (nprocs - len(held))
-    starts = [sorted({each[x][0] for each in held if each[x]}) for x in (0, 1)]
-    made = SimpleNamespace(
-        owner=np.full((1, *shape), -1),
-        tile=np.full(shape, -1),
-        address=np.full(shape, -1),
-        width=np.full(shape, -1),
-        size=[len(rows) * len(cols) for rows, cols in held],
-        number={},
-        replica=[0] * nprocs,
-        term=[0],
-    )
-    cells = [(i, j) for i in range(len(starts[0])) for j in range(len(starts[1]))]
-    made.number = {cell: number for number, cell in enumerate(cells)}
-    for rank, (rows, cols) in enumerate(held):
-        for row in rows:
-            for col in cols:
-                cell = starts[0].index(rows[0]), starts[1].index(cols[0])
-                made.owner[0, row, col], made.tile[row, col] = rank, made.number[cell]
-    return _stored(made)
+    held, inner = [], axes.index(within)
+    for at in product(*(range(parts[axis]) for axis in "mnk")):
+        at = dict(zip("mnk", at))
+        mine = [chunk(list(range(n)), parts[x])[at[x]] for n, x in zip(shape, axes)]
+        mine[inner] = chunk(mine[inner], parts[lacks])[at[lacks]]
+        held.append([*mine, 0])
+    held += [[[], [], 0]] * (nprocs - len(held))
+    cuts = [sorted({tuple(each[x]) for each in held if each[x]}) for x in (0, 1)]
+    return _dealt(shape, held, cuts, [0])
 
 
 def chunk(values, chunks):
@@ -210,12 +179,12 @@ def chunk(values, chunks):
 
 
 @lru_cache(maxsize=512)
-def _home_of_placements(shape, text, nprocs):
+def _by_placements(shape, text, nprocs):
     """As DTensor deals a matrix: coordinate by coordinate, a list of indices a dimension."""
     listed, _, mesh = text.partition("@")
     words = re.findall(r"_S\(\d,\d+\)|S\(\d\)|R|P", listed)
     mesh = [int(extent) for extent in mesh.split("x")] if mesh else [nprocs]
-    held, replicas, terms = [], [], []
+    held, terms, keys = [], set(), ({}, {})  # index -> who has it, where
     for rank in range(nprocs):
         local, replica, term, stride, seen = [list(range(n)) for n in shape], 0, 0, nprocs, []
         for word, extent in zip(words, mesh, strict=True):
@@ -229,48 +198,20 @@ def _home_of_placements(shape, text, nprocs):
             pieces = [chunk(piece, extent)[at] for piece in chunk(local[dim], *(factor or [1]))]
             local[dim] = sum(pieces, [])
             seen.append((dim, at))
-        held.append((local, replica, [[c for d, c in seen if d == dim] for dim in (0, 1)]))
-        replicas.append(replica)
-        terms.append((replica, term))
-    number = max(replicas) + 1
-    at = SimpleNamespace(
-        owner=np.full((number, *shape), -1),
-        tile=np.full(shape, -1),
-        address=np.full(shape, -1),
-        width=np.full(shape, -1),
-        size=[len(rows) * len(cols) for (rows, cols), *_ in held],
-        number={},
-        replica=replicas,
-        term=[term for _, term in sorted(set(terms))],
-    )
-    runs = []  # along each dimension: consecutive indices that one coordinate holds
-    for dim in (0, 1):
-        keys = {}
-        for local, _, coordinates in held:
-            keys |= {index: (coordinates[dim], local[dim].index(index)) for index in local[dim]}
-        found = []
-        for index in range(shape[dim]):
-            (key, at_local), last = keys[index], found[-1] if found else None
-            if last and last[0] == key and last[2] + 1 == at_local:
-                last[1].append(index)
-                last[2] = at_local
+        held.append([*local, replica])
+        terms.add((replica, term))
+        for dim, key in enumerate(keys):
+            who = [c for d, c in seen if d == dim]
+            key |= {index: (who, place) for place, index in enumerate(local[dim])}
+    cuts = [[], []]  # along each dimension: consecutive indices that one coordinate holds
+    for key, found in zip(keys, cuts):
+        for index in range(len(key)):
+            who, place = key[index]
+            if index and key[index - 1] == (who, place - 1):
+                found[-1].append(index)
             else:
-                found.append([key, [index], at_local])
-        runs.append([run for _, run, _ in found])
-    for i, rows in enumerate(runs[0]):
-        for j, cols in enumerate(runs[1]):
-            at.number[i, j] = len(at.number)
-            for r, (local, replica, _) in enumerate(held):
-                if _holds(local, rows, cols):
-                    at.owner[replica, rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1] = r
-            for row in rows:
-                for col in cols:
-                    at.tile[row, col] = at.number[i, j]
-    return _stored(at)
-
-
-def _holds(local, rows, cols):
-    return rows[0] in local[0] and cols[0] in local[1]
+                found.append([index])
+    return _dealt(shape, held, cuts, [term for _, term in sorted(terms)])
 
 
 def by_place(part, rank):
@@ -283,6 +224,23 @@ def by_place(part, rank):
             for j in range(*cols):
                 found[top + i - rows.start, left + j - cols.start] = i, j
     return found
+
+
+def elements_of(part, rank):
+    """Every (row, column) that a rank holds."""
+    return {*by_place(part, rank).values()}
+
+
+def held_by_all(part):
+    """For each rank the copy, the term and the bounds of the tiles that it holds; None if it holds
+    nothing, when nobody can tell."""
+    return [
+        (q, part.term_of(q), list(map(part.tile_bounds, part.tiles_of(rank))))
+        if part.tiles_of(rank)
+        else None
+        for rank in range(part.nprocs)
+        for q in [part.replica_of(rank)]
+    ]
 
 
 def check_block(at, block):
@@ -694,25 +652,28 @@ def results(problem, c, everywhere=False):
     return [c[[*each]].sum(axis=0) for each in zip(*copies)][: None if everywhere else 1]
 
 
-def prove(problem, seed, **options):
-    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
-    exactly."""
+def prove(problem, seed, alpha=1.0, beta=0.0, **options):
+    """Every unit of work is done once, every replica reduced once, and C = alpha·A·B + beta·C comes
+    out exactly: out of NaN where the values of C do not count."""
     traces = traces_of(problem, **options)
     moves = options.get("work", "own") != "own"
     still = None if moves else options["stationary"]
     assert (work_done(problem, traces, still) == 1).all()
     terms = home(problem.c.partition).term
     copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
-    expected = np.ones((len(terms), problem.m, problem.n))
-    expected[copies[:, 0]] = 0
+    moved = np.ones((len(terms), problem.m, problem.n))
+    moved[copies[:, 0]] = 0
     pushes = options.get("reduce") == "push"
-    assert (replicas_moved(problem, traces, Add) == expected * (not pushes)).all()
-    assert (replicas_moved(problem, traces, ReplicaAdd) == expected * pushes).all()
+    assert (replicas_moved(problem, traces, Add) == moved * (not pushes)).all()
+    assert (replicas_moved(problem, traces, ReplicaAdd) == moved * pushes).all()
     replicate = options.get("replicate_result", False)
-    assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
+    assert (replicas_moved(problem, traces, Copy) == moved * replicate).all()
     a, b = operands(problem, seed)
-    c = interpret(problem, traces, a, b, seed)
-    assert all((found == a @ b).all() for found in results(problem, c, replicate))
+    before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
+    held = before if problem.updates else None
+    c = interpret(problem, traces, a, b, seed, alpha, beta, held)
+    expected = alpha * (a @ b) + (beta * before if beta else 0)
+    assert all((found == expected).all() for found in results(problem, c, replicate))
 
 
 @st.composite

@@ -1,6 +1,9 @@
 """Programs with signals and their options, where they are run under mpiexec, the m, n, k they are
 run on, and whether what is broken on purpose is noticed."""
 
+from drbench.plan.signals import InboxPlan, plan_inbox
+from drbench.program.signal_steps import Await
+
 OVERLAP = (
     [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
     + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
@@ -35,3 +38,11 @@ def unnoticed(run, cases, tries=4):
         if cases:
             cases = [case for case, out in zip(cases, run(cases)) if not sum(out["wrong"])]
     return cases
+
+
+def overlapping_slots(found, widths):
+    """The plan of an inbox, with each slot given to two Awaits in turn."""
+    plan = plan_inbox(found, widths)
+    waits = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
+    shared = {two: plan.offsets[one] for one, two in zip(waits[::2], waits[1::2])}
+    return InboxPlan(plan.offsets | shared, plan.nbytes)

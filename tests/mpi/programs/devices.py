@@ -1,89 +1,132 @@
-"""Programs on a device of worker threads, again and again with other delays; answer how many runs
-were exact.
+"""Programs on a device of worker threads, again and again with other delays, on operands that
+change from run to run; answer how many elements of C were wrong in each run, whether bytes were as
+planned, and who signalled.
 
-``devices.py FILE``: a list of cases, each a table with ``algorithm``, ``options``, ``shape``,
-``texts``, ``transport``, ``direct`` (MPI reads device memory), ``get``, ``prefetch``, ``gemms``,
-``accumulates``, ``seeds`` and ``without``, the edges left out.
+``devices.py CASES.json [--mutant NAME]``; with a mutant rank 0 begins each run late. A case has
+``algorithm`` (if not universal), ``shape``, ``options``, and some of ``texts``, ``transport``,
+``prefetch``, ``get``, ``gemms``, ``accumulates``, ``streams`` (copy streams), ``direct`` (MPI reads
+device memory), ``hosts`` (streams cannot wait for flags), ``learns`` (nor in the first run),
+``serial`` (all streams of a device are one queue), ``transpose``, ``dtype``, ``seed``, ``seeds``
+(devices, each with other delays), ``delay_s``, ``without`` (edges).
 """
 
+import argparse
 import json
-import sys
+import time
 from dataclasses import replace
 
-import numpy as np
-from harness import answer, ranks
+from harness import TRANSPORT, answer, ranks, refilled, shared_slots, wrong_in
 from mpi4py import MPI
 
 from algorithms import get_algorithm
 from drbench.common import parse_transport
 from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
+from drbench.device.inbox import DeviceInbox
 from drbench.device.matrix import device_matrices
 from drbench.device.threads import HostDevice
-from drbench.host.fill import Fill
 from drbench.host.topology import Topology
 from drbench.plan.explain import traffic
 
+#: Of each device.
+RUNS = 2
 
-def run(comm, topology, case):
-    """How many seeds gave exactly A·B, and whether bytes were as planned."""
-    algorithm = get_algorithm(case.get("algorithm", "universal"))
-    m, n, k = case["shape"]
+
+class SerialDevice(HostDevice):
+    """All streams are one queue, as CUDA may make them: a wait holds up what is launched later."""
+
+    def stream(self, name, multiplies=False):
+        made = super().stream(name)
+        if not hasattr(self, "_one"):
+            self._one = made._queue
+            return made
+        made._queue.put(None)  # its thread ends
+        made._queue = self._one
+        return made
+
+    def close(self):
+        self._one.put(None)
+
+
+def no_epoch():
+    """The values of any run count."""
+    DeviceInbox.number = property(lambda self: 1)
+
+
+MUTANTS = {each.__name__: each for each in (no_epoch, shared_slots)}
+
+
+def run(case, topology, late_s):
+    """What became of all runs on all devices of a case."""
+    comm, algorithm = topology.comm, get_algorithm(case.get("algorithm", "universal"))
     options = algorithm.pick(case["options"])
-    problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **options)
+    how = {"transpose": case.get("transpose", ""), **options}
+    problem = algorithm.problem(*case["shape"], comm.size, *case.get("texts", ()), **how)
     problem = replace(problem, dtype=case.get("dtype", "float32"))
-    found = algorithm.trace(problem, comm.rank, **algorithm.resolve(problem, False, **options))
-    first = HostDevice(0, 0)
-    transport = parse_transport(case.get("transport", "auto"))
-    with device_matrices(
-        problem, topology, first, transport, case.get("direct", False)
-    ) as matrices:
-        fill = Fill("integer", 0, k)
-        for name in "AB":
-            for block, tile in matrices[name].own_blocks():
-                first.fill(tile, fill, name, block.row0, block.col0)
-        product = fill.rows("A", 0, m, k) @ fill.rows("B", 0, k, n)
-        exact, as_planned = 0, True
-        replicas = problem.c.partition.replicas if case["options"].get("replicate_result") else 1
-        for seed in range(case.get("seeds", 3)):
-            device = HostDevice(seed * comm.size + comm.rank, case.get("delay_s", 4e-4))
-            for _, tile in matrices["C"].own_blocks():
-                tile.view(np.ndarray).fill(np.nan)
-            comm.Barrier()
-            for matrix in matrices.values():
-                matrix.device = device
-            kind = type("Mutant", (DeviceExecutor,), {"without": case.get("without", ())})
-            with kind(
+    resolved = algorithm.resolve(problem, False, **options)
+    found = algorithm.trace(problem, comm.rank, **resolved)
+    everywhere = resolved.get("replicate_result")
+    transport = parse_transport(case.get("transport", TRANSPORT.kind))
+    kind = type("Mutant", (DeviceExecutor,), {"without": case.get("without", ())})
+    copies = case.get("streams", 1)
+    resources = lambda: Resources(case.get("gemms", 1), case.get("accumulates", 1), copies)
+    wrong, by_streams, as_planned, first = [], [], True, case.get("seed", 0)
+    for seed in range(first, first + case.get("seeds", 1)):
+        device = (SerialDevice if case.get("serial") else HostDevice)(
+            seed * comm.size + comm.rank, case.get("delay_s", 2e-4 if late_s else 1e-4)
+        )
+        device.loads_late = case.get("learns", False)
+        if case.get("hosts"):
+            device.why_no_waits = lambda: "for the test"
+        with (
+            device_matrices(
+                problem, topology, device, transport, case.get("direct", False)
+            ) as matrices,
+            kind(
                 found,
                 matrices,
-                prefetch=case.get("prefetch", 1),
+                prefetch=case.get("prefetch", algorithm.prefetch()),
                 get=case.get("get", "copy"),
-                resources=Resources(case.get("gemms", 1), case.get("accumulates", 1)),
-            ) as executor:
-                executor.run()
+                resources=resources(),
+            ) as executor,
+        ):
+            for number in range(RUNS):
+                right = refilled(problem, matrices, number)
+                executor.spoil()
                 comm.Barrier()
-                counted, planned = dict(executor.bytes), traffic(found).counters
+                time.sleep(0.0 if comm.rank else late_s)
+                executor.run()
+                by_streams.append(executor.inbox is not None and executor.inbox.by_streams)
+                comm.Barrier()
+                wrong.append(wrong_in(matrices["C"], right, everywhere))
+                comm.Barrier()
+            counted, planned = dict(executor.bytes), traffic(found).counters
             counted["get_bytes"] += counted.pop("direct_bytes")
             planned.pop("direct_bytes")
             as_planned &= counted == planned
-            right = matrices["C"].replica >= replicas or all(
-                (
-                    first.rows_of(tile, np.arange(tile.shape[0]))
-                    == product[block.row0 : block.row1, block.col0 : block.col1]
-                ).all()
-                for block, tile in matrices["C"].own_blocks()
-            )
-            exact += comm.allreduce(right, MPI.LAND)
-            device.close()
-    first.close()
-    return {"exact": exact, "as_planned": comm.allreduce(as_planned, MPI.LAND)}
+            apart = comm.allreduce(int(executor.inbox is not None and executor.inbox.apart))
+            lanes = sorted(executor._lanes)
+        device.close()
+    return {
+        "wrong": wrong,
+        "as_planned": comm.allreduce(as_planned, MPI.LAND),
+        "by_streams": by_streams,
+        "apart": apart,
+        "lanes": lanes,
+    }
 
 
-def main():
-    with open(sys.argv[1]) as file:
-        cases = json.load(file)
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases")
+    parser.add_argument("--mutant", choices=MUTANTS)
+    options = parser.parse_args()
     with ranks() as comm, Topology(comm) as topology:
-        answer(comm, [run(comm, topology, case) for case in cases])
+        if options.mutant:
+            MUTANTS[options.mutant]()
+        with open(options.cases) as file:
+            cases = json.load(file)
+        answer(comm, [run(case, topology, 0.02 * bool(options.mutant)) for case in cases])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import gc
 import itertools
 import random
 import time
+from contextlib import nullcontext
 
+import numpy as np
 import torch
 from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
 from harness import said
@@ -31,6 +33,14 @@ def finish():
     return COMM.allreduce(left)
 
 
+def product(a, b, c=""):
+    """``a @ b``, in placements that are asked for, if any."""
+    if not c:
+        return a @ b
+    with drbench.torch.out(*(placements(c) if isinstance(c, str) else c)):
+        return a @ b
+
+
 def everywhere(right):
     return COMM.allreduce(bool(right), op=MPI.LAND)
 
@@ -55,11 +65,7 @@ def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float
                 triples = random.Random(m).sample(triples, sample)
             for a, b, c in triples:
                 cases += 1
-                if c:
-                    with drbench.torch.out(*placements(c)):
-                        got = made[0][a] @ made[1][b]
-                else:
-                    got = made[0][a] @ made[1][b]
+                got = product(made[0][a], made[1][b], c)
                 right = not c or got.placements == placements(c)
                 if not (is_right(got, C, mesh) and right):
                     wrong.append([m, k, n, heap, a, b, c, str(got.placements)])
@@ -118,8 +124,7 @@ def forms(mesh_shape):
     counts = drbench.torch.counts()
     for kind in (torch.float64, torch.bfloat16):
         a, b = (put(each.to(kind), Shard(0)).requires_grad_() for each in (X, W))
-        with drbench.torch.out(Shard(1), *spare):
-            got = a @ b.t()
+        got = product(a, b.t(), (Shard(1), *spare))
         got.sum().backward()
         ones = torch.ones(got.shape, dtype=kind)
         check(("grad", str(kind)), a.grad, ones @ W.to(kind))
@@ -127,11 +132,10 @@ def forms(mesh_shape):
     more = drbench.torch.counts().drbench - counts.drbench
     # what drbench leaves to torch is right, too, and in the placements that are asked for
     a, b = put(X, Shard(0)), put(W, Shard(0))
-    with drbench.torch.out(Shard(1), *spare):
-        for kind in (torch.float16, torch.int64):
-            got = a.to(kind) @ b.to(kind).t()
-            if got.placements[0] != Shard(1) or not is_right(got.float(), X @ W.t(), mesh):
-                wrong.append(str(kind))
+    for kind in (torch.float16, torch.int64):
+        got = product(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
+        if got.placements[0] != Shard(1) or not is_right(got.float(), X @ W.t(), mesh):
+            wrong.append(str(kind))
     batch = put(integers((3, 4, 6), 5), Shard(0)), put(integers((3, 6, 5), 6), Shard(0))
     check("bmm", torch.bmm(*batch), torch.bmm(integers((3, 4, 6), 5), integers((3, 6, 5), 6)))
     compiled = torch.compile(lambda x, y: torch.relu(x @ y.t()) @ y, backend="aot_eager")
@@ -163,8 +167,7 @@ def rounding(mesh_shape):
             dtensor(whole, mesh, placements(each + spare)) if each != "P" else halves(whole, mesh)
             for whole, each in ((A, a), (B, b))
         )
-        with drbench.torch.out(*[Replicate()] * mesh.ndim):
-            got = (x @ y).to_local().double()
+        got = product(x, y, "R" * mesh.ndim).to_local().double()
         worst = max(worst, float(((got - C) / C).abs().max()))
     count = drbench.torch.counts().drbench
     x = y = got = None
@@ -186,21 +189,17 @@ def meshes():
     install()
     wrong, whole = [], init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     A, B = integers((5, 7), 1), integers((7, 6), 2)
-    for name in ("dp", "tp"):
-        mesh = whole[name]
-        for a, b, c in itertools.product("01P", repeat=3):
-            x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
-            with drbench.torch.out(*placements(c)):
-                got = x @ y
-            if not is_right(got, A @ B, mesh):
-                wrong.append([name, a, b, c])
     turned = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
-    for a, b, c in (("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")):
-        x, y = dtensor(A, turned, placements(a)), dtensor(B, turned, placements(b))
-        with drbench.torch.out(*placements(c)):
-            got = x @ y
-        if not is_right(got, A @ B, turned):
-            wrong.append(["turned", a, b, c])
+    of_turned = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
+    for mesh, triples in (
+        *((whole[name], itertools.product("01P", repeat=3)) for name in ("dp", "tp")),
+        (turned, of_turned),
+    ):
+        for a, b, c in triples:
+            x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
+            got = product(x, y, c)
+            if not is_right(got, A @ B, mesh):
+                wrong.append([str(mesh), a, b, c])
     three = torch.distributed.device_mesh.DeviceMesh("cpu", [0, 2, 3])
     if COMM.rank == 1:
         nothing = torch.empty(0)
@@ -212,8 +211,7 @@ def meshes():
         )
     else:
         x, y = (dtensor(z, three, (Shard(0),)) for z in (A, B))
-    with drbench.torch.out(Shard(1)):
-        got = x @ y
+    got = product(x, y, "1")
     if got.shape != (5, 6) or got.placements != (Shard(1),):
         wrong.append("three")
     if COMM.rank != 1 and not is_right(got, A @ B, three):
@@ -236,11 +234,14 @@ def trouble():
     A, B = integers((32, 32), 1), integers((32, 32), 2)
     a, b = (dtensor(each, mesh, (Shard(0),)) for each in (A, B))
     context = installed().context(mesh)
-    hold = context.heap.array((1, context.heap._space.largest - 1024), _bytes()) if rank else None
-    for placed in (Shard(0), Shard(1), Replicate()):
-        with drbench.torch.out(placed):
-            if not is_right(a @ b, A @ B, mesh):
-                wrong.append("full")
+    hold = (
+        context.heap.array((1, context.heap._space.largest - 1024), np.dtype("u1"))
+        if rank
+        else None
+    )
+    for placed in "01R":
+        if not is_right(product(a, b, placed), A @ B, mesh):
+            wrong.append("full")
         p = dtensor(A, mesh, (Partial(),))
         if not is_right(p @ b, A @ B, mesh):
             wrong.append("full sum")
@@ -270,8 +271,8 @@ def trouble():
         "before": before,
         "twice": said(install),
         "when": said(lambda: drbench.torch.install(when="alway")),
-        "long": said(lambda: _asked(a, b, Shard(0), Shard(0))),
-        "third": said(lambda: _asked(a, b, Shard(2))),
+        "long": said(lambda: product(a, b, (Shard(0), Shard(0)))),
+        "third": said(lambda: product(a, b, (Shard(2),))),
         "explain": said(lambda: drbench.torch.explain(a, B)),
         "type": said(lambda: drbench.torch.empty((4, 4), mesh, [Shard(0)], torch.int32)),
         "placements": said(lambda: drbench.torch.empty((4, 4), mesh, [])),
@@ -296,17 +297,6 @@ def trouble():
     }
 
 
-def _bytes():
-    import numpy as np
-
-    return np.dtype("u1")
-
-
-def _asked(a, b, *placed):
-    with drbench.torch.out(*placed):
-        return a @ b
-
-
 def told():
     """What explain says, and that nothing but what it says is moved."""
     install(when="auto")
@@ -323,10 +313,7 @@ def told():
     ):
         a, b = dtensor(A, mesh, placements(x)), dtensor(B, mesh, placements(y))
         before = drbench.torch.counts()
-        if placed:
-            with drbench.torch.out(*placements(placed)):
-                said_, got = drbench.torch.explain(a, b), a @ b
-        else:
+        with drbench.torch.out(*placements(placed)) if placed else nullcontext():
             said_, got = drbench.torch.explain(a, b), a @ b
         after = drbench.torch.counts()
         who = "drbench" if after.drbench > before.drbench else "stock"
@@ -378,10 +365,9 @@ def churn(steps, seed):
         else:
             (A, a), (B, b) = rng.choice(held), rng.choice(held)
             if A.shape == B.shape:
-                with drbench.torch.out(*placements(rng.choice("01RP"))):
-                    got = a @ b.t() if number % 2 else a.t() @ b
-                C = A @ B.t() if number % 2 else A.t() @ B
-                wrong += not is_right(got, C, mesh)
+                turn = lambda x, y: (x, y.t()) if number % 2 else (x.t(), y)
+                got = product(*turn(a, b), rng.choice("01RP"))
+                wrong += not is_right(got, product(*turn(A, B)), mesh)
         held = held[-12:]
     held = a = b = got = None
     return {"wrong": COMM.allreduce(wrong), "left": finish()}

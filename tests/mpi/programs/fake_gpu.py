@@ -3,7 +3,8 @@ open by its handle, kernels are those of ``kernels.cu`` compiled for the host, c
 addresses it is given. Answers the records of the cases, how many repeats of each were launched as
 one graph, and how many launches were worked out anew in a third repeat or later.
 
-``fake_gpu.py LIBRARY FILE``
+``fake_gpu.py LIBRARY FILE HOW``: ``HOW`` says what the fake is like, as options of
+:func:`fake_cuda.shared_cupy`.
 """
 
 import json
@@ -11,9 +12,10 @@ import sys
 
 from fake_cuda import shared_cupy
 from harness import answer, ranks
+from run_cases import case_of
 
 from drbench.device.executor import DeviceExecutor
-from launch.ranks.run_case import Case, run_case
+from launch.ranks.run_case import run_case
 
 
 class Watched(DeviceExecutor):
@@ -35,26 +37,16 @@ DeviceExecutor._run = Watched._run
 
 
 def main():
-    library, path = sys.argv[1:]
+    library, path, lacks = sys.argv[1:]
     with open(path) as file:
         cases = json.load(file)
     with ranks() as comm:
-        without_peers = [case.pop("no_peers", False) for case in cases]  # of every case
-        without_atomics = [case.pop("no_atomics", False) for case in cases]
-        without_driver = [case.pop("no_driver", False) for case in cases]
-        devices = [case.pop("devices", 2) for case in cases]
-        left = shared_cupy(
-            library,
-            not any(without_peers),
-            not any(without_atomics),
-            devices=max(devices),
-            driver=not any(without_driver),
-        )
-        once = {"backend": "cupy", "iters": 3, "budget": 0, "warmup": 0}
+        left = shared_cupy(library, **json.loads(lacks))
+        once = {"backend": "cupy", "iters": 3, "warmup": 0}
         records, graphs = [], []
         for case in cases:
             before = left.graphs()
-            records.append(run_case(Case(**once | case), comm))
+            records.append(run_case(case_of(case, **once), comm))
             graphs.append(comm.allreduce(left.graphs() - before))
         found = {
             "left": comm.allreduce(left()),

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
+from oracles import expected
+from signal_runs import overlapping_slots
 
 import drbench
 import drbench.host.inbox
@@ -16,8 +18,6 @@ from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.executor import Executor
 from drbench.host.topology import Topology
-from drbench.plan import signals
-from drbench.program.signal_steps import Await
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
 if os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1":  # of MPICH; so do our own loops then
@@ -69,17 +69,24 @@ def restored(*places):
             setattr(owner, name, value)
 
 
-def fill(matrix, whole) -> None:
-    """Own blocks of a matrix become those of an array that every rank has whole."""
-    for block, tile in matrix.own_blocks():
-        tile.view(np.ndarray)[...] = whole[slice(*block.rows), slice(*block.cols)]
+def refilled(problem, matrices, run):
+    """What C is to be, once A and B are small integers, others in each run."""
+    wholes = []
+    for name, operand in (("A", problem.a), ("B", problem.b)):
+        shape = operand.partition.shape
+        wholes.append(np.random.default_rng([run, *name.encode()]).integers(-4, 5, shape))
+        for block, tile in matrices[name].own_blocks():
+            tile.view(np.ndarray)[...] = wholes[-1][slice(*block.rows), slice(*block.cols)]
+    return expected(problem, *wholes)
 
 
-def wrong_in(matrix, whole) -> int:
-    """Elements of own blocks that are not those of an array, over all ranks (collective)."""
+def wrong_in(matrix, whole, everywhere=True) -> int:
+    """Elements of own blocks that are not those of an array, over all ranks (collective), or those
+    that have the first replica."""
     wrong = sum(
         int((tile.view(np.ndarray) != whole[slice(*block.rows), slice(*block.cols)]).sum())
         for block, tile in matrix.own_blocks()
+        if everywhere or matrix.replica == 0
     )
     return matrix.topology.comm.allreduce(wrong)
 
@@ -110,12 +117,4 @@ def answer(comm, value) -> None:
 
 def shared_slots():
     """Two Awaits have one slot, which is written again before it is read."""
-    plan_inbox = signals.plan_inbox
-
-    def overlapping(found, widths):
-        plan = plan_inbox(found, widths)
-        slots = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
-        twice = {two: plan.offsets[one] for one, two in zip(slots[::2], slots[1::2])}
-        return signals.InboxPlan(plan.offsets | twice, plan.nbytes)
-
-    drbench.host.inbox.plan_inbox = overlapping
+    drbench.host.inbox.plan_inbox = overlapping_slots

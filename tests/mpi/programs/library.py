@@ -213,7 +213,8 @@ def repeated(comm):
 
 
 def bad_input(comm):
-    """What each rank is told of each mistake; afterwards the context still multiplies."""
+    """What each rank is told of each mistake that is not what it should be, all that it is told,
+    and for how long; afterwards the context still multiplies."""
     ctx, other = opened(comm, "256K"), opened(comm, "64K")
     found = mistakes(comm, ctx, other)
     gc.collect()
@@ -234,68 +235,152 @@ def mistakes(comm, ctx, other):
     closed = opened(comm, "64K")
     F = closed.zeros((4, 4))
     closed.close()
-    found = {
-        "shapes": said(lambda: multiply(A, A)),
-        "out shape": said(lambda: multiply(A, B, A)),
-        "types": said(lambda: multiply(A, D)),
-        "context": said(lambda: multiply(A, E)),
-        "array": said(lambda: multiply(A, B.local)),
-        "first": said(lambda: multiply(A.local, B)),
-        "closed": said(lambda: multiply(F, F)),
-        "closed empty": said(lambda: closed.empty((2, 2))),
-        "stationary": said(lambda: multiply(A, B, stationary="D")),
-        "layout": said(lambda: multiply(A, B, "colum")),
-        "empty": said(lambda: multiply(Z, B)),
-        "beta": said(lambda: multiply(A, B, "row", beta=1)),
-        "overlap": said(lambda: multiply(A, ctx.from_global(np.ones((6, 6), "f4"), "row"), A)),
-        "large": said(lambda: ctx.empty((1000, 1008), "row")),
-        "large out": said(
+    found = [
+        (
+            lambda: multiply(A, A),
+            "UsageError shapes do not fit: A is 4x6, B 4x6, C 4x6; C (m×n) = A (m×k) · B (k×n).",
+        ),
+        (lambda: multiply(A, B, A), "UsageError shapes do not fit: A is 4x6, B 6x4, C 4x6;"),
+        (
+            lambda: multiply(A, D),
+            "UsageError types differ: A is float32, B float64, C float32. Use one type for all.",
+        ),
+        (lambda: multiply(A, E), "UsageError 6x4 float32 column is of another context."),
+        (lambda: multiply(A, B.local), "UsageError a Matrix is needed, got ndarray."),
+        (lambda: multiply(A.local, B), "UsageError a Matrix is needed, got ndarray."),
+        (
+            lambda: multiply(F, F),
+            "UsageError the context is closed. Make another with drbench.init.",
+        ),
+        (lambda: closed.empty((2, 2)), "UsageError the context is closed."),
+        (
+            lambda: multiply(A, B, stationary="D"),
+            "UsageError stationary must be A, B, C or auto, got 'D'.",
+        ),
+        (
+            lambda: multiply(A, B, "colum"),
+            "UsageError layout 'colum' of (4, 4): unknown partition 'colum'; did you mean column",
+        ),
+        (
+            lambda: multiply(Z, B),
+            "UsageError a product needs sizes of at least 1, got m=0, n=4, k=6.",
+        ),
+        (
+            lambda: multiply(A, B, "row", beta=1),
+            "UsageError beta=1 adds to a matrix: give it as out.",
+        ),
+        (
+            lambda: multiply(A, ctx.from_global(np.ones((6, 6), "f4"), "row"), A),
+            "UsageError multiply(C = A·B: ",
+        ),
+        (
+            lambda: ctx.empty((1000, 1008), "row"),
+            "OutOfMemory the heap is too small: an array of 500x1008 float32 needs 2016000 bytes",
+        ),
+        (
             lambda: multiply(
                 ctx.from_global(np.ones((400, 1), "f4"), "row"),
                 ctx.from_global(np.ones((1, 400), "f4"), "row"),
-            )
+            ),
+            "OutOfMemory rank 0: the heap is too small: an array of 200x400 float32 needs ",
         ),
-        "odd shape": said(lambda: ctx.wrap(np.ones((1, 1), "f4"), "row", (4, 6))),
-        "redistribute": said(lambda: drbench.redistribute(A, B)),
-        "root": said(lambda: A.to_global(root=99)),
-        "transport": said(lambda: drbench.init(comm, "1M", transport="throttled:1,1")),
-        "heap": said(lambda: drbench.init(comm, "1X")),
-        "shared memory": said(lambda: drbench.init(comm, "900T")),
-        "plan": said(lambda: ctx.plan(A, B, "row")),
-        "one extent": said(lambda: ctx.empty(4, "row")),
-        "out array": said(lambda: multiply(A, B, np.ones((4, 4)))),
-        "layout list": said(lambda: ctx.empty([4, 4], ["row"])),
-        "part": said(lambda: A[0]),
-        "part ends": said(lambda: A[:0.5]),
-        "factor": said(lambda: multiply(A, B, alpha="two")),
-        "root text": said(lambda: A.to_global(root="0")),
-        "root True": said(lambda: A.to_global(root=True)),
-        "byte order": said(lambda: ctx.from_global(np.ones((4, 6), ">f4"), "row")),
-        "byte order wrapped": said(lambda: ctx.wrap(A.local.astype(">f8"), "row", A.shape)),
-        "byte order empty": said(lambda: ctx.empty((4, 6), "row", ">f8")),
-        "float extents": said(lambda: ctx.empty((4.0, 6), "row")),
-        "comm": said(lambda: drbench.init("world")),
-        "no comm": said(lambda: drbench.init(MPI.COMM_NULL)),
-        "blas": said(lambda: drbench.init(comm, "1M", "mkl")),
-        "threads": said(lambda: drbench.init(comm, "1M", threads=0)),
-        "device": said(lambda: drbench.init(comm, "1M", device="gpuu")),
-    }
+        (
+            lambda: ctx.wrap(np.ones((1, 1), "f4"), "row", (4, 6)),
+            "UsageError rank {rank} of 4x6 float32 row has 2x6, the array to wrap is 1x1.",
+        ),
+        (
+            lambda: drbench.redistribute(A, B),
+            "UsageError 4x6 float32 row cannot become 6x4 float32 column",
+        ),
+        (lambda: A.to_global(root=99), "UsageError root must be a rank from 0 to 1, got 99."),
+        (
+            lambda: drbench.init(comm, "1M", transport="throttled:1,1"),
+            "UsageError transport must be auto, direct or rma, got throttled.",
+        ),
+        (
+            lambda: drbench.init(comm, "900T"),
+            "OutOfMemory the heaps of the {ranks} ranks on rank 0's node need ",
+        ),
+        (
+            lambda: ctx.plan(A, B, "row"),
+            "UsageError a plan needs the matrix that it writes, got 'row'.",
+        ),
+        (
+            lambda: multiply(A, B, np.ones((4, 4))),
+            "UsageError a layout is a text or a Partition, got ndarray.",
+        ),
+        (
+            lambda: A[0],
+            "UsageError a part of a matrix is two ranges without steps, as A[0:4, 2:], got 0.",
+        ),
+        (
+            lambda: A[:0.5],
+            "UsageError a part of a matrix is two ranges, got slice(None, 0.5, None): slice",
+        ),
+        (
+            lambda: multiply(A, B, alpha="two"),
+            "UsageError alpha and beta are numbers, got 'two' and 0.0.",
+        ),
+        (lambda: A.to_global(root="0"), "UsageError root must be a rank from 0 to 1, got '0'."),
+        (lambda: A.to_global(root=True), "UsageError root must be a rank from 0 to 1, got True."),
+        (
+            lambda: drbench.init("world"),
+            "UsageError comm must be a communicator of mpi4py, got str.",
+        ),
+        (
+            lambda: drbench.init(MPI.COMM_NULL),
+            "UsageError comm must be a communicator of mpi4py, got COMM_NULL.",
+        ),
+        (
+            lambda: drbench.init(comm, "1M", "mkl"),
+            "UsageError blas must be auto or an object with a method gemm, got 'mkl'.",
+        ),
+        (
+            lambda: drbench.init(comm, "1M", threads=0),
+            "UsageError threads must be at least 1, got 0.",
+        ),
+    ]
     C = ctx.zeros((4, 4), "row")
-    found["alpha"] = said(lambda: multiply(A, B, C, alpha=1 + rank))
-    found["beta of one"] = said(lambda: multiply(A, B, C, alpha=0.1, beta=2 - rank))
-    found["full"] = said(lambda: full_on_one(ctx))
-    # equal values in other types or signs are equal: no error
-    zero = multiply(A, B, C, beta=-0.0 if rank else 0.0)
-    found["equal values"] = said(lambda: zero.to_global(root=np.int64(1)))
-    # another order of calls
-    began = time.monotonic()
-    found["order"] = said(lambda: multiply(A, B) if rank else drbench.redistribute(A, "column"))
-    found["order and factors"] = said(
-        lambda: multiply(A, B, alpha=2.0) if rank else drbench.redistribute(A, "column")
+    factors = "UsageError ranks multiply with different factors: rank 0 alpha="
+    ours = "in multiply(C {}= A·B: 4x6 float32 row, "
+    found += [
+        (
+            lambda: multiply(A, B, C, alpha=1 + rank),
+            f"{factors}1.0 beta=0.0, rank 1 alpha=2.0 beta=0.0, {ours.format('')}",
+        ),
+        (
+            lambda: multiply(A, B, C, alpha=0.1, beta=2 - rank),
+            f"{factors}0.1 beta=2.0, rank 1 alpha=0.1 beta=1.0, {ours.format('+')}",
+        ),
+        (
+            lambda: full_on_one(ctx),
+            "OutOfMemory rank 1: the heap is too small: an array of 12x24 float32 needs 1152 bytes",
+        ),
+        # equal values in other types or signs are equal: no error
+        (
+            lambda: multiply(A, B, C, beta=-0.0 if rank else 0.0).to_global(root=np.int64(1)),
+            "no error",
+        ),
+    ]
+    other_order = (
+        "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to "
     )
-    found["seconds"] = time.monotonic() - began
-    found["right"] = bool((host(multiply(A, B).to_global()) == 6).all() and (W.shape == A.shape))
-    return found
+    other_order += "4x6 float32 column), rank 1 multiply(C = A·B: 4x6 float32 row"
+    turned = lambda **how: multiply(A, B, **how) if rank else drbench.redistribute(A, "column")
+    found += [(turned, other_order), (lambda: turned(alpha=2.0), other_order)]
+    began, ranks = time.monotonic(), 1 + (SITUATION == "direct")  # on rank 0's node
+    lines = [" ".join(said(call) or ["no error"]) for call, _ in found]
+    wrong = [
+        (line, text)
+        for line, (_, text) in zip(lines, found)
+        if not line.startswith(text.format(rank=rank, ranks=ranks))
+        or "\n" in line
+        or len(line) > 400
+    ]
+    seconds = time.monotonic() - began
+    right = bool((host(multiply(A, B).to_global()) == 6).all() and (W.shape == A.shape))
+    alike = [line for line, (_, text) in zip(lines, found) if "{rank}" not in text]
+    return wrong, alike, seconds, right
 
 
 def full_on_one(ctx):

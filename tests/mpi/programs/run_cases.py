@@ -54,14 +54,18 @@ def planned(trace, prefetch, comm) -> dict:
     return dict(zip(moved, map(sum, sums))) | {"arena": max(arenas), "link": max(links)}
 
 
+def case_of(fields: dict, **defaults) -> Case:
+    """A case of fields, the options of its algorithm among them; its repeats are as many as are
+    asked for."""
+    known = {name: fields[name] for name in fields if name in Case.__dataclass_fields__}
+    options = {name: fields[name] for name in fields if name not in known}
+    return Case(**{"budget": 0.0} | defaults | known | {"options": options})
+
+
 def run(fields: dict, comm, topology: Topology | None) -> dict:
     """One case: its record, or the usage errors of all ranks; and what was opened, and not closed,
     on this rank. Without a topology it finds its own, as ``drbench run`` does."""
-    pretend = fields.pop("pretend", {})
-    options = fields.pop("options", {}) | {
-        name: fields.pop(name) for name in list(fields) if name not in Case.__dataclass_fields__
-    }
-    case = Case(**{"threads": 1, "budget": 0.0, "options": options} | fields)
+    pretend, case = fields.pop("pretend", {}), case_of(fields, iters=1, warmup=0, threads=1)
     opened, closed, traces = Counter(), Counter(), []
     make_executor = Executor.__init__
 

@@ -16,8 +16,7 @@ import random
 import time
 from functools import partial
 
-import numpy as np
-from harness import TRANSPORT, answer, fill, ranks, restored, shared_slots, wrong_in
+from harness import TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
 
 from algorithms import get_algorithm
 from benchmarks.signals import cost
@@ -58,11 +57,6 @@ def no_epoch():
 
 
 MUTANTS = {each.__name__: each for each in (no_flag_check, no_epoch, shared_slots)}
-
-
-def numbers(shape, run):
-    """Small integers, others in each run."""
-    return np.random.default_rng([run, *shape]).integers(-4, 5, shape).astype("f4")
 
 
 def late(function, chance):
@@ -125,9 +119,7 @@ def run(case, topology, late_s):
         how = {"prefetch": case.get("prefetch", "all"), "throttle": throttle, "blas": blas}
         with Executor(found, matrices, **how) as executor:
             for number in range(RUNS):
-                a, b = numbers((m, k), number), numbers((k, n), 100 + number)
-                fill(matrices["A"], a)
-                fill(matrices["B"], b)
+                right = refilled(problem, matrices, number)
                 executor.spoil()
                 comm.Barrier()
                 start = time.perf_counter()
@@ -135,7 +127,7 @@ def run(case, topology, late_s):
                 executor.run()
                 seconds.append(comm.allgather(time.perf_counter() - start))
                 comm.Barrier()
-                wrong.append(wrong_in(matrices["C"], a @ b))
+                wrong.append(wrong_in(matrices["C"], right))
             apart = executor.inbox.apart
     return {
         "wrong": wrong,

@@ -11,7 +11,7 @@ import numpy as np
 from harness import answer, matrix, ranks
 
 from drbench.errors import UnsupportedError, UsageError
-from partitions import Interval, LayoutError
+from partitions import LayoutError
 
 SHAPE = (23, 17)
 #: Layouts for 4 ranks: one tile a rank, many, none; row- and column-major ranks; 1, 2 and 4
@@ -43,13 +43,12 @@ class Check:
         self.replicas = range(self.partition.replicas)
         self.tiles = list(product(*map(range, self.partition.grid_shape)))
 
+    def fails(self, *what):
+        self.failures.append(f"rank {self.rank}, {self.partition.text}: {what}"[:600])
+
     def equal(self, found, expected, *what):
         if not np.array_equal(found, expected):
-            self.failures.append(
-                f"rank {self.rank}, {self.partition.text}: {what} is {found!r}, not {expected!r}"[
-                    :600
-                ]
-            )
+            self.fails(*what, "is", found, "not", expected)
 
     def raises(self, error, call, *what):
         """The text of the error, which must come."""
@@ -58,11 +57,9 @@ class Check:
         except error as raised:
             return str(raised)
         except Exception as raised:
-            self.failures.append(
-                f"rank {self.rank}, {self.partition.text}: {what} raised {raised!r}"
-            )
+            self.fails(*what, "raised", raised)
         else:
-            self.failures.append(f"rank {self.rank}, {self.partition.text}: {what} raised nothing")
+            self.fails(*what, "raised nothing")
         return ""
 
     def refill(self, values=element):
@@ -92,48 +89,16 @@ class Check:
         return (self.owners(idx, replica) + 1) % self.comm.size == self.rank
 
 
-def grid_shape(c, check):
-    height, width = check.partition.tile_shape
-    check.equal(c.grid_shape(), (-(-SHAPE[0] // height), -(-SHAPE[1] // width)), "grid_shape")
-
-
-def tile_bounds(c, check):
-    """The bounds of all tiles tile the matrix."""
-    seen = np.zeros(SHAPE, int)
+def shapes(c, check):
+    """What needs no other rank is what the partition says, which tests of partitions hold."""
+    check.equal(c.grid_shape(), check.partition.grid_shape, "grid_shape")
     for idx in check.tiles:
-        rows, cols = c.tile_bounds(idx)
-        seen[slice(*rows), slice(*cols)] += 1
-    check.equal(seen, np.ones(SHAPE), "how often tiles cover an element")
-    last = tuple(extent - 1 for extent in c.grid_shape())
-    height, width = check.partition.tile_shape
-    check.equal(
-        c.tile_bounds(last),
-        (Interval(last[0] * height, SHAPE[0]), Interval(last[1] * width, SHAPE[1])),
-        "the last tile",
-    )
-
-
-def overlapping_tiles(c, check):
-    """Against trying every tile."""
-    for region in [
-        ((0, 23), (0, 17)),
-        ((4, 6), (3, 5)),
-        ((5, 5), (0, 17)),
-        ((22, 23), (16, 17)),
-        ((7, 30), (2, 90)),
-    ]:
-        expected = [
-            idx
-            for idx in check.tiles
-            if all(
-                max(low, bound[0]) < min(high, bound[1])
-                for (low, high), bound in zip(region, c.tile_bounds(idx))
-            )
-        ]
+        check.equal(c.tile_bounds(idx), check.partition.tile_bounds(idx), "tile_bounds", idx)
+    for region in [((0, 23), (0, 17)), ((4, 6), (3, 5)), ((5, 5), (0, 17)), ((7, 30), (2, 90))]:
+        expected = check.partition.overlapping_tiles(*region)
         for replica in (None, *check.replicas):
-            check.equal(
-                list(c.overlapping_tiles(region, replica)), expected, "overlapping_tiles", region
-            )
+            found = list(c.overlapping_tiles(region, replica))
+            check.equal(found, expected, "overlapping_tiles", region)
 
 
 def tile(c, check):
@@ -370,9 +335,7 @@ def errors(c, check):
 
 
 PRIMITIVES = (
-    grid_shape,
-    tile_bounds,
-    overlapping_tiles,
+    shapes,
     tile,
     get_tile,
     get_tile_async,
@@ -393,12 +356,8 @@ def main() -> None:
             with matrix(comm, layout, SHAPE, "float64" if x % 2 else "float32") as c:
                 for primitive in PRIMITIVES:
                     primitive(c, Check(c, failures[primitive.__name__], refused))
-        everyone = comm.gather(failures)
+        failures = {name: comm.allreduce(texts)[:20] for name, texts in failures.items()}
         refused = {name: comm.allreduce(count) for name, count in refused.items()}
-        if comm.rank == 0:
-            failures = {
-                name: [text for rank in everyone for text in rank[name]][:20] for name in failures
-            }
         answer(comm, {"failures": failures, "refused": refused})
 
 

@@ -10,14 +10,14 @@ import random
 import sys
 
 import numpy as np
+from chains_by_numpy import by_numpy
 from harness import TRANSPORT, answer, ranks
 from mpi4py import MPI
 
 import drbench
 from algorithms.chains.choose import choose
 from algorithms.chains.costs import LIBRARY, Costs
-from algorithms.chains.description import Matmul, layers
-from algorithms.chains.functions import apply
+from algorithms.chains.description import layers
 from drbench.measure.verify_chain import product_error
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -48,18 +48,6 @@ def chosen(chain, nprocs, seed):
     return layouts, products
 
 
-def by_numpy(chain, values):
-    for each in chain.operations:
-        c, taken = chain.matrices[each.c], [values[name] for name in each.takes]
-        if isinstance(each, Matmul):
-            a, b = (x.T if t in each.transpose else x for x, t in zip(taken, "ab"))
-            values[each.c] = a @ b
-        else:
-            values[each.c] = np.empty((c.rows, c.cols))
-            apply(each.function, values[each.c], taken)
-    return values
-
-
 def run(context, case):
     comm = context.comm
     tokens, widths, between, backward, seed = case
@@ -71,7 +59,7 @@ def run(context, case):
         for name, each in chain.matrices.items()
         if each.kind != "made"
     }
-    wanted = by_numpy(chain, dict(values))
+    wanted = by_numpy(chain, values)
     found = ChainRun(context, chain, layouts, products, "float64")
     part = lambda name: np.ix_(found.matrices[name].rows, found.matrices[name].columns)
     for name, value in values.items():

@@ -1,0 +1,23 @@
+"""Cases of ``mpi/programs/run_cases.py``: how they are written, and what is true of each that
+ran."""
+
+
+def case(m, n, k, *layouts, **more):
+    """The fields of a case: extents, layouts of A, B and C, and whatever else is asked for, options
+    of the algorithm too."""
+    return {"m": m, "n": n, "k": k} | dict(zip("abc", layouts)) | more
+
+
+def amiss(case, out):
+    """What is not as it should be with a case: C is exact (where it is filled with real numbers
+    within its bound) and every rank says so, bytes and memory are those of the plan, which devices
+    do not tell, and nothing stays open."""
+    if out["status"] != "ok":
+        return {name: out[name] for name in ("status", "reason", "error")}
+    plan = out.get("planned", {"arena": out["pool_bytes"]})
+    moved = out | {"get_bytes": out["get_bytes"] + out["direct_bytes"]}
+    right = {name: moved[name] == plan[name] for name in plan if name.endswith("bytes")}
+    right["error"] = 0 <= out["error"] <= (case.get("fill") == "uniform")
+    right["pool_bytes"] = out["pool_bytes"] <= plan["arena"]
+    right |= {"same_on_every_rank": out["same_on_every_rank"], "left_open": not out["left_open"]}
+    return {name: (out[name], plan.get(name)) for name in right if not right[name]}
