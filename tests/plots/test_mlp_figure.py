@@ -7,6 +7,7 @@ from dataclasses import replace
 import matplotlib
 import pytest
 from colours import seen_by
+from figure_records import case, sweep
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
@@ -20,17 +21,15 @@ from plots.select.selection import select
 
 
 @pytest.fixture(scope="module")
-def twelve(synthetic):
-    return synthetic.sweep(ranks=12)
+def twelve():
+    return sweep(ranks=12)
 
 
 @pytest.fixture(scope="module")
-def four(synthetic):
+def four():
     """A small measured sweep without a sourced peak, without peers, with some points above 100."""
     records = [
-        r
-        for r in synthetic.sweep(ranks=4, h=512, quantity="percent_of_roof")
-        if r.mode != "published"
+        r for r in sweep(ranks=4, h=512, quantity="percent_of_roof") if r.mode != "published"
     ]
     raised = [
         replace(r, percent_of_roof=r.percent_of_roof and 1.22 * r.percent_of_roof) for r in records
@@ -170,9 +169,9 @@ def test_small_text_is_dark_enough_for_white_paper():
         assert 1.05 / (light + 0.05) >= 4.0, name  # WCAG contrast
 
 
-def test_drawing_touches_no_global_state_of_matplotlib(synthetic):
+def test_drawing_touches_no_global_state_of_matplotlib():
     before = dict(matplotlib.rcParams)
-    figure({"mlp1": select([synthetic.case()], "mlp1")})
+    figure({"mlp1": select([case()], "mlp1")})
     assert dict(matplotlib.rcParams) == before
 
 
@@ -180,18 +179,18 @@ def test_lines_from_elsewhere_are_named_as_such(picture):
     assert "DT - Row, DT - Column, COSMA-NCCL: published, h100x8." in rows_of(picture)
 
 
-def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(synthetic, tmp_path):
-    failed = synthetic.case(n=64, k=256, status="failed", reason="x", best_s=None)
-    made = draw("mlp", [synthetic.case(), failed], tmp_path / "figure")
+def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(tmp_path):
+    failed = case(n=64, k=256, status="failed")
+    made = draw("mlp", [case(), failed], tmp_path / "figure")
     assert "mlp2: not drawn: UA - Row (no case is ok: 1 failed)" in made.notes
     with pytest.raises(SelectionError, match="nothing to draw for mlp2: not drawn: UA - Row"):
         draw("mlp", [failed], tmp_path / "none")
     assert not (tmp_path / "none.pdf").exists()
 
 
-def test_records_without_an_mlp_layer_are_refused(synthetic, tmp_path):
+def test_records_without_an_mlp_layer_are_refused(tmp_path):
     with pytest.raises(SelectionError, match="no MLP layer in 1 records"):
-        draw("mlp", [synthetic.case(n=100, k=100)], tmp_path / "none")
+        draw("mlp", [case(n=100, k=100)], tmp_path / "none")
 
 
 def test_pyplot_is_not_imported_and_selecting_needs_no_matplotlib():
