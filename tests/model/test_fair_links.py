@@ -2,17 +2,14 @@
 of a slow simulator, and whatever the rule, bytes stay and no bound is broken."""
 
 import random
-from dataclasses import replace
 from heapq import heappop, heappush
 
 import pytest
-from any_machines import any_machine, any_signalled, slow_signalled, with_lanes
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import any_case, traces_of
-from slow_simulator import filled, slow_on
+from slow_simulator import filled
+from traced import traced
 
-from drbench.errors import UsageError
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
 from drbench.model.links import ARBITRATIONS, Transfer
@@ -21,7 +18,6 @@ from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Get
-from drbench.program.trace import trace
 
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
@@ -38,10 +34,6 @@ def speeds(asked):
     for name, (full, uses) in enumerate(asked):
         levels.come(name, full, tuple(uses.items()))
     return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.settle())).values())
-
-
-def both(machine):
-    return [replace(machine, arbitration=each) for each in ARBITRATIONS]
 
 
 @settings(quick, max_examples=500)
@@ -143,53 +135,18 @@ def test_ends_are_those_of_flows_that_are_filled_anew_whenever_one_comes_or_goes
     assert found == pytest.approx(ends, rel=1e-9)
 
 
-@settings(quick, max_examples=40)
-@given(seeds, st.integers(0, 3))
-def test_shared_links_give_the_time_of_a_slow_simulator(seed, depth):
-    problem, options = any_case(seed)
-    if problem.nprocs * problem.m * problem.n > 200:
-        problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
-    machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fair")
-    traces = traces_of(problem, **options)
-    expected = slow_on(machine, traces, depth, fair=True)
-    assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected)
-
-
-@settings(quick, max_examples=60)
-@given(seeds)
-def test_signals_and_lanes_over_shared_links_are_those_of_a_slow_simulator(seed):
-    machine, traces = with_lanes(seed, arbitration="fair"), any_signalled(seed, split=True)
-    p = len(traces)
-    expected = slow_signalled(machine, traces, (range(p), range(p)[::-1]))
-    assume(max(expected) - min(expected) < 1e-9)  # lanes keep an order, which ties leave open
-    assert simulate(traces, machine, prefetch="all").time_s == pytest.approx(expected[0])
-
-
-@quick
-@given(seeds, st.integers(0, 3))
-def test_bytes_stay_and_no_bound_is_broken_however_links_are_shared(seed, depth):
-    problem, options = any_case(seed)
-    traces = traces_of(problem, **options)
-    machine = any_machine(seed)
-    fair, fifo = (simulate(traces, each, prefetch=depth) for each in both(machine))
-    assert fair.counters == fifo.counters
-    for each, found in zip(both(machine), (fair, fifo)):
-        assert bound_of(traces, each).seconds <= found.time_s * (1 + 1e-9)
-
-
 def block(matrix, owner, size=8):
     return Block(matrix, owner, 0, (0, 0), 0, size, 0, size)
 
 
 def readers(p, what):
     """Traces in which each rank but the first does one step with a block of rank 0."""
-    problem = Problem(8, 8, 8, p)
 
     def program(rank):
         if rank:
             yield from what()
 
-    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+    return traced(program, Problem(8, 8, 8, p))
 
 
 def get():
@@ -199,8 +156,8 @@ def get():
 def test_three_readers_share_one_port_and_end_together():
     wire = (Link("wire", 256.0),)
     for rule, waits in (("fair", 3 * [3.0]), ("fifo", [1.0, 2.0, 3.0])):
-        found = simulate(readers(4, get), Machine("m", Compute(1.0), wire, arbitration=rule),
-                         timeline=True)  # fmt: skip
+        machine = Machine("m", Compute(1.0), wire, arbitration=rule)
+        found = simulate(readers(4, get), machine, timeline=True)
         assert sorted(bar.stop_s for bar in found.timeline) == waits, rule
 
 
@@ -211,13 +168,12 @@ def test_a_fabric_with_fewer_links_up_than_down_carries_so_much_and_no_more(rule
         Link("card", 256.0, within=1),
         Link("far", 256.0, shared="fabric", carries_bytes_per_s=512.0, through=("card",)),
     )
-    problem = Problem(8, 8, 8, 8)
 
     def program(rank):
         if rank >= 4:
             yield Get(block("A", rank - 4))
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(8)]
+    traces = traced(program, Problem(8, 8, 8, 8))
     machine = Machine("m", Compute(1.0), links, arbitration=rule)
     assert machine.shares(links[1]) == (0.5, 1.0, 1.0)
     assert simulate(traces, machine).time_s == (2.0 if rule == "fair" else 2.5)
@@ -234,10 +190,3 @@ def test_cards_of_one_rail_are_joined_by_their_switch_and_others_by_the_spine():
     assert [machine.link(1, x).name for x in (2, 5, 9, 6)] == ["nvlink", "rail", "rail", "spine"]
     assert machine.route(1, 6)[1] == (("spine", "all", 0), ("rail", "out", 1), ("rail", "in", 6))
     assert machine.shares(links[2]) == (0.25, 1.0, 1.0)
-    with pytest.raises(UsageError, match="carries_bytes_per_s must be at least"):
-        Link("spine", 4.0, carries_bytes_per_s=2.0)
-
-
-def test_an_unknown_arbitration_is_refused():
-    with pytest.raises(UsageError, match="arbitration must be one of fair, fifo, got 'lottery'"):
-        Machine("m", Compute(1.0), arbitration="lottery")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drbench.errors import CaseFailed, UsageError
+from drbench.errors import CaseFailed
 from drbench.model.fit import spread
 from drbench.model.machine import Machine
 from launch.cases.case import Case
@@ -57,12 +57,9 @@ def test_a_prediction_lies_in_its_own_interval_and_more_error_never_narrows_it(r
     assert spread([ratio**2 for ratio in ratios]) == pytest.approx((low**2, high**2), rel=1e-6)
 
 
-def test_one_residual_says_nothing_and_wrong_ones_are_refused():
+def test_one_residual_says_nothing():
     with pytest.raises(CaseFailed, match="at least 2"):
         spread([1.0])
-    for wrong in ([1.0], [1.0, 0.0]):
-        with pytest.raises(UsageError, match="residuals.any must be (two or more|a number from)"):
-            Machine.from_dict(SECTION | {"residuals": {"any": wrong}})
 
 
 def test_independent_errors_add_up_by_their_squares():
@@ -88,9 +85,6 @@ def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
     ends = doubted(Machine.from_dict(SECTION | {"assumed": assumed}))
     assert [end.links[0].bandwidth_bytes_per_s for end in ends] == pytest.approx([1.25e9, 0.8e9])
     assert [end.compute.launch_s for end in ends] == pytest.approx([5e-7, 2e-6])
-    for wrong in ("fence_s by 0.5", "fence_s by much"):
-        with pytest.raises(UsageError, match="model.assumed must be paths"):
-            Machine.from_dict(SECTION | {"assumed": [wrong]})
 
 
 @pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
