@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
-from drbench.device.gpu import cuda_stream
+from drbench.device.gpu import cuda, cuda_stream
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.gpu.cuda_gemm import gemm_call
 from drbench.device.gpu.ipc import native_atomics
@@ -245,7 +245,7 @@ def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
     ) as caught:
         device.allocate(1 << 29)
     assert "\n" not in str(caught.value)
-    cupy.runtime.malloc = lambda size: (_ for _ in ()).throw(cupy.runtime.CUDARuntimeError(700))
+    cupy.runtime.malloc = raising(cupy.runtime.CUDARuntimeError(700))
     with pytest.raises(cupy.runtime.CUDARuntimeError):  # any other error is not one of memory
         device.allocate(8)
 
@@ -396,62 +396,43 @@ def test_the_arithmetic_is_auto_or_tf32(importable):
         cuda_device(0, 1, "bf16")
 
 
-def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, monkeypatch):
+def raising(error):
+    def call(*words):
+        raise error
+
+    return call
+
+
+def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monkeypatch):
+    """CuPy's CompileException is a plain Exception; a CuPy for AMD is refused before anything of
+    it is used."""
+
+    def refused(said):
+        with pytest.raises(MissingError, match=said) as caught:
+            cuda_device(0, 1)
+        assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
+
     importable(devices=0)
-    with pytest.raises(
-        MissingError, match="needs a GPU, and CUDA finds none: cudaErrorNoDevice"
-    ) as no_device:
-        cuda_device(0, 1)
-    monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
-    with pytest.raises(
-        MissingError, match=r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'"
-    ) as no_cupy:
-        cuda_device(0, 1)
-    for error in (no_device.value, no_cupy.value):
-        assert error.exit_code == 3 and "\n" not in str(error)
-
-
-def test_a_cupy_for_amd_is_refused_before_anything_of_it_is_used(importable, monkeypatch):
+    refused("needs a GPU, and CUDA finds none: cudaErrorNoDevice")
     importable()
-    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "is_hip", True)
-    with pytest.raises(MissingError, match="NVIDIA's GPUs alone.* Use --backend numpy") as amd:
-        cuda_device(0, 1)
-    assert amd.value.exit_code == 3 and "\n" not in str(amd.value)
-
-
-def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(importable, monkeypatch):
-    importable()
-    monkeypatch.setattr(
-        "drbench.device.gpu.cuda.CudaStream",
-        lambda *_: (_ for _ in ()).throw(
-            RuntimeError("CuPy failed to load libcublas.so.12:\n no such file")
+    unloaded = raising(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file"))
+    uncompiled = raising(Exception("nvrtc: error:\n no such option"))
+    cupy = sys.modules["cupy"]
+    for owner, name, value, said in (
+        (
+            cuda,
+            "CudaStream",
+            unloaded,
+            r"set up GPU 0 \(RuntimeError: CuPy .*.so.12: no such file\)",
         ),
-    )
-    with pytest.raises(
-        MissingError,
-        match=r"cannot set up GPU 0 \(RuntimeError: CuPy failed to load libcublas.so.12: no such "
-        r"file\)",
+        (cupy.RawModule, "get_function", uncompiled, "Exception: nvrtc: error: no such option"),
+        (cupy.cuda.runtime, "is_hip", True, "NVIDIA's GPUs alone.* Use --backend numpy"),
     ):
-        cuda_device(0, 1)
-
-
-def test_a_kernel_that_does_not_compile_is_one_line(importable, monkeypatch):
-    """CuPy's CompileException is a plain Exception."""
-
-    class CompileException(Exception):
-        pass
-
-    importable()
-    monkeypatch.setattr(
-        sys.modules["cupy"].RawModule,
-        "get_function",
-        lambda name: (_ for _ in ()).throw(CompileException("nvrtc: error:\n no such option")),
-    )
-    with pytest.raises(
-        MissingError, match="CompileException: nvrtc: error: no such option"
-    ) as none:
-        cuda_device(0, 1)
-    assert "\n" not in str(none.value)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value)
+            refused(said)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
+    refused(r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'")
 
 
 def test_a_cublas_by_another_name_is_refused(cupy):
