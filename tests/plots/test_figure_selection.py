@@ -126,19 +126,6 @@ def test_a_peer_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_not_
         assert sorted(sorted(dots.name) for _, _, dots in found) == panels
 
 
-def test_shapes_of_peers_are_in_order_and_share_their_axes():
-    shapes = ((512, 512, 512), (64, 768, 192), (16, 768, 192), (64, 192, 768), (8, 9, 10))
-    picture = find("peers").make(comparison(shapes=shapes, ranks=(2,)), Options()).picture
-    assert [axes.told.partition("\n")[0] for axes in picture.axes] == [
-        "512³",
-        "MLP-1, m = 16",
-        "MLP-1, m = 64",
-        "MLP-2, m = 64",
-        "8 × 9 × 10",
-    ]
-    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in picture.axes}) == 1
-
-
 @pytest.mark.parametrize(
     "rates, told",
     [
