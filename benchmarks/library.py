@@ -16,18 +16,20 @@ from drbench.common import Clock
 ROUNDS, CALLS = 9, 200
 
 
+def median_s(comm, function, calls):
+    """Median seconds of a call, of the slowest rank."""
+    comm.Barrier()
+    times = []
+    for _ in range(calls):
+        start = Clock.now()
+        function()
+        times.append(Clock.now() - start)
+    return max(comm.allgather(statistics.median(times)))
+
+
 def best_median_us(comm, function, calls=CALLS):
-    """Microseconds of a call: the best median of some rounds, of the slowest rank."""
-    found = []
-    for _ in range(ROUNDS):
-        comm.Barrier()
-        times = []
-        for _ in range(calls):
-            start = Clock.now()
-            function()
-            times.append(Clock.now() - start)
-        found.append(max(comm.allgather(statistics.median(times))))
-    return min(found) * 1e6
+    """Microseconds of a call: the best median of some rounds."""
+    return min(median_s(comm, function, calls) for _ in range(ROUNDS)) * 1e6
 
 
 def calls(ctx):
