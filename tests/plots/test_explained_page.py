@@ -331,32 +331,31 @@ def test_what_ranks_do_is_told_apart_by_the_colour_blind(told):
                 assert max(abs(x - y) for x, y in pair) > 0.04, (kind, one, other)
 
 
+def timeline_of(name, **told):
+    """The simulated timeline of a case as a trace, which may tell something else of it."""
+    record, found = predict_with(*made(name), timeline=True)
+    about = {each: getattr(record, each) for each in TOLD}
+    return chrome_trace(found.timeline, about | told)
+
+
 def test_a_simulated_timeline_shows_the_same_as_the_simulation(told):
     for name in ("column S-B", "cannon", "gemm_rs", "moe_rs", "transposed", "lowered"):
-        case, model, ranks = made(name)
-        record, found = predict_with(case, model, ranks, timeline=True)
-        about = {name: getattr(record, name) for name in TOLD}
-        again = explained_timeline(chrome_trace(found.timeline, about), model)
+        again = explained_timeline(timeline_of(name), made(name)[1])
         rounded = lambda ranks: [[[*bar[:2], *bar[5:]] for bar in bars] for bars in ranks]
         assert rounded(again["ranks"]) == rounded(told(name)["ranks"]), name
         assert again["links"] and again["name"] == told(name)["name"]
 
 
-def test_texts_of_a_timeline_add_no_element(told):
-    case, model, ranks = made("cannon")
-    record, found = predict_with(case, model, ranks, timeline=True)
-    about = {name: getattr(record, name) for name in TOLD} | {"machine": EVIL[1]}
-    page = explained_page([explained_timeline(chrome_trace(found.timeline, about), None)], "test")
+def test_texts_of_a_timeline_add_no_element():
+    trace = timeline_of("cannon", machine=EVIL[1])
+    page = explained_page([explained_timeline(trace, None)], "test")
     elements = Elements(page)
     assert "img" not in {tag for tag, _ in elements.found} and "&lt;img" in page
     elements.check_safe()
 
 
 def test_a_timeline_of_another_program_is_refused():
-    case, model, ranks = made("cannon")
-    record, found = predict_with(case, model, ranks, timeline=True)
-    about = {name: getattr(record, name) for name in TOLD} | {"k": 1024}
     with pytest.raises(Exception, match="which is not in the program. Give it the case"):
-        explained_timeline(chrome_trace(found.timeline, about), None)
+        explained_timeline(timeline_of("cannon", k=1024), None)
     with pytest.raises(Exception, match="--timeline: this is no trace"):
         explained_timeline(json.dumps({"traceEvents": []}), None)

@@ -15,6 +15,7 @@ from matplotlib.text import Text
 import plots.figures
 from drbench.measure.record_file import append_csv
 from plots.draw.page import Look, save
+from plots.draw.telling import tell
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -183,10 +184,13 @@ def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(nam
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failed_cases_are_counted_by_status_not_drawn():
-    records = [case(), case(a="column", status="timeout")]
+def test_failed_cases_are_counted_by_status_not_drawn_and_those_that_are_not_stable_are_said():
+    records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
     for name in ("best", "volume", "algorithms", "peers"):
-        assert "not drawn: 1 case not ok (1 timeout)" in find(name).make(records, Options()).notes
+        made = find(name).make(records, Options())
+        assert "not drawn: 1 case not ok (1 timeout)" in made.notes
+        told = " ".join(tell(made.picture).split())
+        assert "1 case not stable: the median is not known within 2 %" in told, name
 
 
 def test_cases_that_move_nothing_are_left_out_when_asked():
@@ -214,7 +218,7 @@ def test_a_shape_is_chosen_and_others_are_named(tmp_path):
         draw("volume", records, tmp_path / "one", shape=(99, 256, 64))
 
 
-def test_the_suffix_says_the_format(tmp_path):
+def test_the_suffix_says_the_format_and_an_svg_is_light_or_dark_as_the_reader_likes(tmp_path):
     for out, expected in (
         ("a.pdf", ["a.pdf"]),
         ("b.png", ["b.png"]),
@@ -223,6 +227,8 @@ def test_the_suffix_says_the_format(tmp_path):
         ("e.txt", ["e.txt"]),
     ):
         assert [path.name for path in draw("volume", [case()], tmp_path / out).paths] == expected
+    text = (tmp_path / "d.svg").read_text()
+    assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")
     with pytest.raises(SelectionError, match=r"got '\.gif'"):
         suffixes("x.gif")
 
@@ -317,9 +323,3 @@ def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_
     texts = [text.get_text() for text in narrow.texts]
     assert texts.count("of my own") == 1
     assert not any(text.startswith(("Dot: ", "S-C, ")) for text in texts)
-
-
-def test_an_svg_follows_the_light_or_dark_look_of_the_reader(tmp_path):
-    (path,) = draw("volume", [case(get_bytes=8)], tmp_path / "a.svg").paths
-    text = path.read_text()
-    assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")
