@@ -201,30 +201,15 @@ def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, told, o
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_byte_of_the_plan_is_shown_once(name, told):
-    case, model, ranks = made(name)
-    found = told(name)
-    machine = model or find_machine("h100x8")
+def test_every_byte_of_the_plan_is_shown_once_and_is_fetched_from_the_rank_that_has_it(name, told):
+    found, (case, model, ranks) = told(name), made(name)
     if model is not None:
-        traces = programs_of(case, machine, ranks, everyone=True).traces
-        expected = Counter()
-        for trace in traces:
-            expected[trace.rank] = sum(traffic(trace).counters.values())
-        shown = {
-            rank: sum(move[2] for bar in bars for move in bar[8])
-            for rank, bars in enumerate(found["ranks"])
-        }
-        assert shown == expected
-    for rank, bars in enumerate(found["ranks"]):
-        for bar in bars:
-            assert all(rank in move[:2] and move[0] != move[1] for move in bar[8])
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_fetched_lies_in_tiles_of_the_rank_it_comes_from(name, told):
-    found = told(name)
+        traces = programs_of(case, model, ranks, everyone=True).traces
+        shown = [sum(move[2] for bar in bars for move in bar[8]) for bars in found["ranks"]]
+        assert shown == [sum(traffic(trace).counters.values()) for trace in traces]
     for rank, bars in enumerate(found["ranks"]):
         for step, does, *_, reads, writes, moves, _ in bars:
+            assert all(rank in move[:2] and move[0] != move[1] for move in moves)
             if does == "multiply" and "moe" not in name:
                 a, b = (found["regions"][each] for each in reads)
                 (c,) = (found["regions"][each] for each in writes)

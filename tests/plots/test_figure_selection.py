@@ -10,19 +10,11 @@ from figure_records import case, comparison, exhaustive, weak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drbench.measure.record import COUNTERS
 from plots.figures import best, peers, scaling
 from plots.registry import find
 from plots.select.cases import Options
 from plots.select.records import rows
-
-BYTES = (
-    "get_bytes",
-    "direct_bytes",
-    "put_bytes",
-    "accumulate_bytes",
-    "replica_bytes",
-    "collective_bytes",
-)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +71,7 @@ def test_every_case_that_moves_bytes_is_one_dot_at_its_sum(records):
     )
     expected = Counter()
     for number, record in enumerate(records):
-        counts = [getattr(record, name) or 0 for name in BYTES]
+        counts = [getattr(record, name) or 0 for name in COUNTERS]
         if record.status == "ok" and (record.m, record.n, record.k) == (64, 768, 192):
             expected[float(sum(counts)), number] += sum(counts) > 0
     assert shown == +expected and sum(expected.values()) > 300

@@ -39,12 +39,7 @@ def oracle(records, layer):
                             else record.k == 4 * record.n
                         )
                         and tuple(text[1] for text in texts) == form
-                        and (record.get_bytes or 0)
-                        + (record.direct_bytes or 0)
-                        + (record.put_bytes or 0)
-                        + (record.accumulate_bytes or 0)
-                        + (record.replica_bytes or 0)
-                        > 0
+                        and record.moved_bytes > (record.collective_bytes or 0)
                         and (record.stationary, record.m) == (movement, batch)
                         and factors[0] == factors[1]
                         and not (layer == "mlp1" and factors[1] != factors[2])
