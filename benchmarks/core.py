@@ -191,7 +191,8 @@ def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
     from algorithms import get_algorithm
     from drbench.program.problem import Problem
 
-    get_algorithm("universal").trace(Problem(8, 8, 8, 1), 0)  # imports what planning needs
+    plan = get_algorithm("universal").trace
+    plan(Problem(8, 8, 8, 1), 0)  # imports what planning needs
     for grid, bar_s in ((64, 0.02), (512, 0.3)):
         text = f"tiles:{262144 // grid}x{262144 // grid}@64x64"
         problem = Problem(262144, 262144, 262144, 4096, text, text, text)
@@ -199,7 +200,7 @@ def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
             times = []
             for _ in range(PLANS):
                 begin = time.perf_counter()
-                trace = get_algorithm("universal").trace(problem, 77, stationary=stationary)
+                trace = plan(problem, 77, stationary=stationary)
                 times.append(time.perf_counter() - begin)
             row = {"case": f"{grid} x {grid} tiles, S-{stationary}", "steps": len(trace.steps)}
             command = {"command": "python -m benchmarks core planning"}

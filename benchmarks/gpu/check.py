@@ -11,8 +11,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -40,8 +40,7 @@ _TILE = (2048, 2048, 2048)
 _ARITHMETIC = {"fp32": "", "tf32": "-o compute=tf32", "bf16": "--dtype bfloat16:float32"}
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A process: its name, command, time limit in seconds, and the file its records go to, if it
     makes any."""
 
@@ -51,8 +50,7 @@ class Stage:
     records: Path | None = None
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line of the table: what, the figure, the bar (None: none is set), and whether it holds
     (None: not decided)."""
 
@@ -196,11 +194,9 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
 
 def _rate_of_a_tile(ended: list[dict], arithmetic: str) -> float | None:
     """TFLOP/s of one tile's product behind others, as the stage on speed measured it."""
-    for line in (line for stage in ended for line in stage["lines"]):
-        shape = tuple(line.get(extent) for extent in "mnk")
-        if line.get("kind") == "product" and (line["arithmetic"], shape) == (arithmetic, _TILE):
-            return line["tflops"]
-    return None
+    wanted = dict(zip("mnk", _TILE), kind="product", arithmetic=arithmetic).items()
+    lines = (line for stage in ended for line in stage["lines"])
+    return next((line["tflops"] for line in lines if wanted <= line.items()), None)
 
 
 def _of_line(line: dict) -> Iterator[Check]:
@@ -239,7 +235,7 @@ def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> N
                 "seconds": round(time.monotonic() - begin, 1),
                 "host": os.uname().machine,
                 "stages": ended,
-                "checks": [asdict(check) for check in checks],
+                "checks": [check._asdict() for check in checks],
             },
             indent=1,
         )

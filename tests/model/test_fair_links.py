@@ -2,7 +2,6 @@
 of a slow simulator, and whatever the rule, bytes stay and no bound is broken."""
 
 import random
-from heapq import heappop, heappush
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from traced import traced
 
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
-from drbench.model.links import ARBITRATIONS, Transfer
+from drbench.model.links import ARBITRATIONS
 from drbench.model.links.levels import Levels
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
@@ -78,61 +77,6 @@ def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
     levels.come("new", 1.0, ((150, 0.7),))
     list(levels.settle())
     assert 150 in looked and len(looked) < 30
-
-
-def ends_of(transfers, arbitration):
-    """When each of (transfer, asked for when) ends."""
-    events, found = [], {}
-
-    def at(time, act, *what):
-        heappush(events, (time, next(number), act, what))
-
-    def gone(now, transfer, _):
-        found[transfer.steps] = now
-        links.release(transfer, now)
-
-    number = iter(range(10**9))
-    links = ARBITRATIONS[arbitration](at, lambda transfer, now: None, gone)
-    for transfer, when in transfers:
-        at(when, lambda now, transfer, _: links.ask(transfer, now), transfer)
-    while events:
-        now, _, act, what = heappop(events)
-        act(now, *what, *[None] * (2 - len(what)))
-    return found
-
-
-@settings(quick, max_examples=200)
-@given(
-    st.lists(st.tuples(rates, uses, st.floats(0.1, 9), st.integers(0, 6)), min_size=1, max_size=8)
-)
-def test_ends_are_those_of_flows_that_are_filled_anew_whenever_one_comes_or_goes(asked):
-    """Speeds are set anew only where they may change: nobody may be forgotten."""
-    found = ends_of(
-        [
-            (
-                Transfer(
-                    tuple(uses), seconds, 0.0, f, shares=tuple(uses.values()), bytes_per_s=rate
-                ),
-                t,
-            )
-            for f, (rate, uses, seconds, t) in enumerate(asked)
-        ],
-        "fair",
-    )
-    left, now, ends = {}, 0.0, {}
-    due = sorted({float(t) for *_, t in asked})
-    while due or left:
-        while due and due[0] <= now:
-            left |= {f: each[2] for f, each in enumerate(asked) if each[3] == due[0]}
-            due.pop(0)
-        going = list(left)
-        speed = dict(zip(going, map(float, filled([asked[f][:2] for f in going]))))
-        then = min([now + left[f] / speed[f] for f in going] + due[:1])
-        left = {f: left[f] - speed[f] * (then - now) for f in going}
-        now = then
-        ends |= {f: now for f in going if left[f] < 1e-12}
-        left = {f: each for f, each in left.items() if f not in ends}
-    assert found == pytest.approx(ends, rel=1e-9)
 
 
 def block(matrix, owner, size=8):
