@@ -1,6 +1,7 @@
 """``python -m benchmarks NAME [ARGUMENTS]``, from the root of a checkout: run a benchmark; without
 NAME they are listed."""
 
+import argparse
 import re
 import runpy
 import subprocess
@@ -23,6 +24,13 @@ def list_benchmarks() -> dict[str, str]:
             sentence = re.split(r"[.:](?=\s|\")", text.removeprefix('"""'), maxsplit=1)[0]
             found[".".join(parts).removesuffix(".__main__")] = " ".join(sentence.split())
     return found
+
+
+def parser_of(about: str) -> argparse.ArgumentParser:
+    """A parser of the arguments of a benchmark, whose help is as it is written."""
+    return argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def start(*words: str, env=None, **how) -> subprocess.CompletedProcess:

@@ -14,8 +14,6 @@ progress 5, mixed 4, gather, reduce, sums, signals and signals_remote 2 each, pl
 less than one.
 """
 
-import argparse
-import csv
 import json
 import shlex
 import statistics
@@ -27,7 +25,9 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from benchmarks.__main__ import start
+from pandas import DataFrame
+
+from benchmarks.__main__ import parser_of, start
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.sweep_file import expand
@@ -191,7 +191,8 @@ def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
     from algorithms import get_algorithm
     from drbench.program.problem import Problem
 
-    get_algorithm("universal").trace(Problem(8, 8, 8, 1), 0)  # imports what planning needs
+    plan = get_algorithm("universal").trace
+    plan(Problem(8, 8, 8, 1), 0)  # imports what planning needs
     for grid, bar_s in ((64, 0.02), (512, 0.3)):
         text = f"tiles:{262144 // grid}x{262144 // grid}@64x64"
         problem = Problem(262144, 262144, 262144, 4096, text, text, text)
@@ -199,7 +200,7 @@ def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
             times = []
             for _ in range(PLANS):
                 begin = time.perf_counter()
-                trace = get_algorithm("universal").trace(problem, 77, stationary=stationary)
+                trace = plan(problem, 77, stationary=stationary)
                 times.append(time.perf_counter() - begin)
             row = {"case": f"{grid} x {grid} tiles, S-{stationary}", "steps": len(trace.steps)}
             command = {"command": "python -m benchmarks core planning"}
@@ -268,18 +269,12 @@ def print_row(row: dict) -> None:
 def write_rows(path: Path, rows: list[dict]) -> None:
     """A CSV file, whole or not at all: what was there stays until then."""
     made = path.with_name(f"{path.name}.new")
-    with open(made, "w", newline="", encoding="utf-8") as file:
-        columns = dict.fromkeys(name for row in rows for name in row)
-        writer = csv.DictWriter(file, [*columns], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    DataFrame(rows, dtype=object).to_csv(made, index=False, lineterminator="\n")
     made.replace(path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all")
     parser.add_argument("--scale", default="1", help="multiply all extents by this, as 1/4")
     parser.add_argument("--iters", type=int, default=5, help="least repeats of a case")

@@ -12,8 +12,6 @@ of one; rows are written to FOLDER/mlp.csv and calls.csv. Products by placements
 
 # ruff: noqa: E402
 
-import argparse
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +29,10 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import drbench.torch
+from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
+from benchmarks.library import median_s
 from drbench.common import Clock
 from drbench.measure.noise import enough
 from drbench.measure.roof import timed
@@ -213,9 +213,10 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
     for turn in range(ROUNDS):
         for name in turned(list(measured), turn):
             side, call = measured[name]
-            with sides[side]():
+            with sides[side](), no_collection():
                 call()
-                yield {"call": name, "round": turn + 1, "us": round(1e6 * median_s(call), 3)}
+                us = 1e6 * median_s(COMM, call, REPEATS)
+                yield {"call": name, "round": turn + 1, "us": round(us, 3)}
     with sides[OURS]():
         for turn in range(ROUNDS):
             shape = 64 + turn, 64 + turn
@@ -228,22 +229,8 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
             }
 
 
-def median_s(call: Callable) -> float:
-    """Of one call, of the slowest rank."""
-    COMM.Barrier()
-    times = []
-    with no_collection():
-        for _ in range(REPEATS):
-            start = Clock.now()
-            call()
-            times.append(Clock.now() - start)
-    return max(COMM.allgather(statistics.median(times)))
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("what", nargs="*", help="mlp, calls; both if none is named")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of a step of mlp [8]")
     parser.add_argument("--out", type=Path, help="folder for a CSV file each")

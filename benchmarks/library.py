@@ -16,18 +16,28 @@ from drbench.common import Clock
 ROUNDS, CALLS = 9, 200
 
 
+def slowest_s(comm, function):
+    """Seconds of a call that all ranks begin at once, of the slowest."""
+    comm.Barrier()
+    start = Clock.now()
+    function()
+    return max(comm.allgather(Clock.now() - start))
+
+
+def median_s(comm, function, calls):
+    """Median seconds of a call, of the slowest rank."""
+    comm.Barrier()
+    times = []
+    for _ in range(calls):
+        start = Clock.now()
+        function()
+        times.append(Clock.now() - start)
+    return max(comm.allgather(statistics.median(times)))
+
+
 def best_median_us(comm, function, calls=CALLS):
-    """Microseconds of a call: the best median of some rounds, of the slowest rank."""
-    found = []
-    for _ in range(ROUNDS):
-        comm.Barrier()
-        times = []
-        for _ in range(calls):
-            start = Clock.now()
-            function()
-            times.append(Clock.now() - start)
-        found.append(max(comm.allgather(statistics.median(times))))
-    return min(found) * 1e6
+    """Microseconds of a call: the best median of some rounds."""
+    return min(median_s(comm, function, calls) for _ in range(ROUNDS)) * 1e6
 
 
 def calls(ctx):
@@ -61,10 +71,8 @@ def calls(ctx):
     for number in range(20):
         shape = 64 + number, 64 + number
         X = ctx.from_global(np.ones(shape, "f4"), ("row", "column", "block")[number % 3])
-        comm.Barrier()
-        start = Clock.now()
-        drbench.multiply(X, X, ("block", "row", "column")[number // 3 % 3])
-        firsts.append(max(comm.allgather(Clock.now() - start)))
+        layout = ("block", "row", "column")[number // 3 % 3]
+        firsts.append(slowest_s(comm, lambda: drbench.multiply(X, X, layout)))
     yield "first call of a layout", statistics.median(firsts) * 1e3, "ms", 10
 
 
@@ -100,12 +108,8 @@ def products(ctx):
                     if who == "run":
                         found[who] = run_case(case, comm).median_s
                         continue
-                    times = []
-                    for _ in range(10):
-                        comm.Barrier()
-                        start = Clock.now()
-                        drbench.multiply(A, B, C, stationary=stationary)
-                        times.append(max(comm.allgather(Clock.now() - start)))
+                    product = lambda: drbench.multiply(A, B, C, stationary=stationary)
+                    times = [slowest_s(comm, product) for _ in range(10)]
                     found[who] = statistics.median(times[2:])
                 ratios.append(found["library"] / found["run"])
             name = f"{', '.join(texts)}, S-{stationary}: time over run's"

@@ -10,19 +10,17 @@ modules are called. Compared are shares of the bound of the same run, which a bu
 less than times. Records of two sweeps that ran one after the other: ``drbench compare``.
 """
 
-import argparse
 import statistics
 from datetime import date
 from pathlib import Path
 
+from benchmarks.__main__ import parser_of
 from benchmarks.core import BARS, cases, commit, interleave, print_row, ratios, write_rows
 from launch.host.files import ROOT
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("old", type=Path)
     sections = sorted(path.stem for path in BARS.glob("*.toml"))
     parser.add_argument("sections", nargs="+", choices=sections)

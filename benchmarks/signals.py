@@ -12,7 +12,6 @@ against the universal algorithm on the same layouts. Ratios are of times of the 
 JSON, a row a case; what programs compute is compared in passing, exactly.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ import threadpoolctl
 
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
+from benchmarks.__main__ import parser_of
 from drbench.common import Clock
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
@@ -326,9 +326,7 @@ def cost(count: int, topology: Topology, *transport) -> float:
 
 def main() -> None:
     comm = world()  # MPI begins as it does for a case
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("table", choices=("throttled", "roof", "cost"))
     parser.add_argument("kind", nargs="?", choices=(*VARIANTS, "sums"), default="gather")
     parser.add_argument("--scale", default="1", help="of 4096 cubed, as 1/4")

@@ -8,7 +8,7 @@ not give any more is shown as a difference. Exit code 1 if there is one.
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
@@ -37,26 +37,16 @@ class Committed:
     def draw(self, root: Path = ROOT) -> Any:
         """matplotlib's figure of the records as they are now."""
         figure = find(self.figure)
-        return figure.make(
-            figure.read([root / each for each in self.inputs]), self._options
-        ).picture
-
-    @property
-    def _options(self) -> Options:
-        return Options(**self.options)
+        source = figure.read([root / each for each in self.inputs])
+        return figure.make(source, Options(**self.options)).picture
 
     def difference(self, root: Path = ROOT) -> list[str]:
         """The lines in which the committed text and what is drawn now differ; none if they are
         the same."""
-        path = root / (self.file + TEXT)
-        old = path.read_text(encoding="utf-8") if path.is_file() else ""
-        new = tell(self.draw(root))
         name = self.file + TEXT
-        return list(
-            unified_diff(
-                old.splitlines(), new.splitlines(), name, f"{name}, drawn now", "", "", 0, ""
-            )
-        )
+        old = (root / name).read_text(encoding="utf-8") if (root / name).is_file() else ""
+        lines = old.splitlines(), tell(self.draw(root)).splitlines()
+        return list(unified_diff(*lines, name, f"{name}, drawn now", "", "", 0, ""))
 
 
 def committed(root: Path = ROOT) -> list[Committed]:
@@ -80,17 +70,6 @@ def committed(root: Path = ROOT) -> list[Committed]:
         raise ValueError(f"{path}: {error}. Its head says what an entry holds.") from None
 
 
-def differences(root: Path = ROOT) -> Iterator[str]:
-    """All lines in which committed texts and figures drawn now differ."""
-    for each in committed(root):
-        yield from each.difference(root)
-
-
-def redraw(each: Committed, root: Path = ROOT) -> tuple[Path, ...]:
-    """Draw a figure and its text anew, and give the files."""
-    return save(each.draw(root), root / each.file, [*each.formats, TEXT])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw or compare the committed figures; the exit code: 0, or 1 if one differs."""
     parser = argparse.ArgumentParser(prog="python -m plots.committed", description=__doc__)
@@ -108,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.check:
             lines += each.difference()
         else:
-            print(*(path.relative_to(ROOT) for path in redraw(each)), sep="\n")
+            paths = save(each.draw(), ROOT / each.file, [*each.formats, TEXT])
+            print(*(path.relative_to(ROOT) for path in paths), sep="\n")
     print(*lines, sep="\n", end="\n" * bool(lines))
     return 1 if lines else 0
 

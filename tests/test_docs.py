@@ -144,18 +144,12 @@ def test_every_name_with_dots_is_a_module_or_in_one(page):
             found = getattr(found, attribute)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_of_a_page_parses(page):
-    for words in commands(page.read_text(encoding="utf-8")):
-        try:
-            parse(words)
-        except click.ClickException as error:
-            pytest.fail(f"drbench {' '.join(words)}: {error.format_message()}")
+OF_PAGES = [pytest.param(page.read_text(encoding="utf-8"), id=page.name) for page in PAGES]
 
 
-@pytest.mark.parametrize("examples", list(every_command(cli, "drbench")))
-def test_every_example_of_a_help_text_parses(examples):
-    for words in commands(examples):
+@pytest.mark.parametrize("text", [*OF_PAGES, *every_command(cli, "drbench")])
+def test_every_command_of_a_page_and_of_a_help_text_parses(text):
+    for words in commands(text):
         try:
             parse(words)
         except click.ClickException as error:

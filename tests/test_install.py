@@ -22,6 +22,7 @@ from launch.host.environment import describe
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+SIZES = "-m 64 -n 64 -k 64"
 SUFFIXES = {".py", ".cu", ".toml", ".j2", ".html", ".js"}
 
 
@@ -54,7 +55,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(built, tmp_path_factory):
-    """``installed(*words)``: a command of the installed drbench in one empty folder; its output.
+    """``installed(words)``: a command of the installed drbench in one empty folder; its output.
     What drbench needs is that of this Python."""
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
     (wheel,) = built.glob("*.whl")
@@ -62,8 +63,8 @@ def installed(built, tmp_path_factory):
     subprocess.run([*pip, "--target", site, wheel], check=True, timeout=300)
     environ = {**os.environ, "PYTHONPATH": str(site)}
 
-    def call(*words) -> str:
-        command = [sys.executable, site / "bin/drbench", *words]
+    def call(words) -> str:
+        command = [sys.executable, site / "bin/drbench", *words.split()]
         ended = subprocess.run(
             command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300
         )
@@ -107,28 +108,24 @@ def test_an_installed_drbench_says_what_this_machine_offers(installed):
 
 @pytest.mark.mpi
 def test_an_installed_drbench_runs_plots_and_reports(installed):
-    sizes = ("-m", "64", "-n", "64", "-k", "64")
-    installed("run", "-p", "2", *sizes, "--csv", "out.csv", "--timeline", "trace.json")
+    installed(f"run -p 2 {SIZES} --csv out.csv --timeline trace.json")
     with open(installed.folder / "out.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["status"] == "ok"
-    installed("plot", "timeline", "trace.json", "-o", "timeline.png")
+    installed("plot timeline trace.json -o timeline.png")
     assert (installed.folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
-    installed("report", "out.csv", "-o", "report.html")
+    installed("report out.csv -o report.html")
     assert "</html>" in (installed.folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
-    sizes = ("-m", "64", "-n", "64", "-k", "64")
-    assert "Gemm(" in installed("plan", "-p", "4", *sizes, "--preset", "column")
-    told = installed("simulate", "-p", "4", *sizes, "--machine", "pvc12", "--json")
+    assert "Gemm(" in installed(f"plan -p 4 {SIZES} --preset column")
+    told = installed(f"simulate -p 4 {SIZES} --machine pvc12 --json")
     assert json.loads(told)["status"] == "ok"
-    listed = installed("sweep", "square", "-p", "4", "--dry-run", "--out", "none")
+    listed = installed("sweep square -p 4 --dry-run --out none")
     assert "512x512x512 row" in listed
     assert not (installed.folder / "none").exists()
-    installed(
-        "sweep", "square", "-p", "4", "--launcher", "slurm", "--jobs", "slurm", "--out", "jobs"
-    )
+    installed("sweep square -p 4 --launcher slurm --jobs slurm --out jobs")
     (job,) = (installed.folder / "jobs").glob("*.sbatch")
     assert "#SBATCH" in job.read_text()
 

@@ -136,10 +136,15 @@ def under(name, prefixes):
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
+def innermost(name, among):
+    """The longest of some names that a module is, or is in; or None."""
+    return max((each for each in among if under(name, (each,))), key=len, default=None)
+
+
 @cache
 def room_of(name):
     """The innermost room of a module, a parent of rooms, or None."""
-    return max((room for room in ROOMS if under(name, (room,))), key=len, default=None)
+    return innermost(name, ROOMS)
 
 
 @cache
@@ -213,11 +218,6 @@ def graph(deferred=False):
     return edges
 
 
-def house_of(name):
-    """The house that a module stands in."""
-    return max((house for house in HOUSES if under(name, (house,))), key=len, default=None)
-
-
 def floors(house):
     """Longest chain of imports inside a house, imports inside functions included; a circle is an
     error."""
@@ -225,10 +225,10 @@ def floors(house):
         module: {
             name
             for name in found
-            if name != module and not module.startswith(f"{name}.") and house_of(name) == house
+            if innermost(name, HOUSES) == house and not under(module, (name,))
         }
         for module, found in graph(deferred=True).items()
-        if house_of(module) == house
+        if innermost(module, HOUSES) == house
     }
     chains = {}
 

@@ -52,27 +52,21 @@ def test_programs_left_alone_are_right(problem, stationary):
     assert outcome(problem, traces_of(problem, stationary=stationary), stationary) == "right"
 
 
-@pytest.mark.parametrize("change", [drop, double])
-def test_a_product_lost_or_done_twice_is_caught(change):
-    assert set(broken_once(SPLIT, "C", Gemm, change)) == {"work"}
-
-
 @pytest.mark.parametrize(
-    "change, rule",
-    [(drop, "every product is accumulated"), (double, "a sum is taken once")],
-    ids=["lost", "twice"],
+    "problem, stationary, kind, change, how",
+    [
+        (SPLIT, "C", Gemm, drop, "work"),
+        (SPLIT, "C", Gemm, double, "work"),
+        (SPLIT, "B", Accumulate, drop, "every product is accumulated"),
+        (SPLIT, "B", Accumulate, double, "a sum is taken once"),
+        (REDUCED, "B", Add, drop, "reduction"),
+        (REDUCED, "B", Add, double, "reduction"),
+        (SPLIT, "A", Zero, drop, "values"),
+        (SPLIT, "B", Fence, drop, "every rank fences equally often"),
+    ],
 )
-def test_a_sum_lost_or_sent_twice_is_caught(change, rule):
-    assert set(broken_once(SPLIT, "B", Accumulate, change)) == {rule}
-
-
-@pytest.mark.parametrize("change", [drop, double])
-def test_a_replica_not_added_or_added_twice_is_caught(change):
-    assert set(broken_once(REDUCED, "B", Add, change)) == {"reduction"}
-
-
-def test_a_tile_not_zeroed_is_caught():
-    assert set(broken_once(SPLIT, "A", Zero, drop)) == {"values"}
+def test_a_step_lost_or_done_twice_on_one_rank_is_caught(problem, stationary, kind, change, how):
+    assert set(broken_once(problem, stationary, kind, change)) == {how}
 
 
 @pytest.mark.parametrize("stationary, place", list(product("AB", range(3))))
@@ -84,10 +78,6 @@ def test_a_fence_left_out_on_all_ranks_is_a_race(stationary, place):
         del trace.steps[fences[place]]
     last = place == 2  # closes the program: nothing follows that it could order
     assert (outcome(REDUCED, traces, stationary) == "right") == last
-
-
-def test_a_fence_left_out_on_one_rank_is_caught():
-    assert set(broken_once(SPLIT, "B", Fence, drop)) == {"every rank fences equally often"}
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])

@@ -3,14 +3,16 @@ time limit; a table and a JSON file at the end."""
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -38,8 +40,7 @@ _TILE = (2048, 2048, 2048)
 _ARITHMETIC = {"fp32": "", "tf32": "-o compute=tf32", "bf16": "--dtype bfloat16:float32"}
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A process: its name, command, time limit in seconds, and the file its records go to, if it
     makes any."""
 
@@ -49,8 +50,7 @@ class Stage:
     records: Path | None = None
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line of the table: what, the figure, the bar (None: none is set), and whether it holds
     (None: not decided)."""
 
@@ -72,50 +72,38 @@ def stages(out: Path, gpus: int) -> list[Stage]:
         Stage("tests", module(contract), 90),
     ]
 
-    def recorded(name: str, words: str, limit_s: float, option: str, given: Path, records: Path):
-        command = (*module(f"drbench {words}"), option, str(given))
-        found.append(Stage(name, command, limit_s, records))
-
     small = "-o m=768 -o n=640 -o k=896 -o iters=1 -o budget=0 -o backend=cupy"
     for p in sorted({*_RANKS, min(gpus, _MOST_RANKS)}):
-        exact, all_of_them = out / f"exact-p{p}", out / f"algorithms-p{p}"
-        sweep = f"sweep gpu-exact -p {p} --fresh"
-        recorded(f"universal on {p}", sweep, 70, "--out", exact, exact / "records.csv")
-        compare = f"sweep same-tiles -p {p} {small} --fresh"
-        recorded(
-            f"algorithms on {p}", compare, 60, "--out", all_of_them, all_of_them / "records.csv"
-        )
-        if p > 1:  # flags that streams wait for, where every rank has a GPU; else hosts signal
-            overlap = out / f"overlap-p{p}"
-            sweep = f"sweep gpu-overlap -p {p} --fresh"
-            recorded(f"overlap on {p}", sweep, 60, "--out", overlap, overlap / "records.csv")
+        for what, sweep, limit_s in (
+            ("universal", "gpu-exact", 70),
+            ("algorithms", f"same-tiles {small}", 60),
+            # flags that streams wait for, where every rank has a GPU; else hosts signal
+            *[("overlap", "gpu-overlap", 60)] * (p > 1),
+        ):
+            folder = out / f"{what}-p{p}"
+            command = *module(f"drbench sweep {sweep} -p {p} --fresh --out"), str(folder)
+            found.append(Stage(f"{what} on {p}", command, limit_s, folder / "records.csv"))
     for label, m, n, k, words in _TIMED:
         for arithmetic, more in _ARITHMETIC.items():
             # its own: a stage that made no record shows none
             path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
-            case = (
-                f"run -p 1 -m {m} -n {n} -k {k} {words} {more} --backend cupy -o get=copy --iters 5"
-            )
-            recorded(f"{label}, {arithmetic}", case, 40, "--csv", path, path)
+            case = f"run -p 1 -m {m} -n {n} -k {k} {words} {more} --backend cupy -o get=copy"
+            command = *module(f"drbench {case} --iters 5 --csv"), str(path)
+            found.append(Stage(f"{label}, {arithmetic}", command, 40, path))
     return found
 
 
-def run_stage(stage: Stage, log: Path, limit_s: float | None = None) -> dict:
+def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     """Run one stage, at most ``limit_s`` seconds if that is less than its own limit; how it ended,
     and the JSON lines it printed.
 
     A stage that is late is ended with all the ranks it started: they would go on using the GPU
     beside the next one.
     """
-    start, limit_s = (
-        time.monotonic(),
-        min(stage.limit_s, stage.limit_s if limit_s is None else limit_s),
-    )
+    start, limit_s = time.monotonic(), min(stage.limit_s, limit_s)
     if limit_s < _LEAST_S:
-        code, text = (
-            EXIT_CODES["timeout"],
-            "not started: the time of all stages together is used up",
-        )
+        code = EXIT_CODES["timeout"]
+        text = "not started: the time of all stages together is used up"
     else:
         with tempfile.TemporaryFile(
             "w+", encoding="utf-8", errors="replace"
@@ -174,14 +162,9 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
         if rows and not name.endswith(tuple(_ARITHMETIC)):
             exact = sum(row.status == "ok" and row.error == 0 for row in rows)
             refused = sum(row.status == "unsupported" for row in rows)
-            found.append(
-                Check(
-                    f"{name} rank(s) exact",
-                    f"{exact} of {len(rows) - refused}, {refused} refused",
-                    "all",
-                    fine and exact == len(rows) - refused and exact > 0,
-                )
-            )
+            value = f"{exact} of {len(rows) - refused}, {refused} refused"
+            right = fine and exact == len(rows) - refused and exact > 0
+            found.append(Check(f"{name} rank(s) exact", value, "all", right))
         elif rows:
             row = rows[-1]
             ratio = (row.percent_of_roof or 0.0) / 100
@@ -202,74 +185,47 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
                 bound = f"{ratio:.3f} ({tile:.1f} TFLOP/s)"
                 found.append(Check(what, bound, ">= 0.95", ratio >= 0.95))
         else:
-            found.append(
-                Check(
-                    name,
-                    f"exit {stage['exit']} {' '.join(stage.get('end', []))}"[:120].strip(),
-                    "exit 0",
-                    fine,
-                )
-            )
-        found += [check for line in lines for check in _of_line(line)]
+            value = f"exit {stage['exit']} {' '.join(stage.get('end', []))}"[:120].strip()
+            found.append(Check(name, value, "exit 0", fine))
+        for line in lines:
+            found += _of_line(line)
     return found
 
 
 def _rate_of_a_tile(ended: list[dict], arithmetic: str) -> float | None:
     """TFLOP/s of one tile's product behind others, as the stage on speed measured it."""
-    for line in (line for stage in ended for line in stage["lines"]):
-        shape = tuple(line.get(extent) for extent in "mnk")
-        if line.get("kind") == "product" and (line["arithmetic"], shape) == (arithmetic, _TILE):
-            return line["tflops"]
-    return None
+    wanted = dict(zip("mnk", _TILE), kind="product", arithmetic=arithmetic).items()
+    lines = (line for stage in ended for line in stage["lines"])
+    return next((line["tflops"] for line in lines if wanted <= line.items()), None)
 
 
-def _of_line(line: dict) -> list[Check]:
+def _of_line(line: dict) -> Iterator[Check]:
     kind = line.get("kind")
     if kind == "peaks":
-        return [
-            Check(f"peak {name}", f"{value:.1f} TFLOP/s", "", None)
-            for name, value in line.items()
-            if name != "kind"
-        ]
+        for name, value in line.items():
+            if name != "kind":
+                yield Check(f"peak {name}", f"{value:.1f} TFLOP/s", "", None)
+    if "gb_per_s" in line:
+        speed = f"{line['gb_per_s']:.0f} GB/s"
     if kind == "copy" and "of_plain" in line:
-        return [
-            Check(
-                "strided copy / whole copy",
-                f"{line['of_plain']:.2f} ({line['gb_per_s']:.0f} GB/s)",
-                ">= 0.9",
-                line["of_plain"] >= 0.9,
-            )
-        ]
+        of_plain = line["of_plain"]
+        value = f"{of_plain:.2f} ({speed})"
+        yield Check("strided copy / whole copy", value, ">= 0.9", of_plain >= 0.9)
     if kind in ("accumulate", "add") and line["what"] == "vectors":
-        bar = 0.8 if kind == "accumulate" else 0.9
-        return [
-            Check(
-                f"{kind} / memory, reading two and writing one",
-                f"{line['of_memory']:.2f} ({line['gb_per_s']:.0f} GB/s)",
-                f">= {bar}",
-                line["of_memory"] >= bar,
-            )
-        ]
+        bar, of_memory = 0.8 if kind == "accumulate" else 0.9, line["of_memory"]
+        what, value = "memory, reading two and writing one", f"{of_memory:.2f} ({speed})"
+        yield Check(f"{kind} / {what}", value, f">= {bar}", of_memory >= bar)
     if kind == "overlap":
+        what = f"{line['arithmetic']} product beside {line['what']}"
+        what += f", {line['blocks']} blocks" if line["blocks"] else ""
+        hidden, longer = line["hidden"], line["both_ms"] / line["product_alone_ms"]
+        value = f"{hidden:.2f} hidden, {longer:.2f} of the product alone ({speed})"
         few = line["what"] == "accumulates" and line["blocks"] == 8
-        longer = line["both_ms"] / line["product_alone_ms"]
-        return [
-            Check(
-                f"{line['arithmetic']} product beside {line['what']}"
-                + (f", {line['blocks']} blocks" if line["blocks"] else ""),
-                f"{line['hidden']:.2f} hidden, {longer:.2f} of the product alone "
-                f"({line['gb_per_s']:.0f} GB/s)",
-                ">= 0.8 hidden" if few else "",
-                line["hidden"] >= 0.8 if few else None,
-            )
-        ]
+        yield Check(what, value, ">= 0.8 hidden" * few, hidden >= 0.8 if few else None)
     if kind == "host":
-        return [Check(f"host: {line['what']}", f"{line['us']:.1f} us", "", None)]
+        yield Check(f"host: {line['what']}", f"{line['us']:.1f} us", "", None)
     if kind == "peer" and "gb_per_s" in line and line["rank"] == 0 and not line["all_at_once"]:
-        return [
-            Check(f"between two ranks: {line['what']}", f"{line['gb_per_s']:.0f} GB/s", "", None)
-        ]
-    return []
+        yield Check(f"between two ranks: {line['what']}", speed, "", None)
 
 
 def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> None:
@@ -279,7 +235,7 @@ def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> N
                 "seconds": round(time.monotonic() - begin, 1),
                 "host": os.uname().machine,
                 "stages": ended,
-                "checks": [asdict(check) for check in checks],
+                "checks": [check._asdict() for check in checks],
             },
             indent=1,
         )

@@ -92,10 +92,7 @@ def products() -> dict[str, float]:
     for kind, (dtype, result, compute) in _ARITHMETIC.items():
         device = cuda_device(0, 1, compute)
         stream, timer = device.stream("products", multiplies=True), Timer(device)
-        whole = (
-            matrix(device, _EXTENT, _EXTENT, "A", dtype),
-            matrix(device, _EXTENT, _EXTENT, "B", dtype),
-        )
+        whole = [matrix(device, _EXTENT, _EXTENT, name, dtype) for name in "AB"]
         into = matrix(device, _EXTENT, _EXTENT, dtype=result)
         for m, n, k in _SHAPES:
             a, b, c = whole[0][:m, :k], whole[1][:k, :n], into[:m, :n]
@@ -128,14 +125,10 @@ def transfers() -> None:
         into = target[:, : rows.shape[1]]
         for kind, work in (("accumulate", device.accumulate), ("add", device.add)):
             took = timer.behind(lambda: work(into, rows, stream), stream)
-            say(
-                kind=kind,
-                what=what,
-                gb_per_s=rows.size * 4 / took / 1e9,
-                of_plain=plain * (rows.size / source.size) / took,
-                # it reads two and writes one for each that a copy reads and writes
-                of_memory=1.5 * plain * (rows.size / source.size) / took,
-            )
+            of_plain = plain * (rows.size / source.size) / took
+            # it reads two and writes one for each that a copy reads and writes
+            more = {"of_plain": of_plain, "of_memory": 1.5 * of_plain}
+            say(kind=kind, what=what, gb_per_s=rows.size * 4 / took / 1e9, **more)
     device.close()
 
 

@@ -21,12 +21,12 @@ far apart these are measured is what the measurement cannot tell apart; so the p
 program, with all its repeats, under whichever name they ran.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
 from pandas import DataFrame
 
+from benchmarks.__main__ import parser_of
 from drbench.model.fit import spread
 from launch.papers.accuracy import CASE, at_calibrated_pace, beside, concordance
 from launch.papers.ledger import dealt
@@ -133,9 +133,7 @@ def describe(numbers: NamedTuple) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("measured", type=Path)
     parser.add_argument("predicted", type=Path)
     given = parser.parse_args()

@@ -7,12 +7,12 @@ Writes lines.csv, a row a line of the figures, stationary matrix and batch size,
 replication factor, and verdicts.csv, a row a claim. Two minutes on one core.
 """
 
-import argparse
 from datetime import date
 from pathlib import Path
 
 from pandas import concat
 
+from benchmarks.__main__ import parser_of
 from benchmarks.core import commit, write_rows
 from launch.cases.machine_models import find_machine
 from launch.host.files import ROOT
@@ -81,9 +81,7 @@ def lines_of(found, about: dict):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "results/simulated/readings")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)

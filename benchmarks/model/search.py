@@ -11,13 +11,13 @@ alternative, less one, where that is faster. ``--csv`` writes a file: a row a ma
 shape.
 """
 
-import argparse
 import random
 import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from drbench.errors import DrbenchError
 from drbench.model.bounds import bound_of
@@ -154,9 +154,7 @@ def describe(case: Case) -> str:
 
 def main() -> None:
     """Print a row a machine, mesh and shape."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--machines", default=",".join(MACHINES))
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--shapes", default=",".join(SHAPES))

@@ -9,7 +9,6 @@ again with the best three of them, in turn, in 15 rounds. Ratios are of times of
 Half an hour; it wants a quiet machine.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from drbench.errors import CaseFailed
 from drbench.measure.noise import Ratio, ratio_of
@@ -218,9 +218,7 @@ def verdicts(rows: Iterable[dict]) -> dict[str, Verdict]:
 
 def main() -> int:
     """Run all problems; 1 if a bar is not met."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the files")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)

@@ -43,8 +43,7 @@ def _met(row, limit: float = 1.0) -> str:
 @block
 def core_ratios(part: str) -> str:
     """The ratios to the roof on one node: ``cube``, ``mlp`` or ``rma``."""
-    found = core("one_node", table=part)
-    return _against_bars(found)
+    return _against_bars(core("one_node", table=part))
 
 
 @block
@@ -83,7 +82,7 @@ def core_mixed() -> str:
 def _against_bars(found: DataFrame) -> str:
     """A line a case; where ranks have uneven work also what the busiest one allows, by which the
     ratio is divided before it is held against its bar."""
-    limits = _limits(found)
+    limits = found.reindex(columns=["balance_limit"]).balance_limit.fillna(1)
     uneven = bool((limits < 1).any())
     header = ["case", "ratio to the roof (interval)", *["limit by balance"] * uneven, "bar", "met"]
     return table(
@@ -99,13 +98,6 @@ def _against_bars(found: DataFrame) -> str:
             for row, limit in zip(found.itertuples(), limits)
         ],
     )
-
-
-def _limits(found: DataFrame):
-    """The ratio that the busiest rank allows; 1 where it is not recorded."""
-    if "balance_limit" not in found:
-        return found.bar * 0 + 1
-    return found.balance_limit.fillna(1)
 
 
 @block

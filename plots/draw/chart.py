@@ -63,18 +63,13 @@ class Spot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A panel: its title, what its numbers are of, its axes and what is on it.
-
-    ``apart`` is where on the x axis a strip of its own ends, ``notes`` what is said of this panel.
-    """
+    """A panel: its title, what its numbers are of, its axes and what is on it."""
 
     title: str
     told: str
     x: Axis
     y: Axis
     marks: Sequence[Marks]
-    apart: float | None = None
-    notes: tuple[str, ...] = ()
 
 
 #: Described panels, and what is said of cases that are not in them.
@@ -111,9 +106,8 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             x, y = zip(*((x, y) for x, y, hollow in places if hollow))
             look |= HOLLOW | {"markeredgecolor": marks.look.color, "linestyle": "None"}
             named(axes.plot(x, y, **look)[0], marks.name)
-    if chart.apart is not None:
-        axes.axvline(chart.apart, color="#BBBBBB", linewidth=0.6)
-    draw_axes(axes, chart)
+    draw_axis(axes, "x", chart.x)
+    draw_axis(axes, "y", chart.y)
 
 
 def _draw_intervals(axes: Axes, marks: Marks) -> None:
@@ -124,12 +118,6 @@ def _draw_intervals(axes: Axes, marks: Marks) -> None:
         draw = axes.hlines if marks.across else axes.vlines
         look = {"color": marks.look.color, "linewidth": 0.9, "zorder": 2.5}
         named(draw(places, *ends, **look), marks.name)
-
-
-def draw_axes(axes: Axes, chart: Chart) -> None:
-    """Draw both axes of a panel."""
-    draw_axis(axes, "x", chart.x)
-    draw_axis(axes, "y", chart.y)
 
 
 def draw_bars(axes: Axes, marks: Marks) -> None:

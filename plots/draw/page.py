@@ -160,10 +160,12 @@ class Page:
         return left_in / page_in(), 1 - (top_in + self._head_in) / self.height_in
 
     def axes(self, left_in: float, top_in: float, wide_in: float, high_in: float) -> Axes:
-        """Axes by the inches of their upper left corner from that of the page."""
+        """Axes by the inches of their upper left corner from that of the page, without a frame at
+        the top and right, under what is drawn on them."""
         x, y = self._at(left_in, top_in + high_in)
         axes = self.picture.add_axes((x, y, wide_in / page_in(), high_in / self.height_in))
-        plain(axes)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)
         return axes
 
     def panel(
@@ -203,12 +205,6 @@ def note(axes: Axes, text: str, at: tuple, offset: tuple, **look) -> None:
     """Small grey text some points away from a place."""
     look = {"textcoords": "offset points", "size": SMALL_PT, "color": GREY, **look}
     axes.annotate(text, at, offset, **look)
-
-
-def plain(axes: Axes) -> None:
-    """Axes without a frame at the top and right, under what is drawn on them."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
 
 
 def small_print(note: str, characters: int) -> list[tuple[str, str]]:

@@ -25,6 +25,8 @@ class Fill(NamedTuple):
     hatch: str = ""
 
 
+_DASHED, _DOTTED, _BROKEN = (0, (4, 1.6)), (0, (1.2, 1.2)), (0, (4, 1.4, 1.2, 1.4))
+
 STYLES = {
     "UA - Row": LineStyle("#D55E00", "s", "-", "#B04E00"),
     "UA - Column": LineStyle("#0072B2", "o", "-", "#00609A"),
@@ -32,9 +34,9 @@ STYLES = {
     "UA - Inner Prod.": LineStyle("#56B4E9", "^", "-", "#1F7FB5"),
     "UA - Outer Prod.": LineStyle("#CC79A7", "v", "-", "#A8457D"),
     "UA - Traditional": LineStyle("#E69F00", "P", "-", "#9A6A00"),
-    "DT - Row": LineStyle("#000000", "X", (0, (4, 1.6)), "#000000"),
-    "DT - Column": LineStyle("#555555", "p", (0, (1.2, 1.2)), "#555555"),
-    "COSMA-NCCL": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4)), "#6E6E6E"),
+    "DT - Row": LineStyle("#000000", "X", _DASHED, "#000000"),
+    "DT - Column": LineStyle("#555555", "p", _DOTTED, "#555555"),
+    "COSMA-NCCL": LineStyle("#8C8C8C", "h", _BROKEN, "#6E6E6E"),
 }
 
 #: Algorithms and peers by their names in records; universal is told apart by partitioning where a
@@ -49,14 +51,14 @@ ALGORITHMS = {
     "meshslice": LineStyle("#56B4E9", "P"),
     "tensor_parallel_1d": LineStyle("#8B5A2B", "<"),
     "fsdp": LineStyle("#5B3A8C", ">"),
-    "dtensor": LineStyle("#000000", "X", (0, (4, 1.6))),
+    "dtensor": LineStyle("#000000", "X", _DASHED),
     "dtensor+drbench": LineStyle("#1F7FB5", "X", "-"),
-    "scalapack": LineStyle("#555555", "p", (0, (1.2, 1.2))),
-    "cosma": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4))),
-    "heat": LineStyle("#B2182B", "*", (0, (4, 1.6))),
-    "pylops": LineStyle("#2F6F6F", "d", (0, (1.2, 1.2))),
-    "symm_mem": LineStyle("#A63603", "H", (0, (4, 1.6))),
-    "cublasmp": LineStyle("#4D7C0F", "8", (0, (4, 1.6))),
+    "scalapack": LineStyle("#555555", "p", _DOTTED),
+    "cosma": LineStyle("#8C8C8C", "h", _BROKEN),
+    "heat": LineStyle("#B2182B", "*", _DASHED),
+    "pylops": LineStyle("#2F6F6F", "d", _DOTTED),
+    "symm_mem": LineStyle("#A63603", "H", _DASHED),
+    "cublasmp": LineStyle("#4D7C0F", "8", _DASHED),
 }
 #: Those of them that are other people's libraries.
 PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat", "symm_mem", "cublasmp")

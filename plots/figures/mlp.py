@@ -214,14 +214,14 @@ def _elsewhere(drawn: Sequence[Line]) -> list[str]:
     return [f"{', '.join(names)}: {origin}" for origin, names in found.items()]
 
 
-def make(records: Records, options: Options, layers: Sequence[str] | None = None) -> Made:
+def make(records: Records, options: Options, layer: str | None = None) -> Made:
     """Draw the layers side by side, by default those that the records hold.
 
     Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
     panels of their own. Published numbers become the lines of the peers where they are of the same
     machine and problem.
     """
-    found = select_panels(records, layers, options.quantity)
+    found = select_panels(records, layer, options.quantity)
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
     return Made(figure(_with_points(found), options.axis), said(found))
 
@@ -237,13 +237,13 @@ FIGURES = (
     Figure_(
         "mlp1",
         "the left plot of Figures 2 and 3: MLP-1, n = 4k",
-        partial(make, layers=("mlp1",)),
+        partial(make, layer="mlp1"),
         _TAKES,
     ),
     Figure_(
         "mlp2",
         "the right plot of Figures 2 and 3: MLP-2, k = 4n",
-        partial(make, layers=("mlp2",)),
+        partial(make, layer="mlp2"),
         _TAKES,
     ),
 )

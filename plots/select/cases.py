@@ -152,14 +152,6 @@ def layer_of(record: Record) -> str | None:
     return "mlp1" if record.n == 4 * record.k else "mlp2" if record.k == 4 * record.n else None
 
 
-def check_layer(layer: str) -> None:
-    """Refuse what is no layer."""
-    if layer not in LAYERS:
-        raise SelectionError(
-            f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
-        )
-
-
 def line_of(record: Record) -> str | None:
     """Give the row of the MLP figures' legend that a case belongs to: of universal's by its
     partitioning, with a preset also where its grids are written out, else by its algorithm, for a

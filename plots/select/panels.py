@@ -1,19 +1,17 @@
 """Which cases share a panel of the MLP figures: those of one layer and source, with the peers of
 the same problem."""
 
-from collections.abc import Sequence
-
 from pandas import DataFrame
 
 from drbench.measure.record import MODES
 
-from .cases import LAYERS, UNIVERSAL, SelectionError, check_layer, rising
+from .cases import LAYERS, UNIVERSAL, SelectionError, rising
 from .records import Records, frame
 from .selection import Line, select
 
 
 def select_panels(
-    records: Records, layers: Sequence[str] | None = None, quantity: str = "auto"
+    records: Records, layer: str | None = None, quantity: str = "auto"
 ) -> dict[str, list[Line]]:
     """Select the lines of every panel: measured, simulated and published ones side by side.
 
@@ -25,8 +23,8 @@ def select_panels(
     Parameters
     ----------
     records : DataFrame, or iterable of Record
-    layers : sequence of str, optional
-        ``"mlp1"``, ``"mlp2"`` or both; by default those that the records hold.
+    layer : str, optional
+        ``"mlp1"`` or ``"mlp2"``; by default those that the records hold.
     quantity : str
         ``peak``, ``roof`` or ``auto``.
 
@@ -38,19 +36,13 @@ def select_panels(
     Raises
     ------
     SelectionError
-        If no record is of a layer, or a layer is unknown.
+        If no record is of a layer.
     """
     found = frame(records)
-    for layer in layers or ():
-        check_layer(layer)
-    wanted = [layer for layer in layers or LAYERS if (found.layer == layer).any()]
+    wanted = [each for each in ([layer] if layer else LAYERS) if (found.layer == each).any()]
     if not wanted:
-        asked = "MLP layer" if layers is None or len(layers) > 1 else f"case of {layers[0]}"
-        shape = (
-            {"mlp1": "n = 4k", "mlp2": "k = 4n"}.get(layers[0])
-            if layers and len(layers) == 1
-            else "n = 4k or k = 4n"
-        )
+        asked = f"case of {layer}" if layer else "MLP layer"
+        shape = {"mlp1": "n = 4k", "mlp2": "k = 4n"}.get(layer, "n = 4k or k = 4n")
         raise SelectionError(
             f"no {asked} in {len(found)} records: none has {shape}. Give it the records of an "
             "MLP sweep."

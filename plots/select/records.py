@@ -224,17 +224,9 @@ def _frame(columns: dict[str, list]) -> DataFrame:
 
 
 def _parse(data: bytes, path: str | os.PathLike) -> dict[str, list]:
-    header = (
-        data.removeprefix(b"\xef\xbb\xbf")
-        .split(b"\n", 1)[0]
-        .rstrip(b"\r")
-        .decode("utf-8", "replace")
-    )
-    return (
-        _columns(_parse_published(data, path))
-        if header.split(",") == PUBLISHED_COLUMNS
-        else parse_columns(data, path)
-    )
+    if data.removeprefix(b"\xef\xbb\xbf").startswith(",".join(PUBLISHED_COLUMNS).encode()):
+        return _columns(_parse_published(data, path))
+    return parse_columns(data, path)
 
 
 def _parse_published(data: bytes, path: str | os.PathLike) -> list[Record]:

@@ -31,7 +31,6 @@ from .cases import (
     SelectionError,
     Shape,
     cases,
-    check_layer,
     factor_text,
     names,
     rising,
@@ -250,8 +249,8 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     Raises
     ------
     SelectionError
-        If the layer is unknown, or the universal cases come from more than one machine, number of
-        ranks, dtype or problem, which one figure cannot compare.
+        If the universal cases come from more than one machine, number of ranks, dtype or problem,
+        which one figure cannot compare.
 
     Examples
     --------
@@ -285,7 +284,6 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     >>> lines[0].legend, lines[0].why
     ('UA - Row', 'no record')
     """
-    check_layer(layer)
     found = frame(records)
     found = found[found.layer == layer]
     own, kept, why = found.algorithm == UNIVERSAL, found.line.notna(), {}

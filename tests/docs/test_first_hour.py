@@ -71,6 +71,7 @@ def test_the_first_hour_runs_and_prints_what_the_page_shows(tmp_path, fault):
     for example, language, text in BLOCKS:
         if language == "toml":
             quick = text.replace("iters = 5", "iters = 5\nbudget = 0.1")
+            quick = quick.replace("3072", "384").replace("768", "96")
             (tmp_path / "mine.toml").write_text(quick, encoding="utf-8")
         elif example and text.startswith("$ drbench"):  # what goes wrong, and the line that says so
             for command, said in zip(text.splitlines()[::2], text.splitlines()[1::2]):

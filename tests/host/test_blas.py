@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from bordered import BORDER, bordered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,26 +14,11 @@ from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
 
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", in_place=False), {})
-LAYOUTS = ["contiguous", "padded", "column-major", "padded column-major"]
-BORDER = 77
+#: By columns or by rows, and the room around.
+LAYOUTS = list(product([False, True], [0, 3]))
 
 both = pytest.mark.parametrize("blas", [LOADED, FALLBACK], ids=["blas", "numpy"])
 real = pytest.mark.parametrize("dtype", ["float32", "float64"])
-
-
-def place(values, layout, dtype):
-    """A matrix as a view into a larger array full of ``BORDER``; also that array, and which
-    elements are outside."""
-    rows, cols = values.shape
-    edge = 3 if "padded" in layout else 0
-    shape = (cols, rows) if "column-major" in layout else (rows, cols)
-    whole = np.full([extent + 2 * edge for extent in shape], BORDER, dtype)
-    outside = np.ones(whole.shape, bool)
-    inner = tuple(slice(edge, edge + extent) for extent in shape)
-    outside[inner] = False
-    view = whole[inner].T if "column-major" in layout else whole[inner]
-    view[...] = values
-    return view, whole, outside
 
 
 def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
@@ -40,9 +26,10 @@ def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
     untouched."""
     rng = np.random.default_rng(seed)
     x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
-    a, *around_a = place(x, layouts[0], dtype)
-    b, *around_b = place(y, layouts[1], dtype)
-    c, *around_c = place(z, layouts[2], dtype)
+    (a, *around_a), (b, *around_b), (c, *around_c) = (
+        bordered(values, dtype, turned, edge, edge, edge)
+        for values, (turned, edge) in zip((x, y, z), layouts)
+    )
     if beta == 0:
         c[...] = np.nan
     blas.gemm(a, b, c, beta)

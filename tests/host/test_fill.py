@@ -28,8 +28,8 @@ def whole(kind="integer", seed=0, matrix="A", rows=ROWS, cols=COLS, dtype="f8", 
 @kinds
 @settings(max_examples=100, deadline=None)
 @given(
-    row=st.tuples(st.integers(0, ROWS - 1), st.integers(1, ROWS)),
-    col=st.tuples(st.integers(0, COLS - 1), st.integers(1, COLS)),
+    row=st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS)),
+    col=st.tuples(st.integers(0, COLS - 1), st.integers(0, COLS)),
 )
 def test_any_region_holds_the_same_elements_as_the_whole_matrix(kind, row, col):
     row0, row1 = row[0], min(ROWS, row[0] + row[1])
@@ -63,12 +63,6 @@ def test_a_row_longer_than_what_is_hashed_at_a_time_is_filled(kind):
 def test_rows_are_those_of_the_whole_matrix_in_float64(kind):
     rows = Fill(kind, 0, 64).rows("A", 10, 20, COLS)
     assert rows.dtype == np.float64 and (rows == whole(kind)[10:20]).all()
-
-
-@kinds
-def test_an_empty_region_is_harmless(kind):
-    for shape in ((0, 4), (4, 0), (0, 0)):
-        Fill(kind, 0, 64).into(np.empty(shape), "A", 3, 3)
 
 
 # -- the values, by another way
@@ -138,12 +132,6 @@ def test_the_bound_is_the_largest_integer_whose_sums_are_exact(v):
                 integer_bound(k)
         else:
             assert integer_bound(k) == largest_exact(k)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.integers(1, 2**24 - 1))
-def test_sums_stay_exact_at_any_k(k):
-    assert integer_bound(k) == largest_exact(k)
 
 
 def test_too_long_a_sum_is_refused_with_the_way_out():

@@ -196,6 +196,32 @@ def dealt(part, whole):
     return found
 
 
+class Move:
+    """The move from a layout to another as rank 0 makes it, all arrays in this process: the
+    ``mover`` of its ``program``, the matrix ``A`` that it is from, the ``target`` that it fills,
+    and what that ``wants``."""
+
+    def __init__(self, old, new, terms, ranks, order="C", **how):
+        """``terms``: the whole matrix, or each rank's term of a sum."""
+        whole, shape = sum(terms), terms[0].shape
+        before = terms if old == "P" else dealt(partition(old, shape, ranks), whole)
+        after = dealt(partition(new, shape, ranks), whole)
+        before, after = ([np.asarray(each, order=order) for each in x] for x in (before, after))
+        self.A, _ = placed("A", old, shape, before, **how)
+        unset = [np.full_like(each, np.nan) for each in after]
+        C, (self.target, *self.others) = placed("C", new, shape, unset, **how)
+        self.matrices, self.wants = {"A": self.A, "C": C}, after[0]
+        self.program = trace(redistribute(self.A.operand, C.operand, 0), None, 0, fresh=False)
+
+    def mover(self):
+        return Mover(self.program, self.matrices, arena)
+
+    def done(self):
+        """Whether rank 0 has what it should have; nobody else has anything."""
+        untouched = all(np.isnan(each).all() for each in self.others)
+        return untouched and np.array_equal(self.target, self.wants)
+
+
 @pytest.mark.parametrize(
     "old, new, most",
     [
@@ -203,51 +229,29 @@ def dealt(part, whole):
         ("tiles:2x2@1x2", "row", 2),
         ("tiles:1x3@2x1", "tiles:3x1@1x2", 18),
         ("row", "column", 2),
+        ("P", "row", 1),
     ],
 )
-def test_copies_at_equal_distances_are_one(old, new, most):
+def test_copies_and_sums_at_equal_distances_are_one(old, new, most):
     whole = np.arange(12.0 * 12).reshape(12, 12)
-    parts = [partition(text, whole.shape, 2) for text in (old, new)]
-    locals_ = [dealt(part, whole) for part in parts]
-    A, _ = placed("A", old, whole.shape, locals_[0])
-    C, (made, other) = placed("C", new, whole.shape, [np.zeros_like(each) for each in locals_[1]])
-    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
-    mover = Mover(steps, {"A": A, "C": C}, arena)
+    move = Move(old, new, [whole, 10 + 0 * whole] if old == "P" else [whole], 2)
+    mover = move.mover()
     ((calls, *_),) = mover._stages
-    assert len(calls) <= most < sum(step.computes for step in steps.steps) + (most == 2)
+    copies = sum(step.computes for step in move.program.steps)
+    assert len(calls) <= most < copies + (most == 2)
     mover.run()
-    assert np.array_equal(made, locals_[1][0]) and not other.any()
-
-
-def test_two_terms_are_added_on_their_way():
-    terms = [np.arange(36.0).reshape(6, 6), 10 * np.ones((6, 6))]
-    A, _ = placed("A", "P", (6, 6), terms)
-    C, (made, _) = placed("C", "row", (6, 6), [np.full((3, 6), np.nan)] * 2)
-    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
-    mover = Mover(steps, {"A": A, "C": C}, arena)
-    ((calls, *_),) = mover._stages
-    assert len(calls) == 1 and sum(step.computes for step in steps.steps) == 2
-    mover.run()
-    assert np.array_equal(made, sum(terms)[:3])
+    assert move.done()
 
 
 def test_a_bound_mover_moves_other_arrays_by_the_same_plan(monkeypatch):
     """Each new place of a redistribution was planned anew."""
     whole = np.arange(144.0).reshape(12, 12)
-    parts = [dealt(partition(text, whole.shape, 2), whole) for text in ("row", "tiles:2x2@1x2")]
-    matrices = []
-    for factor in (1, 3):
-        A, _ = placed("A", "row", whole.shape, [factor * each for each in parts[0]])
-        C, made = placed("C", "tiles:2x2@1x2", whole.shape, list(map(np.zeros_like, parts[1])))
-        matrices.append(({"A": A, "C": C}, made[0]))
-    operands = [matrix.operand for matrix in matrices[0][0].values()]
-    steps = trace(redistribute(*operands, 0), None, 0, fresh=False)
-    mover = Mover(steps, matrices[0][0], arena)
+    first, second = (Move("row", "tiles:2x2@1x2", [factor * whole], 2) for factor in (1, 3))
+    mover = first.mover()
     monkeypatch.setattr(Mover, "_planned", None)
-    again = mover.bound(matrices[1][0])
-    for each, factor, (_, made) in zip((mover, again), (1, 3), matrices):
+    for each, move in ((mover, first), (mover.bound(second.matrices), second)):
         each.run()
-        assert np.array_equal(made, factor * parts[1][0])
+        assert move.done()
 
 
 LAYOUTS = ["row", "column", "block", "tiles:2x3@1x3", "tiles:3x2@3x1", "tiles:1x2@1x3", "S(1)"]
@@ -275,46 +279,34 @@ def from_afar(matrix):
 @pytest.mark.parametrize("order", "CF")
 def test_what_is_out_of_reach_comes_in_one_message_an_owner(old, new, order):
     whole = np.arange(99.0).reshape(11, 9)
-    before, after = (
-        [np.asarray(each, order=order) for each in dealt(partition(text, (11, 9), 3), whole)]
-        for text in (old, new)
-    )
-    A, _ = placed("A", old, whole.shape, before, reached=False)
-    C, (made, *_) = placed("C", new, whole.shape, list(map(np.zeros_like, after)), reached=False)
-    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
-    owners = {step.block.owner for step in steps.steps if isinstance(step, Get)} - {0}
-    mover = Mover(steps, {"A": A, "C": C}, arena)
-    with from_afar(A) as asked:
+    move = Move(old, new, [whole] * (3 if old == "P" else 1), 3, order, reached=False)
+    owners = {step.block.owner for step in move.program.steps if isinstance(step, Get)} - {0}
+    mover = move.mover()
+    with from_afar(move.A) as asked:
         for _ in range(2):
-            made[...] = np.nan
+            move.target[...] = np.nan
             mover.run()
-            assert np.array_equal(made, after[0] * (3 if old == "P" else 1))
+            assert move.done()
     assert sorted(asked) == sorted(2 * [*owners])
 
 
 @pytest.mark.parametrize("old, new", [*itertools.product(LAYOUTS, LAYOUTS)])
 def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
     monkeypatch.setattr("drbench.host.copies._PANEL", 100)
-    whole = np.arange(99.0).reshape(11, 9)
-    before, after = (dealt(partition(text, (11, 9), 3), whole) for text in (old, new))
-    A, _ = placed("A", old, whole.shape, before)
-    C, (made, *_) = placed("C", new, whole.shape, [np.full_like(each, np.nan) for each in after])
-    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
-    Mover(steps, {"A": A, "C": C}, arena).run()
-    assert np.array_equal(made, after[0])
+    move = Move(old, new, [np.arange(99.0).reshape(11, 9)], 3)
+    move.mover().run()
+    assert move.done()
 
 
 def test_large_sums_come_in_batches_through_two_buffers(monkeypatch):
     monkeypatch.setattr("drbench.host.mover._MOST_ADDED", 20)
     monkeypatch.setattr("drbench.program.redistribution._SUMMED_PANEL", 6)
     terms = [np.arange(72.0).reshape(12, 6) * factor for factor in (1, 10, 100)]
-    A, _ = placed("A", "P", (12, 6), terms, reached=False)
-    C, (made, *_) = placed("C", "row/c3", (12, 6), [np.zeros((12, 6))] * 3, reached=False)
-    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
-    mover = Mover(steps, {"A": A, "C": C}, arena)
-    with from_afar(A) as asked:
+    move = Move("P", "row/c3", terms, 3, reached=False)
+    mover = move.mover()
+    with from_afar(move.A) as asked:
         mover.run()
-    assert np.array_equal(made, sum(terms))
+    assert move.done()
     assert asked == [1] * 4 + [2] * 4 and mover.arena.nbytes == 2 * 18 * 8
 
 

@@ -54,13 +54,6 @@ def test_every_cut_of_a_file_reads_as_the_rows_that_are_whole_and_takes_another_
             assert read_csv(path) == [*[case(1), case(2)][:whole], case(3)]
 
 
-def test_a_row_that_lost_only_its_newline_does_not_count(path):
-    append_csv(path, case(1))
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.warns(TornRowWarning):
-        assert read_csv(path) == []
-
-
 def test_a_disk_that_takes_a_part_of_a_row_gives_it_back(path, monkeypatch):
     append_csv(path, case(1))
     before = path.read_bytes()

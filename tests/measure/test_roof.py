@@ -107,13 +107,19 @@ class Work:
         self.shapes.append((*c.shape, a.shape[1]))
 
 
-@pytest.mark.parametrize("transpose", ["", "ab"])
-def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(monkeypatch, transpose):
+@pytest.fixture
+def quick(monkeypatch):
+    """Whatever is timed takes a millisecond."""
+
     def timed(comm, function):
         function()
         return Timed(1e-3)
 
     monkeypatch.setattr(roof, "timed", timed)
+
+
+@pytest.mark.parametrize("transpose", ["", "ab"])
+def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(quick, transpose):
     problem = Problem(8, 12, 20, 4, transpose=transpose)
     first, again = Work(), Work()
     found = Roof(problem, None, first, None)
@@ -126,12 +132,7 @@ def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(monkey
     assert again.shapes == [(m, n, k)] * 2
 
 
-def test_the_roof_of_experts_is_a_product_of_each_that_has_rows(monkeypatch):
-    def timed(comm, function):
-        function()
-        return Timed(1e-3)
-
-    monkeypatch.setattr(roof, "timed", timed)
+def test_the_roof_of_experts_is_a_product_of_each_that_has_rows(quick):
     problem = ExpertProblem(40, 12, 20, 2, experts=30, topk=2, routing="skewed")
     counts = [stop - start for _, (start, stop), _ in problem.batches()]
     assert 1 < len(counts) < 30 and sum(counts) == 80

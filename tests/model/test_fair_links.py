@@ -2,26 +2,21 @@
 of a slow simulator, and whatever the rule, bytes stay and no bound is broken."""
 
 import random
-from dataclasses import replace
-from heapq import heappop, heappush
 
 import pytest
-from any_machines import any_machine, any_signalled, slow_signalled, with_lanes
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import any_case, traces_of
-from slow_simulator import filled, slow_on
+from slow_simulator import filled
+from traced import traced
 
-from drbench.errors import UsageError
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
-from drbench.model.links import ARBITRATIONS, Transfer
+from drbench.model.links import ARBITRATIONS
 from drbench.model.links.levels import Levels
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Get
-from drbench.program.trace import trace
 
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
@@ -38,10 +33,6 @@ def speeds(asked):
     for name, (full, uses) in enumerate(asked):
         levels.come(name, full, tuple(uses.items()))
     return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.settle())).values())
-
-
-def both(machine):
-    return [replace(machine, arbitration=each) for each in ARBITRATIONS]
 
 
 @settings(quick, max_examples=500)
@@ -88,108 +79,18 @@ def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
     assert 150 in looked and len(looked) < 30
 
 
-def ends_of(transfers, arbitration):
-    """When each of (transfer, asked for when) ends."""
-    events, found = [], {}
-
-    def at(time, act, *what):
-        heappush(events, (time, next(number), act, what))
-
-    def gone(now, transfer, _):
-        found[transfer.steps] = now
-        links.release(transfer, now)
-
-    number = iter(range(10**9))
-    links = ARBITRATIONS[arbitration](at, lambda transfer, now: None, gone)
-    for transfer, when in transfers:
-        at(when, lambda now, transfer, _: links.ask(transfer, now), transfer)
-    while events:
-        now, _, act, what = heappop(events)
-        act(now, *what, *[None] * (2 - len(what)))
-    return found
-
-
-@settings(quick, max_examples=200)
-@given(
-    st.lists(st.tuples(rates, uses, st.floats(0.1, 9), st.integers(0, 6)), min_size=1, max_size=8)
-)
-def test_ends_are_those_of_flows_that_are_filled_anew_whenever_one_comes_or_goes(asked):
-    """Speeds are set anew only where they may change: nobody may be forgotten."""
-    found = ends_of(
-        [
-            (
-                Transfer(
-                    tuple(uses), seconds, 0.0, f, shares=tuple(uses.values()), bytes_per_s=rate
-                ),
-                t,
-            )
-            for f, (rate, uses, seconds, t) in enumerate(asked)
-        ],
-        "fair",
-    )
-    left, now, ends = {}, 0.0, {}
-    due = sorted({float(t) for *_, t in asked})
-    while due or left:
-        while due and due[0] <= now:
-            left |= {f: each[2] for f, each in enumerate(asked) if each[3] == due[0]}
-            due.pop(0)
-        going = list(left)
-        speed = dict(zip(going, map(float, filled([asked[f][:2] for f in going]))))
-        then = min([now + left[f] / speed[f] for f in going] + due[:1])
-        left = {f: left[f] - speed[f] * (then - now) for f in going}
-        now = then
-        ends |= {f: now for f in going if left[f] < 1e-12}
-        left = {f: each for f, each in left.items() if f not in ends}
-    assert found == pytest.approx(ends, rel=1e-9)
-
-
-@settings(quick, max_examples=40)
-@given(seeds, st.integers(0, 3))
-def test_shared_links_give_the_time_of_a_slow_simulator(seed, depth):
-    problem, options = any_case(seed)
-    if problem.nprocs * problem.m * problem.n > 200:
-        problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
-    machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fair")
-    traces = traces_of(problem, **options)
-    expected = slow_on(machine, traces, depth, fair=True)
-    assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected)
-
-
-@settings(quick, max_examples=60)
-@given(seeds)
-def test_signals_and_lanes_over_shared_links_are_those_of_a_slow_simulator(seed):
-    machine, traces = with_lanes(seed, arbitration="fair"), any_signalled(seed, split=True)
-    p = len(traces)
-    expected = slow_signalled(machine, traces, (range(p), range(p)[::-1]))
-    assume(max(expected) - min(expected) < 1e-9)  # lanes keep an order, which ties leave open
-    assert simulate(traces, machine, prefetch="all").time_s == pytest.approx(expected[0])
-
-
-@quick
-@given(seeds, st.integers(0, 3))
-def test_bytes_stay_and_no_bound_is_broken_however_links_are_shared(seed, depth):
-    problem, options = any_case(seed)
-    traces = traces_of(problem, **options)
-    machine = any_machine(seed)
-    fair, fifo = (simulate(traces, each, prefetch=depth) for each in both(machine))
-    assert fair.counters == fifo.counters
-    for each, found in zip(both(machine), (fair, fifo)):
-        assert bound_of(traces, each).seconds <= found.time_s * (1 + 1e-9)
-
-
 def block(matrix, owner, size=8):
     return Block(matrix, owner, 0, (0, 0), 0, size, 0, size)
 
 
 def readers(p, what):
     """Traces in which each rank but the first does one step with a block of rank 0."""
-    problem = Problem(8, 8, 8, p)
 
     def program(rank):
         if rank:
             yield from what()
 
-    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+    return traced(program, Problem(8, 8, 8, p))
 
 
 def get():
@@ -199,8 +100,8 @@ def get():
 def test_three_readers_share_one_port_and_end_together():
     wire = (Link("wire", 256.0),)
     for rule, waits in (("fair", 3 * [3.0]), ("fifo", [1.0, 2.0, 3.0])):
-        found = simulate(readers(4, get), Machine("m", Compute(1.0), wire, arbitration=rule),
-                         timeline=True)  # fmt: skip
+        machine = Machine("m", Compute(1.0), wire, arbitration=rule)
+        found = simulate(readers(4, get), machine, timeline=True)
         assert sorted(bar.stop_s for bar in found.timeline) == waits, rule
 
 
@@ -211,13 +112,12 @@ def test_a_fabric_with_fewer_links_up_than_down_carries_so_much_and_no_more(rule
         Link("card", 256.0, within=1),
         Link("far", 256.0, shared="fabric", carries_bytes_per_s=512.0, through=("card",)),
     )
-    problem = Problem(8, 8, 8, 8)
 
     def program(rank):
         if rank >= 4:
             yield Get(block("A", rank - 4))
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(8)]
+    traces = traced(program, Problem(8, 8, 8, 8))
     machine = Machine("m", Compute(1.0), links, arbitration=rule)
     assert machine.shares(links[1]) == (0.5, 1.0, 1.0)
     assert simulate(traces, machine).time_s == (2.0 if rule == "fair" else 2.5)
@@ -234,10 +134,3 @@ def test_cards_of_one_rail_are_joined_by_their_switch_and_others_by_the_spine():
     assert [machine.link(1, x).name for x in (2, 5, 9, 6)] == ["nvlink", "rail", "rail", "spine"]
     assert machine.route(1, 6)[1] == (("spine", "all", 0), ("rail", "out", 1), ("rail", "in", 6))
     assert machine.shares(links[2]) == (0.25, 1.0, 1.0)
-    with pytest.raises(UsageError, match="carries_bytes_per_s must be at least"):
-        Link("spine", 4.0, carries_bytes_per_s=2.0)
-
-
-def test_an_unknown_arbitration_is_refused():
-    with pytest.raises(UsageError, match="arbitration must be one of fair, fifo, got 'lottery'"):
-        Machine("m", Compute(1.0), arbitration="lottery")

@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from traced import everyone_of, of_algorithm, resolved_as
 
-from algorithms import algorithms, get_algorithm
-from drbench.common import PHASES
+from algorithms import algorithms
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
-from drbench.model.symmetry import even, fits_torus, packed_by_any
+from drbench.model.symmetry import fits_torus
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, traces_of
@@ -68,11 +68,9 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
     and two products of look-ahead."""
     folds = 0
     for name, options in cases(*mesh):
-        algorithm = get_algorithm(name)
         sizes = (36, 36, 72) if mesh == (3, 3) else (24, 48, 24)
-        problem = algorithm.problem(*sizes, mesh[0] * mesh[1], **options)
-        resolved = algorithm.resolve(problem, **options)
-        everyone = [algorithm.trace(problem, rank, **resolved) for rank in range(problem.nprocs)]
+        algorithm, problem, resolved = resolved_as(name, *sizes, mesh[0] * mesh[1], **options)
+        everyone = everyone_of(algorithm, problem, resolved)
         for both_ways, rate, depth, slowdown in (
             (False, 2000.0, 1, 0.0),
             (True, 500.0, 2, 0.125),
@@ -84,80 +82,16 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
                 continue
             folds += 1
             assert len(some) == (1 if "row" in folded else mesh[1])
-            all_of_them, alone = (
-                simulate(everyone, machine, prefetch=depth),
-                simulate(some, machine, prefetch=depth),
-            )
-            assert alone.time_s == pytest.approx(all_of_them.time_s, rel=1e-12), (
-                name,
-                options,
-                both_ways,
-                rate,
-                depth,
-            )
-            assert alone.counters == all_of_them.counters, (name, options)
-            assert [alone.phases[phase] for phase in PHASES] == pytest.approx(
-                [all_of_them.phases[phase] for phase in PHASES]
-            )
+            whole, alone = (simulate(x, machine, prefetch=depth) for x in (everyone, some))
+            told = name, options, both_ways, rate, depth
+            assert alone.time_s == pytest.approx(whole.time_s, rel=1e-12), told
+            assert alone.counters == whole.counters, told
+            assert alone.phases == pytest.approx(whole.phases), told
     assert folds >= 3 * 20  # slices that do not divide the shards are simulated in full
-
-
-def signature(trace):
-    """What of a trace decides its times, but for who is a root: equal signatures are what makes
-    chips congruent."""
-    found = []
-    for step in trace.steps:
-        of_group = ()
-        if step.grouped:
-            of_group = (
-                step.group.name,
-                len(step.group),
-                step.axis,
-                packed_by_any(step),
-                tuple(piece.shape for piece in step.pieces),
-                step.by % len(step.group) if step.kind == "shift" else None,
-            )
-        block = (
-            None
-            if step.block is None
-            else (step.block.matrix, step.block.shape, step.block.owner == trace.rank)
-        )
-        found.append(
-            (
-                type(step).__name__,
-                tuple(value.index for value in step.inputs),
-                step.shape,
-                block,
-                of_group,
-            )
-        )
-    return found
-
-
-@pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh[0]}x{mesh[1]}")
-def test_folded_chips_run_the_same_program(mesh):
-    """Step by step, of every chip of a folded row or column: the same kinds, inputs, shapes and
-    relative neighbours."""
-    for name, options in cases(*mesh):
-        algorithm = get_algorithm(name)
-        problem = algorithm.problem(72, 72, 72, mesh[0] * mesh[1], **options)
-        resolved = algorithm.resolve(problem, **options)
-        assert even(problem)
-        folded = algorithm.congruent(problem, **resolved)
-        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(problem.nprocs)]
-        found = [signature(trace) for trace in traces]
-        for trace in traces:
-            assert all(
-                found[member] == found[trace.rank]
-                for group in trace.groups
-                if group.name in folded
-                for member in group.members
-            )
 
 
 def test_what_cannot_be_folded_is_simulated_in_full():
     machine = torus((2, 2), True, 100.0)
-    collective = get_algorithm("collective")
     for sizes, others in (
         ((8, 7, 8), machine),
         ((8, 8, 8), replace(machine, torus=None)),
@@ -165,39 +99,20 @@ def test_what_cannot_be_folded_is_simulated_in_full():
         ((8, 8, 8), replace(machine, torus=(1, 4))),
         ((8, 8, 8), replace(machine, links=(Link("ici", 4.0, shared="device"),))),
     ):
-        problem = collective.problem(*sizes, 4, mesh="2x2")
-        folded, traces = traces_of(
-            collective, problem, collective.resolve(problem, mesh="2x2"), others
-        )
+        folded, traces = traces_of(*resolved_as("collective", *sizes, 4, mesh="2x2"), others)
         assert not folded and len(traces) == 4
-    cannon = get_algorithm("cannon")
-    problem = cannon.problem(8, 8, 8, 4)
-    # its skew takes each chip another way
-    assert cannon.congruent is None
-    assert not fits_torus(
-        collective.trace(collective.problem(8, 8, 8, 4), 0, dataflow="OS", mesh="2x2"),
-        replace(machine, devices=8),
-        ("row",),
-    )
+    first = of_algorithm("collective", 8, 8, 8, 4, dataflow="OS", mesh="2x2")[0]
+    assert not fits_torus(first, replace(machine, devices=8), ("row",))
 
 
 def test_a_prediction_folds_what_it_can_and_its_record_says_nothing_of_it():
     """4 x 4 chips of the TPU model, against the simulation of all of them."""
     machine = find_machine("tpuv4-4x4")
     for name, dataflow in product(("collective", "summa", "wang", "meshslice"), ("OS", "LS", "RS")):
-        case = Case(
-            4096,
-            2048,
-            1024,
-            algorithm=name,
-            options={"dataflow": dataflow, "mesh": "4x4"},
-            dtype="bfloat16",
-        )
-        record, algorithm = predict(case, machine), get_algorithm(name)
-        problem = algorithm.problem(4096, 2048, 1024, 16, dataflow=dataflow, mesh="4x4")
-        problem = replace(problem, dtype="bfloat16")
-        resolved = algorithm.resolve(problem, dataflow=dataflow, mesh="4x4")
-        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(16)]
+        sizes, options = (4096, 2048, 1024), {"dataflow": dataflow, "mesh": "4x4"}
+        record = predict(Case(*sizes, algorithm=name, options=options, dtype="bfloat16"), machine)
+        algorithm, problem, resolved = resolved_as(name, *sizes, 16, **options)
+        traces = everyone_of(algorithm, replace(problem, dtype="bfloat16"), resolved)
         found = simulate(traces, machine)
         assert (
             record.best_s == pytest.approx(found.time_s, rel=1e-12)

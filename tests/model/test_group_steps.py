@@ -7,8 +7,8 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced import of_algorithm, traced
 
-from algorithms import get_algorithm
 from drbench.common import StepTime, parse_transport
 from drbench.errors import UnsupportedError
 from drbench.model.bounds import bound_of
@@ -19,7 +19,6 @@ from drbench.plan.explain import traffic
 from drbench.program.group_steps import AllGather, Piece, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
-from drbench.program.trace import trace
 
 ITEM = 4
 WIRE = (Link("wire", 4.0, shared="pair"),)  # an element a second
@@ -50,15 +49,7 @@ def ring(p, rank, name="row"):
 
 
 def programs(program, p):
-    problem = Problem(p, p, p, p)
-    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
-
-
-def of(name, m, n, k, p, **options):
-    algorithm = get_algorithm(name)
-    problem = algorithm.problem(m, n, k, p, **options)
-    resolved = algorithm.resolve(problem, **options)
-    return [algorithm.trace(problem, rank, **resolved) for rank in range(p)]
+    return traced(program, Problem(p, p, p, p))
 
 
 # -- one step
@@ -180,7 +171,7 @@ def test_parts_joins_and_scratch_take_no_time_and_an_add_onto_a_token_takes_that
 
 
 def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_needs_that():
-    traces = of("collective", 8, 8, 8, 4, mesh="1x4")
+    traces = of_algorithm("collective", 8, 8, 8, 4, mesh="1x4")
     calls = Compute(1e9, launch_s=1.0)
     free = (Link("wire", inf),)
     assert simulate(traces, Machine("device", calls, free)).time_s == pytest.approx(1)
@@ -224,7 +215,7 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
             data.draw(st.sampled_from([None, 1, 2, 5])),
         )
     try:
-        traces = of(name, m, n, k, rows * cols, **options)
+        traces = of_algorithm(name, m, n, k, rows * cols, **options)
     except UnsupportedError:
         return  # more slices than blocks
     machine = toy(
@@ -260,45 +251,36 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
 # 32 FLOPs, in all.
 
 
-def test_collective_is_both_gathers_side_by_side_and_then_the_product():
-    """Row and column are different links: 2 + 1 · (0.5 + 4) = 6.5 for both; then 32 FLOPs."""
-    assert (
-        simulate(of("collective", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s
-        == 6.5 + 4
-    )
+@pytest.mark.parametrize(
+    "name, options, rate, seconds",
+    [
+        # row and column are different links: 2 + 1 · (0.5 + 4) = 6.5 for both; then 32 FLOPs
+        ("collective", {}, 8.0, 6.5 + 4),
+        # two slices: gathers of 2 elements, 2 + 0.5 + 2 = 4.5, ending at 4.5 and 9, the second
+        # beside the first product; products of 16 FLOPs, 2 s or 8 s
+        ("meshslice", {"slices": 2, "block": 1}, 8.0, 9 + 2),
+        ("meshslice", {"slices": 2, "block": 1}, 2.0, 4.5 + 8 + 8),
+        # a shift takes 2.5 + 4 = 6.5: chip (1, 1) skews both matrices at once, and multiplies 16
+        # FLOPs while the next shift is under way
+        ("cannon", {}, 8.0, 6.5 + 6.5 + 2),
+        # two panels of 4 elements in 4 packets: 2 + 4 · (0.5 + 1) = 8 each, one after another,
+        # rows and columns at once, beside products of 2 s
+        ("summa", {}, 8.0, 8 + 8 + 2),
+        # B is gathered in 6.5; A's shift takes 6.5 beside it; products of 2 s
+        ("wang", {}, 8.0, 6.5 + 2 + 2),
+    ],
+)
+def test_an_algorithm_takes_what_its_transfers_beside_its_products_take(
+    name, options, rate, seconds
+):
+    traces = of_algorithm(name, 4, 4, 4, 4, mesh="2x2", dataflow="OS", **options)
+    assert simulate(traces, toy(rate)).time_s == seconds
 
 
-def test_meshslice_overlaps_the_second_gathers_with_the_first_product():
-    """Two slices: gathers of 2 elements, 2 + 0.5 + 2 = 4.5, ending at 4.5 and 9; products of 16
-    FLOPs, 2 s: 9 + 2. Slow ones, 8 s: 4.5 + 8 + 8."""
-    traces = of("meshslice", 4, 4, 4, 4, mesh="2x2", dataflow="OS", slices=2, block=1)
-    assert simulate(traces, toy(8.0)).time_s == 9 + 2
-    assert simulate(traces, toy(2.0)).time_s == 4.5 + 8 + 8
-
-
-def test_cannon_skews_and_then_overlaps_the_shift_with_the_first_product():
-    """A shift takes 2.5 + 4 = 6.5. Chip (1, 1) skews both matrices at once, multiplies 16 FLOPs (2
-    s) while the next shift is under way, and again: 6.5 + 6.5 + 2. Chip (0, 0) has nothing to skew,
-    and waits for nobody but its neighbours."""
-    found = simulate(of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0), timeline=True)
-    assert found.time_s == 6.5 + 6.5 + 2
+def test_a_chip_of_cannon_with_nothing_to_skew_waits_for_nobody_but_its_neighbours():
+    traces = of_algorithm("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS")
+    found = simulate(traces, toy(8.0), timeline=True)
     assert max(event.stop_s for event in found.timeline if event.rank == 0) == 6.5 + 2
-
-
-def test_summa_broadcasts_panels_one_after_another_and_multiplies_beside_them():
-    """Two panels of 4 elements in 4 packets: 2 + 4 · (0.5 + 1) = 8 each, rows and columns at once;
-    products of 16 FLOPs, 2 s."""
-    assert (
-        simulate(of("summa", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 8 + 8 + 2
-    )
-
-
-def test_wang_gathers_one_direction_first_and_shifts_the_other_beside_the_products():
-    """B is gathered in 6.5; A's shift takes 6.5 beside it; products of 16 FLOPs, 2 s each: 6.5 + 2
-    + 2."""
-    assert (
-        simulate(of("wang", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 6.5 + 2 + 2
-    )
 
 
 @pytest.mark.parametrize("rate, product_s", [(8.0, 1.0), (1.0, 8.0)])
@@ -307,7 +289,9 @@ def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both
 ):
     """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum
     alone, then two together, then the own product."""
-    found = simulate(of("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate))
+    found = simulate(
+        of_algorithm("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate)
+    )
     assert found.time_s == max(3 * product_s, product_s + 6.5) + max(6.5, product_s)
 
 
@@ -317,10 +301,10 @@ def test_a_throttled_ring_is_the_executors_throttle():
     machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 8.0}}).for_transport(
         parse_transport("throttled:4e-9,500000")
     )
-    gathers = simulate(of("collective", 6, 6, 6, 9, mesh="3x3", dataflow="OS"), machine)
+    gathers = simulate(of_algorithm("collective", 6, 6, 6, 9, mesh="3x3", dataflow="OS"), machine)
     assert gathers.time_s == pytest.approx(2 * 4 + 2 * 0.5 + 2 * 2 * 2 * 6 / 8)
     assert simulate(
-        of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine
+        of_algorithm("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine
     ).time_s == pytest.approx(4.5 + 4.5 + 2)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from traced import of_algorithm
 
-from algorithms import get_algorithm
 from algorithms.registry import algorithms
 from drbench.errors import DrbenchError
 from drbench.model.bounds import bound_of
@@ -92,17 +92,13 @@ def crossing(step, inside, members):
 
 def programs(ranks, meshes):
     """Traces of all ranks of every algorithm that takes so many, on meshes or without."""
-    names = MESHED if ranks > 24 else sorted(algorithms(plain=True))
+    names = MESHED if ranks > 16 else sorted(algorithms(plain=True))
     for name in names:
         for mesh, dataflow in product(meshes, ("OS", "LS", "RS")) if name in MESHED else [(0, 0)]:
             options = {"mesh": mesh, "dataflow": dataflow} if mesh else {}
-            algorithm = get_algorithm(name)
-            options = {key: options[key] for key in options if key in algorithm.options}
-            m, n, k = 1024 * ranks, 2048 * ranks, 512 * ranks
+            sizes = 1024 * ranks, 2048 * ranks, 512 * ranks, ranks
             try:
-                problem = algorithm.problem(m, n, k, ranks, **options)
-                resolved = algorithm.resolve(problem, **options)
-                yield name, mesh, [algorithm.trace(problem, r, **resolved) for r in range(ranks)]
+                yield name, mesh, of_algorithm(name, *sizes, **options)
             except DrbenchError:
                 continue
 
@@ -126,16 +122,13 @@ def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes):
         assert least_s <= time_s * (1 + 1e-9), (algorithm, mesh)
         assert bound_of(traces, machine).seconds <= time_s * (1 + 1e-9), (algorithm, mesh)
         tried.add(algorithm)
-    assert len(tried) >= (3 if ranks > 24 else 8)
+    assert len(tried) >= (3 if ranks > 16 else 8)
 
 
 def test_a_group_with_one_rank_a_node_has_one_network_card():
     """103 MB into one card of 400 Gb/s take 2.06 ms, whatever brings them."""
-    machine, algorithm = moves_alone("dgxh100"), get_algorithm("collective")
-    options = {"mesh": "8x8", "dataflow": "OS"}
-    problem = replace(algorithm.problem(8192, 57344, 8192, 64, **options), dtype="bfloat16")
-    resolved = algorithm.resolve(problem, **options)
-    traces = [algorithm.trace(problem, rank, **resolved) for rank in range(64)]
-    least_s = 7 * (8192 // 8) * (57344 // 8) * 2 / 50e9
+    machine = moves_alone("dgxh100")
+    traces = of_algorithm("collective", 8192, 57344, 4096, 64, mesh="8x8", dataflow="OS")
+    least_s = 7 * (4096 // 8) * (57344 // 8) * 4 / 50e9
     assert simulate(traces, machine).time_s > least_s > 2e-3
     assert bound_of(traces, machine).seconds > least_s

@@ -25,18 +25,8 @@ from launch.models.predict import predict
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")
 OVERLAPPED = ("a100pcie", "a100nvlink", "h800", "mi308x", "dgxa100", "dgxh100", "mi300x")
 SHIPPED = tuple(f"{name}-4x4" if "tpu" in name else name for name in machine_names())
-NAMES = (*SHIPPED, CALIBRATED)
 #: Ranks of a node, or of a rack.
 NODES = {"gb200nvl72": 72} | dict.fromkeys((*OVERLAPPED, "lumic"), 8)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_machine_loads_and_its_products_never_beat_its_rate(name):
-    compute = find_machine(name).compute
-    for m, n, k in product((1, 37, 256, 3000), repeat=3):
-        assert compute.gemm_s(m, n, k) >= 2 * m * n * k / (
-            compute.peak_flops * compute.sustained
-        ) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -68,14 +58,16 @@ def test_what_a_file_calls_assumed_is_varied(path):
     assert {each for each in wanted if not any(fnmatch(each, path) for path in varied)} == set()
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", (*SHIPPED, CALIBRATED))
 def test_every_type_has_its_own_peak_and_its_products_never_beat_it(name):
     machine = find_machine(name)
     assert set(machine.peaks) == {machine.dtype, *machine.dtypes}
     for dtype, peak in machine.peaks.items():
         compute = machine.for_dtype(dtype).compute
         assert compute.peak_flops == peak and machine.for_dtype(dtype).dtype == dtype
-        assert compute.gemm_s(4096, 4096, 4096) * peak >= 2 * 4096**3
+        for m, n, k in product((1, 37, 256, 3000), repeat=3):
+            least_s = 2 * m * n * k / (peak * compute.sustained)
+            assert compute.gemm_s(m, n, k) >= least_s * (1 - 1e-9)
     order = ("float64", "float32", "tf32", "bfloat16", "float16", "float8")
     peaks = [machine.peaks[dtype] for dtype in order if dtype in machine.peaks]
     assert peaks == sorted(peaks)
@@ -268,30 +260,42 @@ SENSIBLE = {
     "calibrated": {"ranks": 2, "m": [8, 2048], "date": "2026-11-23", "dtypes": ["float32"]},
     "residuals": {"any": [1.0, 1.1]},
 }
-#: Values that are no number of the kind that any constant has.
-_NONE = ("x", True, [], {}, float("nan"), -1, 1e308, -float("inf"), 1 << 200)
+INF = float("inf")
+#: Values that are no number of the kind that any constant has, and that no finite or positive one,
+#: or whole one, has.
+_NONE = ("x", True, [], {}, float("nan"), -1, 1e308, -INF, 1 << 200)
+_FINITE, _POSITIVE = (*_NONE, INF), (*_NONE, 0)
 _WHOLE = (*_NONE, 1.5, 2147483648, 4294967296)
 #: Constants, and values that their descriptions forbid.
 HOSTILE = {
+    **dict.fromkeys(
+        ("transfer_slowdown", "fence_s", "compute.edge", "compute.k_ramp")
+        + ("compute.launch_s", "links.wire.latency_s", "collectives.allgather.launch_s"),
+        _FINITE,
+    ),
+    **dict.fromkeys(
+        ("compute.k_block", "compute.unit_bytes_per_s", "links.wire.core_bytes_per_s")
+        + ("collectives.allgather.bandwidth_bytes_per_s", "memory_bytes", "pull_efficiency"),
+        _POSITIVE,
+    ),
+    **dict.fromkeys(
+        ("links.wire.within", "links.wire.rails", "collectives.allgather.node", "copy_streams"),
+        _WHOLE,
+    ),
+    **dict.fromkeys(("compute.peak_measured", "links.wire.reads_in_place"), (1, "no")),
     "name": (5, ["x"], "a\nb"),
     "speed": (3,),
     "compute": (5, "x", [], {}),
     "compute.speed": (3,),
-    "compute.peak_flops": (*_NONE, 0, 5e-324, 1e-308, float("inf")),
-    "compute.peak_measured": (1, "no"),
-    "compute.sustained": (*_NONE, 0, 1.5),
-    "compute.units": (*_WHOLE, 0, 2147483647, float("inf")),
+    "compute.peak_flops": (*_POSITIVE, 5e-324, 1e-308, INF),
+    "compute.sustained": (*_POSITIVE, 1.5),
+    "compute.units": (*_WHOLE, 0, 2147483647, INF),
     "compute.tiles": ("ab", 5, [], [[]], [[0, 0]], [[-1, 64]], [[64]], [[1e308, 64]], [[True, 1]]),
     "compute.splits": ([], [0], [-1], ["x"], [1.5], 1, [2, 4]),
-    "compute.edge": (*_NONE, -1e9, float("inf")),
-    "compute.k_ramp": (*_NONE, -64, float("inf")),
-    "compute.k_block": (*_NONE, 0),
-    "compute.memory_bytes_per_s": (*_NONE, 0, 5e-324),
-    "compute.unit_bytes_per_s": (*_NONE, 0),
-    "compute.launch_s": (*_NONE, float("inf")),
+    "compute.memory_bytes_per_s": (*_POSITIVE, 5e-324),
     "compute.pack_s": (0.0, "abc", [0.0, 0.0], [0.0, 0.0, "x"], [0.0, 0.0, -1.0]),
-    "compute.turn_s": (0.0, [0.0], [0.0, float("inf")]),
-    "compute.functions": (5, [], {"gelu": -1}, {"gelu": "x"}, {"gelu": float("inf")}),
+    "compute.turn_s": (0.0, [0.0], [0.0, INF]),
+    "compute.functions": (5, [], {"gelu": -1}, {"gelu": "x"}, {"gelu": INF}),
     "compute._known": ({},),
     "dtypes": (5, "x"),
     "dtypes.float64": (5, {}, {"peak_flops": "x"}),
@@ -300,36 +304,24 @@ HOSTILE = {
     "links.wire": (5, []),
     "links.wire.name": ("nic",),
     "links.wire.bandwidth_bytes_per_s": ("x", True, [], float("nan"), -1, 0, 5e-324),
-    "links.wire.carries_bytes_per_s": (*_NONE, float("inf")),
-    "links.wire.latency_s": (*_NONE, float("inf")),
-    "links.wire.within": _WHOLE,
-    "links.wire.rails": _WHOLE,
+    "links.wire.carries_bytes_per_s": (*_FINITE, 5e8),
     "links.wire.node": (*_WHOLE, 0),
     "links.wire.shared": ("all", 5, []),
     "links.wire.lane": ("nix", 5),
-    "links.wire.reads_in_place": (1, "no"),
-    "links.wire.core_bytes_per_s": (*_NONE, 0),
     "links.nic.through": ("wire", "l", 5, [5], ["wire", "x"]),
     "transports": (5, {"rmaa": {"bandwidth_bytes_per_s": 1e9}}, {"rma": 5}, {"rma": {}}),
     "collectives": (5, {"gather": {}}, {"allgather": 5}),
-    "collectives.allgather.launch_s": (*_NONE, float("inf")),
-    "collectives.allgather.bandwidth_bytes_per_s": (*_NONE, 0),
-    "collectives.allgather.node": _WHOLE,
     "collectives.allgather.both_ways": (1, "no"),
     "collectives.allgather.shape": ("star", 5),
     "torus": (4, "RxC", [0, 4], [-2, -2], [1e9, 1e9], [4], [4, 4, 4], [True, 4], False),
-    "devices": (*_NONE, 0, 1.5),
-    "memory_bytes": (*_NONE, 0),
-    "transfer_slowdown": (*_NONE, float("inf")),
-    "accumulate_efficiency": (*_NONE, 0, float("inf")),
-    "pull_efficiency": (*_NONE, 0),
-    "fence_s": (*_NONE, float("inf")),
-    "copy_streams": _WHOLE,
+    "devices": (*_POSITIVE, 1.5),
     "side_units": (*_WHOLE, 4),
     "packets": (*_WHOLE, 0, -3),
+    "accumulate_efficiency": (*_POSITIVE, INF),
     "arbitration": (5, "lottery"),
     "dtype": (5, "half"),
-    "assumed": (5, "x", [5], ["x"], ["links.x.latency_s"], ["name"], ["compute.tiles"], ["links"]),
+    "assumed": (5, "x", [5], ["x"], ["links.x.latency_s"], ["name"], ["compute.tiles"], ["links"])
+    + (["fence_s by 0.5"], ["fence_s by much"]),
     "calibrated": (5, {"ranks": 0}, {"m": 5}, {"m": [1]}, {"date": 5}, {"when": "x"}),
     "residuals": (5, {"any": 5}, {"any": [1.0]}, {"any": [1, 0]}, {"gpu": [1.0, 1.0]}),
     "sources": ({}, 5),
@@ -390,9 +382,5 @@ def test_each_element_type_has_a_peak_of_its_own_or_is_refused():
     assert again.compute == Compute(5e11, launch_s=2e-6)
     through = machine.for_dtype("float64").for_transport(parse_transport("throttled:1,0"))
     assert through.compute.peak_flops == 5e11
-    with pytest.raises(UnsupportedError, match=r"none for bfloat16. Add to its file \[model.d"):
-        machine.for_dtype("bfloat16")
-    with pytest.raises(UsageError, match=r"model.dtypes.float64 needs peak_flops"):
-        Machine.from_dict(section | {"dtypes": {"float64": {"launch_s": 1.0}}})
     assert find_machine(CALIBRATED).calibrated["ranks"] == 2
     assert Machine.from_dict(section, "of an earlier drbench").calibrated == {}

@@ -10,12 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from overlap_programs import ag_traces, rs_traces
 from starting import within
+from traced import of_algorithm, traced
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute, Tiling
 from drbench.model.kernel import Workers
-from drbench.model.machine import Link, Machine
+from drbench.model.links import ARBITRATIONS
+from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
@@ -28,10 +30,10 @@ seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-@quick
-@given(seeds)
-def test_signals_and_lanes_are_those_of_a_slow_simulator(seed):
-    machine, traces = with_lanes(seed), any_signalled(seed, split=True)
+@settings(quick, max_examples=90)
+@given(seeds, st.sampled_from(sorted(ARBITRATIONS)))
+def test_signals_and_lanes_are_those_of_a_slow_simulator(seed, rule):
+    machine, traces = with_lanes(seed, arbitration=rule), any_signalled(seed, split=True)
     p = len(traces)
     orders = [range(p), range(p)[::-1], random.Random(seed).sample(range(p), p)]
     expected = slow_signalled(machine, traces, orders)
@@ -87,21 +89,20 @@ def test_a_kernel_whose_operands_are_there_takes_as_long_as_the_whole_product(se
     assert time_s(None) >= whole * (1 - 1e-9)
 
 
-def one_way(p=2):
+def one_way():
     """Rank 0 pushes what it has, in order; rank 1 awaits."""
     block = lambda matrix, owner: Block(matrix, owner, 0, (0, 0), 0, 4, 0, 4)
 
-    def program(rank, pushes=3):
+    def program(rank):
         if rank == 0:
             a = yield Get(block("A", 0))
-            for key in range(pushes):
+            for key in range(3):
                 yield Push(a, 1, key)
         if rank == 1:
-            for key in reversed(range(pushes)):
+            for key in (2, 1, 0):
                 yield Await(0, key, (4, 4))
 
-    problem = Problem(8, 4, 4, p, "row", "row", "row")
-    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+    return traced(program, Problem(8, 4, 4, 2, "row", "row", "row"))
 
 
 def test_a_signal_follows_its_value_in_the_same_queue():
@@ -122,16 +123,15 @@ def test_pulls_take_as_much_longer_as_the_machine_says():
         if rank == 1:
             yield Get(problem.a.tile_block((0, 0)))
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
     machine = Machine("m", Compute(1.0), (Link("wire", 64.0),), pull_efficiency=0.5)
-    assert simulate(traces, machine).time_s == 2.0
+    assert simulate(traced(program, problem), machine).time_s == 2.0
 
 
 def sums(side, units):
     """A sum of 192 bytes beside a product, or after it."""
     problem = Problem(4, 4, 4, 1)
 
-    def program():
+    def program(rank):
         a = yield Get(problem.a.tile_block((0, 0)))
         b = yield Get(problem.b.tile_block((0, 0)))
         here, there = (yield Scratch((4, 4))), problem.c.tile_block((0, 0))
@@ -139,7 +139,7 @@ def sums(side, units):
         yield Add(here if not side else a, there, side=side)
         yield Add(x, there)
 
-    return [trace(program(), problem, 0, fresh=False)]
+    return traced(program, problem)
 
 
 def test_a_sum_beside_a_product_takes_workers_unless_the_product_leaves_them():
@@ -155,13 +155,13 @@ def test_a_sum_beside_a_product_takes_workers_unless_the_product_leaves_them():
 def test_a_sum_after_the_products_has_all_workers():
     problem = Problem(4, 4, 4, 1)
 
-    def program():
+    def program(rank):
         a = yield Get(problem.a.tile_block((0, 0)))
         yield Add(a, problem.c.tile_block((0, 0)), side=True)
 
     compute = Compute(1.0, units=4, memory_bytes_per_s=96.0, unit_bytes_per_s=48.0)
-    traces = [trace(program(), problem, 0, fresh=False)]
-    assert simulate(traces, Machine("m", compute, side_units=1)).time_s == 2.0
+    machine = Machine("m", compute, side_units=1)
+    assert simulate(traced(program, problem), machine).time_s == 2.0
 
 
 def test_faster_links_on_the_way_are_free_again_before_the_transfer_ends():
@@ -169,22 +169,18 @@ def test_faster_links_on_the_way_are_free_again_before_the_transfer_ends():
     links = Link("port", 32.0, within=2), Link("card", 16.0, through=("port",))
     problem = Problem(4, 4, 4, 4, "tiles:4x4", "tiles:4x4", "tiles:4x4")
 
-    def program(rank):
-        if rank in (2, 1):  # to the other node, and to the neighbour
-            yield Get(problem.a.tile_block((0, 0)))
+    machine = Machine("m", Compute(1.0), links, arbitration="fifo")
 
-    def time_s(*ranks):
-        traces = [
-            trace(program(rank if rank in ranks else 0), problem, rank, fresh=False)
-            for rank in range(4)
-        ]
-        return simulate(traces, Machine("m", Compute(1.0), links, arbitration="fifo")).time_s
+    def time_s(*ranks):  # 1 is the neighbour of 0, and 2 on the other node
+        def program(rank):
+            if rank in ranks:
+                yield Get(problem.a.tile_block((0, 0)))
+
+        return simulate(traced(program, problem), machine).time_s
 
     assert (time_s(1), time_s(2)) == (2.0, 4.0)
     assert time_s(1, 2) == 6.0  # the neighbour asks first, and the card waits for the port
-    backwards = Machine("m", Compute(1.0), links)
-    first = trace(program(2), problem, 0, fresh=False)  # rank 0 has nothing to do itself
-    assert first.steps and backwards.shares(links[1]) == (1.0, 1.0, 0.5, 0.5)
+    assert machine.shares(links[1]) == (1.0, 1.0, 0.5, 0.5)
 
 
 def test_ranks_that_wait_for_each_other_are_named():
@@ -195,7 +191,7 @@ def test_ranks_that_wait_for_each_other_are_named():
         c = yield Gemm(b, b)
         yield Push(c, 1 - rank, "x")
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    traces = traced(program, problem)
     with pytest.raises(CaseFailed, match="wait for each other: rank 0 .* waits for rank 1"):
         simulate(traces, Machine("m", Compute(1.0), (Link("wire", 1.0),)))
     with pytest.raises(CaseFailed, match="never received on rank 1"):
@@ -203,19 +199,13 @@ def test_ranks_that_wait_for_each_other_are_named():
 
 
 def test_collectives_across_nodes_have_the_bandwidth_of_the_cards_of_their_ranks():
-    from algorithms import get_algorithm
-    from drbench.model.machine import Collective
-
-    algorithm, times = get_algorithm("collective"), []
+    times, traces = [], of_algorithm("collective", 8, 8, 8, 4, mesh="1x4")
     for node, shared in ((0, "device"), (4, "device"), (2, "device"), (2, "node")):
         gather = Collective(
             bandwidth_bytes_per_s=64.0, node=node, across_bandwidth_bytes_per_s=16.0
         )
         wire = Link("w", 1e9, shared=shared, node=2)
         machine = Machine("m", Compute(1e30), (wire,), collectives={"allgather": gather})
-        problem = algorithm.problem(8, 8, 8, 4, mesh="1x4")
-        resolved = algorithm.resolve(problem, mesh="1x4")
-        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(4)]
         times.append(simulate(traces, machine).time_s)
     assert times[0] == times[1]
     assert times[2:] == pytest.approx([2 * times[0], 4 * times[0]])  # two cards a node, one

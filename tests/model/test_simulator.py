@@ -10,11 +10,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import any_case, traces_of
 from slow_simulator import slow_on
+from traced import traced
 
 from algorithms import get_algorithm
+from drbench.common import parse_transport
 from drbench.errors import CaseFailed
+from drbench.host.throttle import Throttle
+from drbench.model.bounds import bound_of
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
+from drbench.model.links import ARBITRATIONS
 from drbench.model.machine import Link, Machine, Rate
 from drbench.model.simulate import Beyond, Simulator, simulate
 from drbench.plan.explain import traffic
@@ -30,49 +35,37 @@ from drbench.program.steps import (
     ReplicaGet,
     Scratch,
 )
-from drbench.program.trace import Trace, trace
 
 ITEM = 4
-seeds = st.integers(0, 10**6)
+seeds, rules = st.integers(0, 10**6), st.sampled_from(sorted(ARBITRATIONS))
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-@settings(quick, max_examples=25)
-@given(seeds, st.integers(0, 3))
-def test_time_equals_that_of_a_slow_simulator(seed, depth):
+@settings(quick, max_examples=50)
+@given(seeds, st.integers(0, 3), rules)
+def test_time_equals_that_of_a_slow_simulator(seed, depth, rule):
     problem, options = any_case(seed)
     if problem.nprocs * problem.m * problem.n > 200:
         problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
-    machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fifo")
+    machine = any_machine(seed, accumulate_slowdown=0.0, arbitration=rule)
     traces = traces_of(problem, **options)
     p = problem.nprocs
-    orders = [
-        list(range(p)),
-        list(range(p))[::-1],
-        random.Random(0).sample(range(p), p),
-    ]
-    expected = [slow_on(machine, traces, depth, order) for order in orders]
+    orders = range(p), range(p)[::-1], random.Random(0).sample(range(p), p)
+    expected = [slow_on(machine, traces, depth, list(order)) for order in orders]
     # transfers asked for at the same instant have no oldest: the tie must not matter
     assume(max(expected) - min(expected) < 1e-9)
     assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected[0])
 
 
 @quick
-@given(seeds, st.integers(0, 3))
-def test_bytes_are_those_of_the_explainer(seed, depth):
+@given(seeds, st.integers(0, 3), rules)
+def test_bytes_are_those_of_the_explainer_and_no_bound_is_broken(seed, depth, rule):
     problem, options = any_case(seed)
-    traces = traces_of(problem, **options)
-    counted = simulate(traces, any_machine(seed), prefetch=depth).counters
-    assert counted == {
-        name: sum(traffic(each).counters[name] for each in traces) for name in counted
-    }
-
-
-@quick
-@given(seeds)
-def test_bytes_read_in_place_are_the_gets_of_the_explainer(seed):
-    problem, options = any_case(seed)
-    traces = traces_of(problem, **options)
+    traces, machine = traces_of(problem, **options), any_machine(seed, arbitration=rule)
+    found = simulate(traces, machine, prefetch=depth)
+    told = {name: sum(traffic(each).counters[name] for each in traces) for name in found.counters}
+    assert found.counters == told
+    assert bound_of(traces, machine).seconds <= found.time_s * (1 + 1e-9)
     view = Machine(
         "view",
         Compute(1e3),
@@ -81,7 +74,7 @@ def test_bytes_read_in_place_are_the_gets_of_the_explainer(seed):
     )
     counted = simulate(traces, view).counters
     assert counted["get_bytes"] == 0
-    assert counted["direct_bytes"] == sum(traffic(each).counters["get_bytes"] for each in traces)
+    assert counted["direct_bytes"] == told["get_bytes"]
 
 
 @quick
@@ -96,23 +89,19 @@ def test_the_same_simulation_twice_is_the_same_to_the_last_bit(seed):
 
 
 def _block(matrix, owner, rows, cols):
-    from drbench.program.steps import Block
-
     return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols)
 
 
 def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_run():
-    problem = Problem(8, 8, 8, 2, "column", "row", "row")
+    def program(rank):
+        if rank == 0:
+            a = yield Get(_block("A", 0, 8, 4))
+            b = yield Get(_block("B", 0, 4, 8))
+            first = yield Gemm(a, b)
+            yield Accumulate(first, _block("C", 1, 8, 8))
+            yield Gemm(a, b, into=_block("C", 0, 8, 8))
 
-    def sender():
-        a = yield Get(_block("A", 0, 8, 4))
-        b = yield Get(_block("B", 0, 4, 8))
-        first = yield Gemm(a, b)
-        yield Accumulate(first, _block("C", 1, 8, 8))
-        yield Gemm(a, b, into=_block("C", 0, 8, 8))
-
-    traces = [trace(sender(), problem, 0, fresh=False), Trace(problem, 1, [])]
-    wire = (Link("wire", 256.0),)
+    traces = traced(program, Problem(8, 8, 8, 2, "column", "row", "row"))
     product_s = 512 / 100
     for slowdown, accumulate_s in ((0.0, 1.0), (0.5, 1.0), (0.5, 100.0)):
         machine = Machine(
@@ -122,17 +111,15 @@ def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_r
         second = slowed + (product_s - slowed / (1 + slowdown))
         assert simulate(traces, machine).time_s == pytest.approx(
             product_s + max(second, accumulate_s)
-        ), (slowdown, wire)
+        ), slowdown
 
 
 def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
-    problem = Problem(4, 4, 4, 2)
-
     def program(rank):
         if rank == 0:
             yield Fence()
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    traces = traced(program, Problem(4, 4, 4, 2))
     with pytest.raises(CaseFailed, match="rank 0 step 0, Fence"):
         simulate(traces, Machine("m", Compute(1.0)))
 
@@ -142,29 +129,22 @@ def test_what_another_rank_makes_is_read_in_place_only_after_the_fence():
     problem = Problem(8, 8, 8, 2, "R", "R", "row")
     first, second = (problem.c.own_tiles(rank)[0] for rank in range(2))
 
-    def makes():
-        a = yield Get(problem.a.block(first.rows, (0, 8), 0))
-        yield Gemm(a, (yield Get(problem.b.block((0, 8), (0, 8), 0))), into=first)
+    def program(rank):
+        if rank == 0:
+            a = yield Get(problem.a.block(first.rows, (0, 8), 0))
+            yield Gemm(a, (yield Get(problem.b.block((0, 8), (0, 8), 0))), into=first)
         yield Fence()
-
-    def takes():
-        yield Fence()
-        made = yield Get(first)
-        yield Gemm((yield Get(problem.a.block(second.rows, (0, 4), 1))), made)
+        if rank == 1:
+            made = yield Get(first)
+            yield Gemm((yield Get(problem.a.block(second.rows, (0, 4), 1))), made)
 
     link = Link("memory", inf, reads_in_place=True)
-    traces = [
-        trace(program(), problem, rank, fresh=False) for rank, program in enumerate((makes, takes))
-    ]
-    took_s = simulate(traces, Machine("m", Compute(100.0), (link,))).time_s
+    took_s = simulate(traced(program, problem), Machine("m", Compute(100.0), (link,))).time_s
     assert took_s == pytest.approx(2 * 4 * 8 * 8 / 100 + 2 * 4 * 8 * 4 / 100)
 
 
 def test_a_throttled_transport_is_the_executors_throttle():
     """Each rank's own link, transfers in order, complete a latency after the last byte left."""
-    from drbench.common import parse_transport
-    from drbench.host.throttle import Throttle
-
     problem = Problem(6, 6, 8, 2, "column", "column", "column")
     machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 1e30}}).for_transport(
         parse_transport("throttled:1e-9,500000")
@@ -194,9 +174,8 @@ def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, 
             value = (yield Part(whole, 1, 8, 16)) if where == "cut" else whole
             yield Accumulate(value, target)
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
     machine = Machine("m", Compute(1.0), (link,), adds_on_core=True)
-    assert simulate(traces, machine).time_s == pytest.approx(seconds)
+    assert simulate(traced(program, problem), machine).time_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("owner, rate", [(0, 64.0), (1, 64.0), (2, 16.0)])
@@ -215,7 +194,7 @@ def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
             yield Accumulate(a, problem.c.tile_block(divmod(owner, 2)))
         yield Fence()
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(4)]
+    traces = traced(program, problem)
     nbytes = 16 * ITEM
     cost = step_cost(machine, traces[0].steps[1], 0, ITEM)
     assert cost.core_s == nbytes / rate
@@ -223,14 +202,12 @@ def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
 
 
 def test_puts_count_and_take_the_link():
-    problem = Problem(4, 4, 4, 2)
-
     def program(rank):
         if rank == 0:
             a = yield ReplicaGet(_block("C", 0, 4, 4))
             yield Put(a, _block("C", 1, 4, 4))
 
-    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    traces = traced(program, Problem(4, 4, 4, 2))
     found = simulate(traces, Machine("m", Compute(1.0), (Link("wire", 8.0, 0.5),)))
     assert found.time_s == 64 / 8 + 0.5 and found.counters["put_bytes"] == 64
 
@@ -239,12 +216,9 @@ def test_a_program_that_ends_in_the_time_it_is_given_is_not_given_up():
     """What was predicted for a compute that sums of others slowed is due after all has ended."""
     wire = Link("wire", 2e7, latency_s=1e-6)
     machine = Machine("device", Compute(1e9, launch_s=1e-6), (wire,))
-    algorithm = get_algorithm("universal")
     problem = Problem(96, 128, 64, 4, "row", "tiles:5x7@2x2", "block")
-    resolved = algorithm.resolve(problem, False, stationary="B", sums="push")
-    simulator = Simulator(
-        [algorithm.trace(problem, rank, **resolved) for rank in range(4)], machine
-    )
+    resolved = get_algorithm("universal").resolve(problem, False, stationary="B", sums="push")
+    simulator = Simulator(traces_of(problem, **resolved), machine)
     time_s = simulator.run("all").time_s
     assert simulator.run("all", within_s=time_s).time_s == time_s
     with pytest.raises(Beyond):

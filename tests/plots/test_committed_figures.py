@@ -3,9 +3,10 @@
 import shutil
 
 import pytest
+from figure_records import comparison
 from matplotlib.figure import Figure as Picture
 
-from plots.committed import LIST, ROOT, committed, differences, main
+from plots.committed import LIST, ROOT, committed, main
 from plots.draw import style
 from plots.draw.telling import named, tell
 from plots.registry import draw, find
@@ -50,7 +51,7 @@ def test_a_list_that_says_something_else_is_refused(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / LIST).write_text('[[figure]]\nfigure = "best"\nplace = "x"\n')
     with pytest.raises(ValueError, match="figures.toml: .*'place'.* Its head says"):
-        list(differences(tmp_path))
+        committed(tmp_path)
 
 
 def test_files_can_be_chosen_and_others_are_refused(capsys):
@@ -60,8 +61,8 @@ def test_files_can_be_chosen_and_others_are_refused(capsys):
     assert ended.value.code == 2 and "has no file docs/images/none" in capsys.readouterr().err
 
 
-def test_fonts_change_no_text(synthetic, monkeypatch):
-    records = synthetic.comparison()
+def test_fonts_change_no_text(monkeypatch):
+    records = comparison()
     told = lambda: {
         name: tell(find(name).make(records, Options()).picture)
         for name in ("algorithms", "peers", "strong", "volume")
@@ -73,8 +74,8 @@ def test_fonts_change_no_text(synthetic, monkeypatch):
     assert told() == before
 
 
-def test_the_text_of_a_figure_is_written_like_a_picture(synthetic, tmp_path):
-    records = synthetic.comparison()
+def test_the_text_of_a_figure_is_written_like_a_picture(tmp_path):
+    records = comparison()
     (path,) = draw("volume", records, tmp_path / "volume.txt").paths
     assert path.read_text() == tell(find("volume").make(records, Options()).picture)
     assert "panel: 64 × 768 × 192 / 1 rank, small, float32, measured" in path.read_text()

@@ -6,27 +6,20 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from figure_records import case, comparison, exhaustive, weak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drbench.measure.record import COUNTERS
 from plots.figures import best, peers, scaling
 from plots.registry import find
 from plots.select.cases import Options
 from plots.select.records import rows
 
-BYTES = (
-    "get_bytes",
-    "direct_bytes",
-    "put_bytes",
-    "accumulate_bytes",
-    "replica_bytes",
-    "collective_bytes",
-)
-
 
 @pytest.fixture(scope="module")
-def records(synthetic):
-    found = [*synthetic.exhaustive(ranks=2), *synthetic.comparison(), *synthetic.weak()]
+def records():
+    found = [*exhaustive(ranks=2), *comparison(), *weak()]
     random.Random(8).shuffle(found)
     return found
 
@@ -36,8 +29,8 @@ def split(text):
     return form, int(factor or 1)
 
 
-def test_a_cell_of_the_best_is_the_fastest_case_of_its_factors_and_noisy_ones_come_last(synthetic):
-    records = synthetic.exhaustive(ranks=2)
+def test_a_cell_of_the_best_is_the_fastest_case_of_its_factors_and_noisy_ones_come_last():
+    records = exhaustive(ranks=2)
     records = [replace(r, noisy=n % 5 == 0 and r.status == "ok") for n, r in enumerate(records)]
     (((_, shape), cells),), _ = best.maps(records, Options())
     assert shape == (64, 768, 192)
@@ -58,9 +51,9 @@ def test_a_cell_of_the_best_is_the_fastest_case_of_its_factors_and_noisy_ones_co
         assert cell.percent == pytest.approx(min(100, 100 * fastest / cell.time_s))
 
 
-def test_more_triples_than_fit_lose_the_slowest_and_are_counted(synthetic):
+def test_more_triples_than_fit_lose_the_slowest_and_are_counted():
     records = [
-        synthetic.case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number)
+        case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number)
         for number in range(1, 101)
     ]
     ((_, cells),), notes = best.maps(records, Options())
@@ -78,7 +71,7 @@ def test_every_case_that_moves_bytes_is_one_dot_at_its_sum(records):
     )
     expected = Counter()
     for number, record in enumerate(records):
-        counts = [getattr(record, name) or 0 for name in BYTES]
+        counts = [getattr(record, name) or 0 for name in COUNTERS]
         if record.status == "ok" and (record.m, record.n, record.k) == (64, 768, 192):
             expected[float(sum(counts)), number] += sum(counts) > 0
     assert shown == +expected and sum(expected.values()) > 300
@@ -104,37 +97,25 @@ def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are
     assert len(bars[0]) == sum(drawn[2].phase_gemm_s.notna())
 
 
-def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_under(synthetic):
+def measured(algorithm, time_s=1e-5, **values):
+    """A case of a figure of peers."""
     known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
+    return case(algorithm=algorithm, median_s=time_s, **known | values)
+
+
+def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_under():
     roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
-    records = [
-        synthetic.case(algorithm=name, roof_gflops=roof, median_s=1e-5, **known)
-        for name, roof in roofs.items()
-    ]
+    records = [measured(name, roof_gflops=roof) for name, roof in roofs.items()]
     (axes,) = find("peers").make(records, Options()).picture.axes
     (rule,) = [line for line in axes.lines if line.told == "drbench's roof"]
     assert list(rule.get_xdata()) == [100.0, 100.0]
 
 
-def test_a_peer_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_not_on_two(synthetic):
-    known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "median_s": 1e-5}
-    case = lambda name, nodes: synthetic.case(algorithm=name, nodes=nodes, **known)
+def test_a_peer_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_not_on_two():
     for nodes, panels in ((1, [["cosma", "universal"]]), (2, [["cosma"], ["universal"]])):
-        found, _, _ = peers.choose([case("universal", nodes), case("cosma", None)], Options())
+        records = measured("universal", nodes=nodes), measured("cosma")
+        found, _, _ = peers.choose(records, Options())
         assert sorted(sorted(dots.name) for _, _, dots in found) == panels
-
-
-def test_shapes_of_peers_are_in_order_and_share_their_axes(synthetic):
-    shapes = ((512, 512, 512), (64, 768, 192), (16, 768, 192), (64, 192, 768), (8, 9, 10))
-    picture = find("peers").make(synthetic.comparison(shapes=shapes, ranks=(2,)), Options()).picture
-    assert [axes.told.partition("\n")[0] for axes in picture.axes] == [
-        "512³",
-        "MLP-1, m = 16",
-        "MLP-1, m = 64",
-        "MLP-2, m = 64",
-        "8 × 9 × 10",
-    ]
-    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in picture.axes}) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,39 +126,34 @@ def test_shapes_of_peers_are_in_order_and_share_their_axes(synthetic):
         ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shape"),
     ],
 )
-def test_the_finding_of_peers_is_who_is_ahead(synthetic, rates, told):
-    known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
-    records = [
-        synthetic.case(algorithm=name, median_s=1e-5 / rate, **known)
-        for name, rate in zip(("universal", "cosma"), rates)
-    ]
+def test_the_finding_of_peers_is_who_is_ahead(rates, told):
+    records = [measured(name, 1 / rate) for name, rate in zip(("universal", "cosma"), rates)]
     assert peers.finding(peers.choose(records, Options())[0]) == told
 
 
-def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
-    def case(algorithm, setting, *times_s, **values):
-        known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
+def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time():
+    def runs(algorithm, setting, *times_s, **values):
         return [
-            synthetic.case(
-                algorithm=algorithm,
+            measured(
+                algorithm,
+                time_s,
                 mesh=setting,
                 best_s=time_s / 2,
-                median_s=time_s,
                 samples_s=[time_s / 2, time_s, 2 * time_s],
                 percent_of_roof=900.0 if time_s == 5.0 else 50.0,  # no ratio chooses
-                **{**known, **values},
+                **values,
             )
             for time_s in times_s
         ]
 
     records = [
-        *case("universal", "1x2", 5.0, 3.0),
-        *case("universal", "2x1", 3.5, 3.7),
-        *case("universal", "still", 1.0, 1.0, get_bytes=0),
-        *case("heat", "1x2", 6.0, 8.0),
-        *case("heat", "once", 1.0),
-        *case("heat", "noisy", 1.0, 1.0, noisy=True),
-        *case("dtensor", "noisy", 2.0, 2.0, noisy=True),
+        *runs("universal", "1x2", 5.0, 3.0),
+        *runs("universal", "2x1", 3.5, 3.7),
+        *runs("universal", "still", 1.0, 1.0, get_bytes=0),
+        *runs("heat", "1x2", 6.0, 8.0),
+        *runs("heat", "once", 1.0),
+        *runs("heat", "noisy", 1.0, 1.0, noisy=True),
+        *runs("dtensor", "noisy", 2.0, 2.0, noisy=True),
     ]
     ((_, _, dots),), drawn, notes = peers.choose(records, Options())
     assert drawn == ["dtensor", "universal", "heat"]
@@ -196,17 +172,16 @@ def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
     ]
 
 
-def test_two_contenders_of_one_setting_are_one_round_of_it(synthetic):
+def test_two_contenders_of_one_setting_are_one_round_of_it():
     """``row`` and ``row S-C`` are one program where S-C is the choice; who ran in the first round
     alone is told, and no name is left without a dot."""
-    known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "median_s": 1e-5}
     ran = [
         ("universal", (1, 1, 2), ("row", "row S-C", "row")),
         ("heat", (1, 2), ("heat", "heat")),
         ("summa", (1,), ("summa",)),
     ]
     records = [
-        synthetic.case(algorithm=name, case=f"{turn} | square 64 | {label}", **known)
+        measured(name, case=f"{turn} | square 64 | {label}")
         for name, turns, labels in ran
         for turn, label in zip(turns, labels)
     ]
@@ -222,15 +197,11 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
         "m = 512, n = 512, k = 512",
     }
     for _, _, lines in panels:
-        for case in rows(lines):
-            if case.algorithm != "universal":
-                assert case.best_s == min(
-                    record.best_s
-                    for record in records
-                    if (record.status, record.algorithm) == ("ok", case.algorithm)
-                    and (record.m, record.n, record.k, record.ranks)
-                    == (case.m, case.n, case.k, case.ranks)
-                )
+        for point in rows(lines):
+            if point.algorithm != "universal":
+                known = ("algorithm", "m", "n", "k", "ranks")
+                alike = lambda record: all(getattr(record, x) == getattr(point, x) for x in known)
+                assert point.best_s == min(r.best_s for r in records if r.best_s and alike(r))
 
 
 @settings(max_examples=40, deadline=None)
@@ -245,11 +216,9 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
         max_size=12,
     )
 )
-def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of_ranks(
-    synthetic, shapes
-):
+def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of_ranks(shapes):
     records = [
-        synthetic.case(m=m, n=n, k=k, ranks=p, best_s=1.0 + index)
+        case(m=m, n=n, k=k, ranks=p, best_s=1.0 + index)
         for index, (m, n, k, p) in enumerate(shapes)
     ]
     possible = any(
@@ -268,9 +237,9 @@ def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of
         assert len({(r.ranks, r.m, r.n, r.k) for r in every}) == len({r.ranks for r in every}) > 1
 
 
-def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept(synthetic):
-    records = [synthetic.case(m=64 * p, ranks=p, best_s=1.0 + 0.25 * (p > 1)) for p in (1, 2, 4)]
-    (panel,), notes = scaling.choose(scaling.WEAK, [*records, synthetic.case(m=7)], Options())
+def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept():
+    records = [case(m=64 * p, ranks=p, best_s=1.0 + 0.25 * (p > 1)) for p in (1, 2, 4)]
+    (panel,), notes = scaling.choose(scaling.WEAK, [*records, case(m=7)], Options())
     title, _, lines = panel
     assert title == "m = 64 a rank, n = 256, k = 64"
     assert list(scaling.efficiency(lines)) == [100.0, 80.0, 80.0]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from figure_records import FORMS, case, published, sweep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,14 +14,12 @@ from plots.registry import find
 from plots.select.cases import LEGEND, Options, SelectionError, factor_text, split_factor
 from plots.select.selection import missing, select
 
-UA = {name: texts for name, texts in LEGEND.items() if texts}
 
-
-def oracle(records, layer, quantity):
+def oracle(records, layer):
     """The rules once more, as slowly as they read: every combination is looked up in the whole
     list."""
     chosen = {}
-    for name, form in UA.items():
+    for name, form in FORMS.items():
         best = {}  # (movement, batch) -> (percent, factors)
         for movement in ("C", "B"):
             for batch in {record.m for record in records}:
@@ -40,12 +39,7 @@ def oracle(records, layer, quantity):
                             else record.k == 4 * record.n
                         )
                         and tuple(text[1] for text in texts) == form
-                        and (record.get_bytes or 0)
-                        + (record.direct_bytes or 0)
-                        + (record.put_bytes or 0)
-                        + (record.accumulate_bytes or 0)
-                        + (record.replica_bytes or 0)
-                        > 0
+                        and record.moved_bytes > (record.collective_bytes or 0)
                         and (record.stationary, record.m) == (movement, batch)
                         and factors[0] == factors[1]
                         and not (layer == "mlp1" and factors[1] != factors[2])
@@ -54,7 +48,7 @@ def oracle(records, layer, quantity):
                         time_s = record.best_s if record.median_s is None else record.median_s
                         rank = (bool(record.noisy), time_s, factors)
                         if (movement, batch) not in best or rank < best[movement, batch][0]:
-                            best[movement, batch] = (rank, getattr(record, quantity))
+                            best[movement, batch] = (rank, record.percent_of_peak)
         if not best:
             continue
         largest = max(batch for _, batch in best)
@@ -85,11 +79,11 @@ def only(lines, name):
     return next(line for line in lines if line.name == name)
 
 
-def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked(synthetic):
+def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked():
     """A roof was measured between the repeats, and drifts as they do."""
     both = [
         replace(each, percent_of_peak=each.percent_of_roof and each.percent_of_roof / 2)
-        for each in synthetic.sweep(ranks=4, quantity="percent_of_roof", mode="measured")
+        for each in sweep(ranks=4, quantity="percent_of_roof", mode="measured")
         if each.mode == "measured"
     ]
     for asked, field in (("auto", "roof"), ("roof", "roof"), ("peak", "peak")):
@@ -102,15 +96,6 @@ def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked
     assert heights[0] == pytest.approx(2 * heights[1])
     drawn = find("mlp1").make(both, Options(quantity="peak")).picture
     assert "percent of peak (%)" in drawn.axes[0].get_ylabel()
-
-
-@pytest.mark.parametrize("layer", ["mlp1", "mlp2"])
-@pytest.mark.parametrize("ranks, quantity", [(12, "percent_of_peak"), (4, "percent_of_roof")])
-def test_a_whole_sweep_is_selected_as_the_rules_read(synthetic, layer, ranks, quantity):
-    records = synthetic.sweep(ranks=ranks, quantity=quantity)
-    expected = oracle(records, layer, quantity)
-    assert len(expected) == 6
-    assert drawn(select(records, layer)) == expected
 
 
 @st.composite
@@ -135,7 +120,7 @@ def small_sweeps(draw):
         st.lists(
             st.builds(
                 record,
-                st.sampled_from(list(UA.values())[:3]),
+                st.sampled_from(list(FORMS.values())[:3]),
                 st.tuples(factor, factor, factor),
                 st.sampled_from("ABC"),
                 st.sampled_from([32, 64, 128]),
@@ -144,13 +129,7 @@ def small_sweeps(draw):
                 st.sampled_from([None, False, True]),
                 st.sampled_from([True, True, True, False]),
                 st.sampled_from(
-                    [
-                        "get_bytes",
-                        "direct_bytes",
-                        "accumulate_bytes",
-                        "replica_bytes",
-                        "collective_bytes",
-                    ]
+                    [f"{way}_bytes" for way in "get direct accumulate replica collective".split()]
                 ),
                 st.sampled_from(["mlp1", "mlp2"]),
             ),
@@ -162,7 +141,7 @@ def small_sweeps(draw):
 @settings(max_examples=60, deadline=None)
 @given(small_sweeps(), st.sampled_from(["mlp1", "mlp2"]), st.randoms())
 def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, layer, chance):
-    expected = oracle(records, layer, "percent_of_peak")
+    expected = oracle(records, layer)
     chance.shuffle(records)
     lines = select(records, layer)
     assert drawn(lines) == expected
@@ -170,23 +149,24 @@ def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, la
     assert all(bool(line.points) != bool(line.why) for line in lines)
 
 
-def test_a_case_that_moves_no_bytes_is_left_out_however_fast(synthetic):
-    fast = synthetic.case(
-        percent_of_peak=99.0, get_bytes=0, put_bytes=0, accumulate_bytes=0, replica_bytes=0
-    )
-    line = only(select([fast, synthetic.case(percent_of_peak=10.0)], "mlp1"), "UA - Row")
+@pytest.mark.parametrize(
+    "values, why",
+    [
+        ({"get_bytes": 0}, "moves no bytes"),
+        ({"get_bytes": None}, "bytes not recorded"),
+        ({"transport": "throttled"}, "only throttled transports"),
+    ],
+)
+def test_a_case_that_tells_nothing_is_left_out_however_fast(values, why):
+    fast = case(percent_of_peak=99.0, **values)
+    line = only(select([fast, case(percent_of_peak=10.0)], "mlp1"), "UA - Row")
     assert [point.value for point in line.points] == [10.0]
-    assert only(select([fast], "mlp1"), "UA - Row").why == "moves no bytes"
+    assert only(select([fast], "mlp1"), "UA - Row").why == why
 
 
-def test_bytes_that_nobody_counted_are_unknown_not_zero(synthetic):
-    lines = select([synthetic.case(get_bytes=None)], "mlp1")
-    assert only(lines, "UA - Row").why == "bytes not recorded"
-
-
-def test_a_mixed_factor_is_printed_as_ab_dash_c(synthetic):
-    assert factor_text(synthetic.case(a="row/c2", b="row/c2")) == "2-1"
-    assert factor_text(synthetic.case(a="row/c2", b="row/c2", c="row/c2")) == "2"
+def test_a_mixed_factor_is_printed_as_ab_dash_c():
+    assert factor_text(case(a="row/c2", b="row/c2")) == "2-1"
+    assert factor_text(case(a="row/c2", b="row/c2", c="row/c2")) == "2"
     assert split_factor("block:3x2:col/c12") == ("block:3x2:col", 12)
 
 
@@ -201,37 +181,32 @@ def test_a_mixed_factor_is_printed_as_ab_dash_c(synthetic):
         {"b": None},
     ],
 )
-def test_cases_of_other_algorithms_partitionings_and_problems_are_no_line(synthetic, values):
-    assert not any(line.points for line in select([synthetic.case(**values)], "mlp1"))
+def test_cases_of_other_algorithms_partitionings_and_problems_are_no_line(values):
+    assert not any(line.points for line in select([case(**values)], "mlp1"))
 
 
-def test_a_throttled_transport_is_never_drawn(synthetic):
-    line = only(select([synthetic.case(transport="throttled")], "mlp1"), "UA - Row")
-    assert not line.points and line.why == "only throttled transports"
-
-
-def test_the_roof_is_drawn_when_any_case_has_no_peak(synthetic):
-    roof = synthetic.case(percent_of_peak=None, percent_of_roof=80.0)
-    both = synthetic.case(c="row", a="column", percent_of_peak=40.0, percent_of_roof=90.0)
-    lines = select([roof, both, *synthetic.published(64)], "mlp1")
+def test_the_roof_is_drawn_when_any_case_has_no_peak():
+    roof = case(percent_of_peak=None, percent_of_roof=80.0)
+    both = case(c="row", a="column", percent_of_peak=40.0, percent_of_roof=90.0)
+    lines = select([roof, both, *published(64)], "mlp1")
     assert only(lines, "UA - Row").points[0].value == 80.0
     assert only(lines, "UA - Outer Prod.").points[0].value == 90.0
     assert only(lines, "DT - Row").why == "no percent of roof in its records"
 
 
-def test_peers_of_the_same_problem_are_lines_without_factors(synthetic):
-    lines = select([synthetic.case(), *synthetic.published(64)], "mlp1")
+def test_peers_of_the_same_problem_are_lines_without_factors():
+    lines = select([case(), *published(64)], "mlp1")
     dtensor = only(lines, "DT - Column")
     assert dtensor.legend == "DT - Column"
     assert [(point.m, point.factor) for point in dtensor.points] == [
         (m, "") for m in (1024, 2048, 4096, 8192)
     ]
-    assert only(select(synthetic.published(64), "mlp1"), "DT - Row").points
+    assert only(select(published(64), "mlp1"), "DT - Row").points
 
 
-def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines(synthetic):
+def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
     measured = [
-        synthetic.case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_roof=value)
+        case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_roof=value)
         for a, b, value in (
             ("row", "row", 50.0),
             ("column", "column", 60.0),
@@ -239,15 +214,15 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines(syntheti
             ("row/c2", "row/c2", 80.0),
         )
     ]
-    lines = select([synthetic.case(percent_of_roof=90.0), *measured], "mlp1")
+    lines = select([case(percent_of_roof=90.0), *measured], "mlp1")
     assert {
         name: [measured[point.Index - 1] for point in only(lines, name).points]
         for name in ("DT - Row", "DT - Column")
     } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
 
-def test_peers_of_another_problem_are_left_out_and_said(synthetic):
-    lines = select([synthetic.case(), *synthetic.published(12288)], "mlp1")
+def test_peers_of_another_problem_are_left_out_and_said():
+    lines = select([case(), *published(12288)], "mlp1")
     assert not only(lines, "DT - Row").points
     assert (
         "not drawn: DT - Row, DT - Column, COSMA-NCCL (no case with k = 64 in float32)"
@@ -265,26 +240,15 @@ def test_peers_of_another_problem_are_left_out_and_said(synthetic):
         ("threads", 2),
     ],
 )
-def test_cases_that_one_figure_cannot_compare_are_refused(synthetic, name, value):
+def test_cases_that_one_figure_cannot_compare_are_refused(name, value):
     with pytest.raises(SelectionError, match=f"compares cases of one {name}; got .*{value}"):
-        select([synthetic.case(), synthetic.case(**{name: value})], "mlp1")
+        select([case(), case(**{name: value})], "mlp1")
 
 
-def test_what_is_not_drawn_is_said_with_its_reason(synthetic):
-    failed = [
-        synthetic.case(a="column", status="timeout", reason="60 s", best_s=None),
-        synthetic.case(a="column", status="timeout", reason="60 s", best_s=None),
-        synthetic.case(a="column", status="failed", reason="killed", best_s=None),
-    ]
-    lines = select(
-        [
-            synthetic.case(m=64),
-            synthetic.case(m=32),
-            synthetic.case(m=32, b="column", c="column"),
-            *failed,
-        ],
-        "mlp1",
-    )
+def test_what_is_not_drawn_is_said_with_its_reason():
+    failed = [case(a="column", status=each) for each in ("timeout", "timeout", "failed")]
+    ok = case(m=64), case(m=32), case(m=32, b="column", c="column")
+    lines = select([*ok, *failed], "mlp1")
     said = missing(lines)
     assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in said
     assert "UA - Inner Prod. (S-C) has no case at batch 64" in said

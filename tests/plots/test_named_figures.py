@@ -9,11 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 from boxes import Box, overlap
+from figure_records import case, comparison, exhaustive, published, sweep, weak
 from matplotlib.text import Text
 
 import plots.figures
 from drbench.measure.record_file import append_csv
 from plots.draw.page import Look, save
+from plots.draw.telling import tell
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -32,14 +34,14 @@ OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is
 
 
 @pytest.fixture(scope="module")
-def rich(synthetic):
+def rich():
     """Records that every figure has something to draw from: all algorithms, several shapes and
     numbers of ranks."""
     return [
-        *synthetic.exhaustive(ranks=2),
-        *synthetic.comparison(),
-        *synthetic.weak(),
-        *synthetic.sweep(ranks=2, h=64, quantity="percent_of_roof")[:120],
+        *exhaustive(ranks=2),
+        *comparison(),
+        *weak(),
+        *sweep(ranks=2, h=64, quantity="percent_of_roof")[:120],
     ]
 
 
@@ -160,8 +162,8 @@ def test_strange_and_many_names_are_drawn_as_they_are(hostile):
 
 
 @pytest.mark.parametrize("name", OF_RECORDS)
-def test_one_point_is_a_figure_or_a_reason(synthetic, name, tmp_path):
-    one = [synthetic.case(percent_of_roof=50.0, roof_gflops=9.0)]
+def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
+    one = [case(percent_of_roof=50.0, roof_gflops=9.0)]
     if name in ALONE:
         with pytest.raises(SelectionError, match=ALONE[name]):
             draw(name, one, tmp_path / "one")
@@ -171,12 +173,8 @@ def test_one_point_is_a_figure_or_a_reason(synthetic, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mlp", "peers"])
-def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(
-    synthetic, name, tmp_path
-):
-    ended = {"status": "out_of_memory", "reason": "needs 9 GiB", "best_s": None}
-    failed = [synthetic.case(m=8, percent_of_peak=None, **ended)]
-    for records in (failed, []):
+def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(name, tmp_path):
+    for records in ([case(m=8, status="out_of_memory")], []):
         with pytest.raises(SelectionError) as caught:
             draw(name, records, tmp_path / "none")
         assert len(str(caught.value).splitlines()) == 1 and str(caught.value).endswith(".")
@@ -184,19 +182,17 @@ def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failed_cases_are_counted_by_status_not_drawn(synthetic):
-    records = [
-        synthetic.case(),
-        synthetic.case(
-            a="column", status="timeout", reason="60 s", best_s=None, percent_of_peak=None
-        ),
-    ]
+def test_failed_cases_are_counted_by_status_not_drawn_and_those_that_are_not_stable_are_said():
+    records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
     for name in ("best", "volume", "algorithms", "peers"):
-        assert "not drawn: 1 case not ok (1 timeout)" in find(name).make(records, Options()).notes
+        made = find(name).make(records, Options())
+        assert "not drawn: 1 case not ok (1 timeout)" in made.notes
+        told = " ".join(tell(made.picture).split())
+        assert "1 case not stable: the median is not known within 2 %" in told, name
 
 
-def test_cases_that_move_nothing_are_left_out_when_asked(synthetic):
-    records = [synthetic.case(best_s=0.5, get_bytes=0), synthetic.case(best_s=1.0, a="column")]
+def test_cases_that_move_nothing_are_left_out_when_asked():
+    records = [case(best_s=0.5, get_bytes=0), case(best_s=1.0, a="column")]
     for name in ("best", "volume", "algorithms", "peers"):
         made = find(name).make(records, Options(moving_only=True))
         assert "not drawn: 1 case that move no bytes" in made.notes
@@ -208,8 +204,8 @@ def test_cases_that_move_nothing_are_left_out_when_asked(synthetic):
         assert find(name).make(records, Options()).notes == still.get(name, [])
 
 
-def test_a_shape_is_chosen_and_others_are_named(synthetic, tmp_path):
-    records = [synthetic.case(m=m) for m in range(1, 12)]
+def test_a_shape_is_chosen_and_others_are_named(tmp_path):
+    records = [case(m=m) for m in range(1, 12)]
     notes = draw("volume", records, tmp_path / "all").notes
     assert notes == [
         "not drawn: 5 shapes more (7 × 256 × 64, 8 × 256 × 64, 9 × 256 × 64, 10 × 256 × 64, 11 × "
@@ -220,7 +216,7 @@ def test_a_shape_is_chosen_and_others_are_named(synthetic, tmp_path):
         draw("volume", records, tmp_path / "one", shape=(99, 256, 64))
 
 
-def test_the_suffix_says_the_format(synthetic, tmp_path):
+def test_the_suffix_says_the_format_and_an_svg_is_light_or_dark_as_the_reader_likes(tmp_path):
     for out, expected in (
         ("a.pdf", ["a.pdf"]),
         ("b.png", ["b.png"]),
@@ -228,26 +224,26 @@ def test_the_suffix_says_the_format(synthetic, tmp_path):
         ("d.svg", ["d.svg"]),
         ("e.txt", ["e.txt"]),
     ):
-        assert [
-            path.name for path in draw("volume", [synthetic.case()], tmp_path / out).paths
-        ] == expected
+        assert [path.name for path in draw("volume", [case()], tmp_path / out).paths] == expected
+    text = (tmp_path / "d.svg").read_text()
+    assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")
     with pytest.raises(SelectionError, match=r"got '\.gif'"):
         suffixes("x.gif")
 
 
-def test_an_option_without_effect_is_refused(synthetic, tmp_path):
+def test_an_option_without_effect_is_refused(tmp_path):
     with pytest.raises(
         SelectionError, match="figure mlp1 has no use for --moving-only. It takes --quantity"
     ):
-        draw("mlp1", [synthetic.case()], tmp_path / "x", moving_only=True)
+        draw("mlp1", [case()], tmp_path / "x", moving_only=True)
     with pytest.raises(
         SelectionError, match="no figure is called 'pie'. Choose one of algorithms, bandwidth"
     ):
-        draw("pie", [synthetic.case()], tmp_path / "x")
+        draw("pie", [case()], tmp_path / "x")
 
 
-def test_files_folders_and_records_draw_the_same(synthetic, tmp_path):
-    records = synthetic.exhaustive(ranks=2)[:200]
+def test_files_folders_and_records_draw_the_same(tmp_path):
+    records = exhaustive(ranks=2)[:200]
     (tmp_path / "sweep").mkdir()
     append_csv(tmp_path / "sweep" / "records.csv", *records)
     append_csv(tmp_path / "half.csv", *records[:100])
@@ -262,7 +258,7 @@ def test_files_folders_and_records_draw_the_same(synthetic, tmp_path):
     assert made[0] == made[1] == made[2]
 
 
-def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only(synthetic):
+def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
     def drawn(*sources):
         picture = (
             find("mlp1").make([each for every in sources for each in every], Options()).picture
@@ -276,27 +272,26 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only(synthe
             if axes.axison
         }
 
-    simulated = [r for r in synthetic.sweep(ranks=12) if r.mode == "simulated"]
+    simulated = [r for r in sweep(ranks=12) if r.mode == "simulated"]
     measured = [replace(r, mode="measured", machine="laptop") for r in simulated]
     h100 = [replace(r, machine="h100x4", ranks=4) for r in simulated]
-    published = synthetic.published()
     pvc, alone = "12 ranks, pvc12, float32, simulated", "8 ranks, h100x8, float32, published"
-    assert drawn(published, measured, simulated) == {
+    assert drawn(published(), measured, simulated) == {
         "12 ranks, laptop, float32, measured": False,
         pvc: False,
         alone: True,
     }
-    assert drawn(published, h100, simulated) == {
+    assert drawn(published(), h100, simulated) == {
         "4 ranks, h100x4, float32, simulated": True,
         pvc: False,
     }
     other = [replace(r, n=64, k=16) for r in h100]
-    assert drawn(published, other) == {"4 ranks, h100x4, float32, simulated": False, alone: True}
+    assert drawn(published(), other) == {"4 ranks, h100x4, float32, simulated": False, alone: True}
 
 
-def test_measured_peers_go_before_published_ones(synthetic):
-    ours = synthetic.case(mode="measured", machine="here", ranks=2)
-    theirs = synthetic.case(
+def test_measured_peers_go_before_published_ones():
+    ours = case(mode="measured", machine="here", ranks=2)
+    theirs = case(
         mode="measured",
         machine="here",
         ranks=2,
@@ -305,7 +300,7 @@ def test_measured_peers_go_before_published_ones(synthetic):
         stationary=None,
         percent_of_peak=33.0,
     )
-    panels = find("mlp1").make([ours, theirs, *synthetic.published(64)], Options())
+    panels = find("mlp1").make([ours, theirs, *published(64)], Options())
     assert sum(axes.axison for axes in panels.picture.axes) == 2
     first = panels.picture.axes[0]
     assert sorted(
@@ -326,9 +321,3 @@ def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_
     texts = [text.get_text() for text in narrow.texts]
     assert texts.count("of my own") == 1
     assert not any(text.startswith(("Dot: ", "S-C, ")) for text in texts)
-
-
-def test_an_svg_follows_the_light_or_dark_look_of_the_reader(synthetic, tmp_path):
-    (path,) = draw("volume", [synthetic.case(get_bytes=8)], tmp_path / "a.svg").paths
-    text = path.read_text()
-    assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-from made_up import of_universal
+from pages import EVIL, hostile
 
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
@@ -14,7 +14,6 @@ from plots.report.explained import explained_page
 from plots.report.page import build, page
 
 ROOT = Path(__file__).parents[2]
-EVIL = ["</script><img src=x onerror=window.struck=1>", "<svg onload='window.struck=1'>", "$x^{"]
 SCREENS = {"light": (1280, False), "dark": (1280, True), "phone": (390, False)}
 SLOW = "return Number(document.documentElement.dataset.drawn)"
 
@@ -30,20 +29,19 @@ def pages(tmp_path_factory):
     """The pages by name: a report of a committed sweep, one of records with evil texts, and explain
     pages of one case and of two."""
     folder = tmp_path_factory.mktemp("pages")
-    evil = [
-        of_universal(m=m, algorithm=text, machine=text, a=text, best_s=1e-3, percent_of_roof=50.0)
-        for m in (64, 128)
-        for text in EVIL
-    ]
     machine = find_machine("pvc12")
     told = [
-        explained(Case(1024, 4096, 1024, *[each] * 3, options={"stationary": "C"}), machine, 12)
-        for each in ("column", "row")
+        explained(Case(*sizes, *layouts, options={"stationary": still}), machine, 12)
+        for sizes, layouts, still in (
+            ((4096, 4096, 4096), ("column", "column", "column"), "C"),
+            ((1000, 900, 800), ("row/c2", "column/c3", "block/c2"), "A"),
+        )
     ]
+    environment = [{"name": text, "rows": [(text, text)], "trouble": text} for text in EVIL]
     made = {
         "report": build([ROOT / "results/measured/epyc-2core/full/peers-p4"]),
         "many": build([ROOT / "results/measured/epyc-2core/exhaustive-p4"]),
-        "evil": page(evil, [{"name": t, "rows": [(t, t)], "trouble": t} for t in EVIL], EVIL[0]),
+        "evil": page(hostile(), environment, EVIL[1]),
         "explain": explained_page(told[:1], "test"),
         "two": explained_page(told, "test"),
     }
@@ -71,14 +69,32 @@ def test_pages_open_without_an_error_and_without_sideways_scrolling(browser, pag
             "&& each.textContent.length > 30 && each.getBoundingClientRect().width < 60).length"
         )
         assert browser.run(narrow) == 0, name
+        small = (
+            "return [...document.querySelectorAll('button, select')].filter((each) => "
+            "each.offsetHeight && each.offsetHeight < 24).length"
+        )
+        assert width > 600 or browser.run(small) == 0, name
+        inked = (
+            "return [...document.querySelectorAll('canvas')].map((canvas) => new Set(canvas"
+            ".getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data).size)"
+        )
+        drawn = browser.run(inked)
+        assert len(drawn) == 3 * (name == "explain") + 6 * (name == "two"), name
+        assert min(drawn, default=99) > 10, name
     browser.dark(False)
 
 
-def test_the_script_of_a_report_of_many_cases_takes_less_than_a_second(browser, pages):
+@pytest.mark.parametrize("name, most", [("many", 1_500_000), ("explain", 1_000_000)])
+def test_pages_of_many_cases_and_of_12_ranks_are_small(pages, name, most):
+    assert pages[name].stat().st_size <= most
+
+
+@pytest.mark.parametrize("name", ["many", "explain"])
+def test_their_scripts_take_less_than_a_second(browser, pages, name):
     browser.size(1280, 900)
     taken_ms = []
     for _ in range(3):  # others may have the cores
-        browser.open(pages["many"])
+        browser.open(pages[name])
         taken_ms.append(browser.run(SLOW))
     assert min(taken_ms) <= 1000
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from figure_records import sweep
 
 from drbench.measure.record_file import append_csv
 
@@ -27,9 +28,9 @@ def script(name, data, folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def rows(synthetic, tmp_path_factory):
+def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "mlp.txt"
-    append_csv(path, *[r for r in synthetic.sweep(ranks=2, h=64) if r.mode != "published"])
+    append_csv(path, *[r for r in sweep(ranks=2, h=64) if r.mode != "published"])
     return path.read_bytes()
 
 

@@ -1,6 +1,7 @@
 """Published numbers become records, and files are told apart by their headers."""
 
 import pytest
+from figure_records import case
 
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import append_csv
@@ -34,9 +35,9 @@ def test_a_published_row_keeps_rate_problem_and_source(path):
     assert 2 * 1024 * 49152 * 12288 / record.best_s == pytest.approx(319644.639e9)
 
 
-def test_result_files_and_published_files_load_together(path, tmp_path, synthetic):
+def test_result_files_and_published_files_load_together(path, tmp_path):
     path.write_text(HEADER + ROW)
-    append_csv(tmp_path / "runs.csv", synthetic.case())
+    append_csv(tmp_path / "runs.csv", case())
     assert list(read_records([path, tmp_path / "runs.csv"]).algorithm) == [
         "DT - Row",
         "universal",

@@ -3,7 +3,7 @@
 import random
 
 from overlap_programs import ag_traces, rs_traces
-from slow_simulator import slow_simulate, ways
+from slow_simulator import slow_on, ways
 
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -69,8 +69,7 @@ def any_signalled(seed, **options):
 def slow_signalled(machine, traces, orders):
     """Times of programs with signals by the slow simulator, for each of the orders in which ranks
     may come first."""
-    link, links_of = ways(*machine.links)
-    itemsize = traces[0].problem.itemsize
+    link, _ = ways(*machine.links)
 
     def lane_of(rank, step):
         if not machine.copy_streams:
@@ -81,19 +80,5 @@ def slow_signalled(machine, traces, orders):
         return rank, reads, link(rank, other).lane, place
 
     return [
-        slow_simulate(
-            traces,
-            10**6,
-            lambda m, n, k: machine.compute.gemm_s(m, n, k, itemsize),
-            machine.compute.memory_s,
-            machine.fence_s,
-            lambda a, b, nbytes, adds: nbytes / link(a, b).bandwidth_bytes_per_s,
-            lambda a, b: link(a, b).latency_s,
-            links_of,
-            list(order),
-            lane_of,
-            machine.signal_s,
-            machine.arbitration == "fair",
-        )
-        for order in orders
+        slow_on(machine, traces, 10**6, list(order), lane_of, machine.signal_s) for order in orders
     ]

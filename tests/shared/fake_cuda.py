@@ -14,15 +14,11 @@ from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 
 from drbench.device.gpu import cuda, ipc, kernels
 from drbench.device.gpu.cuda_stream import Modules
-
-try:
-    from ml_dtypes import bfloat16
-except ImportError:
-    bfloat16 = None
 
 STATUS = {
     1: "cudaErrorInvalidValue",
@@ -420,7 +416,7 @@ class FakeCublas:
 
 def matrix(address, rows, columns, ld, kind):
     """A column-major matrix at an address."""
-    dtype = np.dtype({0: np.float32, 1: np.float64, 14: bfloat16}[kind])
+    dtype = np.dtype({0: np.float32, 1: np.float64, 14: ml_dtypes.bfloat16}[kind])
     flat = memory(address, ((columns - 1) * ld + rows) * dtype.itemsize).view(dtype)
     return np.lib.stride_tricks.as_strided(
         flat, (rows, columns), (dtype.itemsize, ld * dtype.itemsize)

@@ -208,7 +208,7 @@ def slow_simulate(
     return last
 
 
-def slow_on(machine, traces, depth, order=None, **how):
+def slow_on(machine, traces, depth, order=None, *lanes):
     """:func:`slow_simulate` of programs on a machine with a near and a far link."""
     link, links_of = ways(*machine.links)
     return slow_simulate(
@@ -225,7 +225,8 @@ def slow_on(machine, traces, depth, order=None, **how):
         lambda a, b: link(a, b).latency_s,
         links_of,
         order,
-        **how,
+        *lanes,
+        fair=machine.arbitration == "fair",
     )
 
 

@@ -10,7 +10,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from fake_cuda import bfloat16
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu import kernels
@@ -19,17 +18,7 @@ from drbench.device.gpu.nccl import nccl_group, why_no_nccl
 from drbench.errors import MissingError, OutOfMemory
 from drbench.host.fill import Fill
 
-DTYPES = [
-    "float32",
-    "float64",
-    pytest.param(
-        "bfloat16",
-        marks=pytest.mark.skipif(
-            bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"
-        ),
-    ),
-]
-
+every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 
 try:
     GPU, WHY_NONE = cuda_device(0, 1), ""
@@ -89,14 +78,14 @@ def integers(seed, *shape):
     return np.random.default_rng(seed).integers(-4, 5, shape)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 @pytest.mark.parametrize("transposed", list(product([False, True], repeat=3)), ids=str)
 def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
-    inputs, output = (bfloat16, "float32") if dtype == "bfloat16" else (dtype, dtype)
+    output = "float32" if dtype == "bfloat16" else dtype
     m, n, k, larger = 67, 35, 130, integers(0, 3, 160, 160)
     views = []
     for whole, turned, (rows, columns), kind in zip(
-        larger, transposed, ((m, k), (k, n), (m, n)), (inputs, inputs, output)
+        larger, transposed, ((m, k), (k, n), (m, n)), (dtype, dtype, output)
     ):
         on_device = memories(whole.astype(kind))
         part = (
@@ -185,9 +174,9 @@ def test_timed_events_measure_the_work_between_them(any_device, memories):
     assert 0 < took and (any_device is not GPU or took <= time.perf_counter() - start)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
-    whole = integers(1, 64, 96).astype(bfloat16 if dtype == "bfloat16" else dtype)
+    whole = integers(1, 64, 96).astype(dtype)
     source, target, stream = (
         memories(whole),
         memories(np.full_like(whole, 9)),
@@ -211,24 +200,20 @@ def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
 
 
 @pytest.mark.parametrize("kind", ["integer", "uniform"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, kind):
-    fill, exact, kept = (
-        Fill(kind, 5, 300),
-        np.empty((70, 300)),
-        bfloat16 if dtype == "bfloat16" else dtype,
-    )
+    fill, exact = Fill(kind, 5, 300), np.empty((70, 300))
     fill.into(exact, "A", 1000, 0)
-    tile = memories(np.full((72, 310), np.nan, kept))[1:71, 4:304]
+    tile = memories(np.full((72, 310), np.nan, dtype))[1:71, 4:304]
     assert not any_device.all_finite(tile)
     any_device.fill(tile, fill, "A", 1000, 0)
     assert any_device.all_finite(tile, whole=True) == (kind == "integer")
-    assert any_device.all_finite(tile) and (fetch(any_device, tile) == exact.astype(kept)).all()
+    assert any_device.all_finite(tile) and (fetch(any_device, tile) == exact.astype(dtype)).all()
     x = integers(3, 300, 2).astype(float)
-    assert (any_device.times(tile, x) == exact.astype(kept).astype(float) @ x).all()
+    assert (any_device.times(tile, x) == exact.astype(dtype).astype(float) @ x).all()
     assert (any_device.hashed_times(fill, "A", 1000, 1070, 300, x) == exact @ x).all()
     rows = np.array([0, 7, 69])
-    assert (any_device.rows_of(tile, rows) == exact.astype(kept)[rows]).all()
+    assert (any_device.rows_of(tile, rows) == exact.astype(dtype)[rows]).all()
 
 
 def test_memory_that_is_not_there_is_out_of_memory_and_the_device_goes_on(any_device, memories):

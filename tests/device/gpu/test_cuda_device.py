@@ -6,13 +6,14 @@ import types
 
 import numpy as np
 import pytest
-from fake_cuda import FakeCupy, bfloat16
+from bordered import BORDER, bordered
+from fake_cuda import FakeCupy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
-from drbench.device.gpu import cuda_stream
+from drbench.device.gpu import cuda, cuda_stream
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.gpu.cuda_gemm import gemm_call
 from drbench.device.gpu.ipc import native_atomics
@@ -25,36 +26,11 @@ from drbench.errors import (
     UsageError,
 )
 
-BORDER = 77
 examples = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-DTYPES = [
-    "float32",
-    "float64",
-    pytest.param(
-        "bfloat16",
-        marks=pytest.mark.skipif(
-            bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"
-        ),
-    ),
-]
-# transposed, left, right, rows above
-pieces = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))
-
-
-def place(values, dtype, transposed, left=0, right=0, above=0):
-    """A matrix inside a larger one, by rows or by columns: (the view, the larger one, what is
-    outside)."""
-    stored = values.T if transposed else values
-    rows, columns = stored.shape
-    whole = np.full((rows + above + 1, columns + left + right), BORDER, dtype)
-    inner = slice(above, above + rows), slice(left, left + columns)
-    whole[inner] = stored
-    outside = np.ones(whole.shape, bool)
-    outside[inner] = False
-    view = whole[inner]
-    return (view.T if transposed else view), whole, outside
+# transposed, rows above, left, right
+pieces = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
 
 
 def by_address(view):
@@ -67,10 +43,15 @@ def by_address(view):
     return np.ndarray.__new__(DeviceArray, view.shape, view.dtype, flat, 0, view.strides)
 
 
+def ones(rows=2, columns=2, dtype="f4"):
+    """What a device holds."""
+    return np.ones((rows, columns), dtype).view(DeviceArray)
+
+
 # -- products
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @examples
 @given(
     shape=st.tuples(*[st.integers(1, 12)] * 3),
@@ -82,10 +63,10 @@ def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
     device, cupy, dtype, shape, layouts, beta, seed
 ):
     (m, n, k), rng = shape, np.random.default_rng(seed)
-    inputs, output = (bfloat16, "float32") if dtype == "bfloat16" else (dtype, dtype)
+    output = "float32" if dtype == "bfloat16" else dtype
     x, y, z = (rng.integers(-8, 9, extents) for extents in ((m, k), (k, n), (m, n)))
     (a, *around_a), (b, *around_b), (c, *around_c) = (
-        place(v, d, *layout) for v, d, layout in zip((x, y, z), (inputs, inputs, output), layouts)
+        bordered(v, d, *layout) for v, d, layout in zip((x, y, z), (dtype, dtype, output), layouts)
     )
     if not beta:
         c[...] = np.nan
@@ -98,22 +79,11 @@ def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_a_product_over_no_columns_clears_or_keeps_c_without_cublas(device, cupy, beta):
-    c, whole, outside = place(np.full((3, 4), 5), "f4", False, 1, 1)
-    device.gemm(
-        by_address(np.empty((3, 0), "f4")),
-        by_address(np.empty((0, 4), "f4")),
-        by_address(c),
-        beta,
-        device.stream("compute"),
-    )
+    c, whole, outside = bordered(np.full((3, 4), 5), "f4")
+    empty = lambda *shape: by_address(np.empty(shape, "f4"))
+    device.gemm(empty(3, 0), empty(0, 4), by_address(c), beta, device.stream("compute"))
     assert (c == (5 if beta else 0)).all() and (whole[outside] == BORDER).all()
-    device.gemm(
-        by_address(np.empty((0, 2), "f4")),
-        by_address(np.empty((2, 4), "f4")),
-        by_address(np.empty((0, 4), "f4")),
-        beta,
-        device.stream("compute"),
-    )
+    device.gemm(empty(0, 2), empty(2, 4), empty(0, 4), beta, device.stream("compute"))
     assert cupy.cublas.calls == []
 
 
@@ -123,12 +93,12 @@ def test_a_product_over_no_columns_clears_or_keeps_c_without_cublas(device, cupy
         ("float32", False, 68, (0, 0, 0)),
         ("float32", True, 77, (0, 0, 0)),
         ("float64", False, 70, (1, 1, 1)),
-        pytest.param("bfloat16", False, 68, (14, 14, 0), marks=DTYPES[2].marks),
+        ("bfloat16", False, 68, (14, 14, 0)),
     ],
 )
 def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf32, compute, types):
     device = new_device(tf32=tf32)
-    a = np.ones((2, 2), bfloat16 if dtype == "bfloat16" else dtype)
+    a = np.ones((2, 2), dtype)
     c = np.zeros((2, 2), "float32" if dtype == "bfloat16" else dtype)
     device.gemm(by_address(a), by_address(a), by_address(c), 0.0, device.stream("compute"))
     (call,) = cupy.cublas.calls
@@ -137,10 +107,10 @@ def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf3
 
 
 def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, cupy):
-    one = np.ones((2, 2), "f4").view(DeviceArray)
+    one = ones()
     streams = [device.stream("first"), device.stream("second")]
     for stream in (*streams, *streams):
-        device.gemm(one, one, np.zeros((2, 2), "f4").view(DeviceArray), 0.0, stream)
+        device.gemm(one, one, ones(), 0.0, stream)
     used = [(call.stream, call.handle) for call in cupy.cublas.calls]
     assert used[:2] == used[2:] == [(stream.cupy.ptr, stream.handle) for stream in streams]
     assert used[0][0] != used[1][0] and used[0][1] != used[1][1]
@@ -162,8 +132,8 @@ def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy,
 
 
 def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
-    one, stream = np.ones((2, 2), "f4").view(DeviceArray), device.stream("products")
-    device.gemm(one, one, np.zeros((2, 2), "f4").view(DeviceArray), 0.0, stream)
+    one, stream = ones(), device.stream("products")
+    device.gemm(one, one, ones(), 0.0, stream)
     cupy.cublas.full = True
     with pytest.raises(OutOfMemory, match="no memory left for a workspace of cuBLAS"):
         device.gemm(one, one, one, 0.0, stream)
@@ -172,7 +142,7 @@ def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
 
 
 def test_what_cublas_and_the_driver_refuse_is_one_line(device, cupy):
-    one, stream = np.ones((2, 2), "f4").view(DeviceArray), device.stream("products")
+    one, stream = ones(), device.stream("products")
     device._gemm._multiply = lambda *words: 15
     with pytest.raises(CaseFailed, match="cublasGemmEx failed with status 15"):
         device.gemm(one, one, one, 0.0, stream)
@@ -188,7 +158,7 @@ def test_what_moves_goes_before_the_blocks_of_a_product(device):
 
 
 def test_kernels_go_to_their_stream(device, cupy):
-    tile = np.zeros((4, 4), "f4").view(DeviceArray)
+    tile = ones(4, 4)
     streams = [device.stream("first"), device.stream("second")]
     for stream in streams:
         device.accumulate(tile, tile, stream)
@@ -200,7 +170,7 @@ def test_kernels_go_to_their_stream(device, cupy):
 
 
 def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, cupy):
-    tile = np.zeros((2, 2), "f4").view(DeviceArray)
+    tile = ones()
     stream = device.stream("compute")
     graph = device.capture([stream], lambda: device.zero(tile[:, 1:], stream))
     for work in (
@@ -238,7 +208,7 @@ def test_products_that_cublas_has_no_arithmetic_for_are_refused(new_device):
     def refused(device, a, b, c):
         with pytest.raises(DrbenchError) as caught:
             device.gemm(
-                *(np.ones((2, 2), dtype).view(DeviceArray) for dtype in (a, b, c)),
+                *(ones(dtype=dtype) for dtype in (a, b, c)),
                 1.0,
                 device.stream("compute"),
             )
@@ -275,7 +245,7 @@ def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
     ) as caught:
         device.allocate(1 << 29)
     assert "\n" not in str(caught.value)
-    cupy.runtime.malloc = lambda size: (_ for _ in ()).throw(cupy.runtime.CUDARuntimeError(700))
+    cupy.runtime.malloc = raising(cupy.runtime.CUDARuntimeError(700))
     with pytest.raises(cupy.runtime.CUDARuntimeError):  # any other error is not one of memory
         device.allocate(8)
 
@@ -296,13 +266,13 @@ def test_ranks_that_share_a_device_share_its_free_memory(cupy, new_device):
 
 
 def test_only_streams_that_multiply_make_a_handle(device, cupy):
-    tile, before = np.ones((2, 2), "f4").view(DeviceArray), cupy.cublas.handles
+    tile, before = ones(), cupy.cublas.handles
     copies, compute = device.stream("copies"), device.stream("compute")
     device.copy(tile, tile, copies)
     device.accumulate(tile, tile, copies)
     assert cupy.cublas.handles == before
     for _ in range(2):
-        device.gemm(tile, tile, np.zeros((2, 2), "f4").view(DeviceArray), 0.0, compute)
+        device.gemm(tile, tile, ones(), 0.0, compute)
     assert cupy.cublas.handles == before + 1
     device.close()
     device.close()
@@ -426,62 +396,43 @@ def test_the_arithmetic_is_auto_or_tf32(importable):
         cuda_device(0, 1, "bf16")
 
 
-def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, monkeypatch):
+def raising(error):
+    def call(*words):
+        raise error
+
+    return call
+
+
+def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monkeypatch):
+    """CuPy's CompileException is a plain Exception; a CuPy for AMD is refused before anything of
+    it is used."""
+
+    def refused(said):
+        with pytest.raises(MissingError, match=said) as caught:
+            cuda_device(0, 1)
+        assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
+
     importable(devices=0)
-    with pytest.raises(
-        MissingError, match="needs a GPU, and CUDA finds none: cudaErrorNoDevice"
-    ) as no_device:
-        cuda_device(0, 1)
-    monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
-    with pytest.raises(
-        MissingError, match=r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'"
-    ) as no_cupy:
-        cuda_device(0, 1)
-    for error in (no_device.value, no_cupy.value):
-        assert error.exit_code == 3 and "\n" not in str(error)
-
-
-def test_a_cupy_for_amd_is_refused_before_anything_of_it_is_used(importable, monkeypatch):
+    refused("needs a GPU, and CUDA finds none: cudaErrorNoDevice")
     importable()
-    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "is_hip", True)
-    with pytest.raises(MissingError, match="NVIDIA's GPUs alone.* Use --backend numpy") as amd:
-        cuda_device(0, 1)
-    assert amd.value.exit_code == 3 and "\n" not in str(amd.value)
-
-
-def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(importable, monkeypatch):
-    importable()
-    monkeypatch.setattr(
-        "drbench.device.gpu.cuda.CudaStream",
-        lambda *_: (_ for _ in ()).throw(
-            RuntimeError("CuPy failed to load libcublas.so.12:\n no such file")
+    unloaded = raising(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file"))
+    uncompiled = raising(Exception("nvrtc: error:\n no such option"))
+    cupy = sys.modules["cupy"]
+    for owner, name, value, said in (
+        (
+            cuda,
+            "CudaStream",
+            unloaded,
+            r"set up GPU 0 \(RuntimeError: CuPy .*.so.12: no such file\)",
         ),
-    )
-    with pytest.raises(
-        MissingError,
-        match=r"cannot set up GPU 0 \(RuntimeError: CuPy failed to load libcublas.so.12: no such "
-        r"file\)",
+        (cupy.RawModule, "get_function", uncompiled, "Exception: nvrtc: error: no such option"),
+        (cupy.cuda.runtime, "is_hip", True, "NVIDIA's GPUs alone.* Use --backend numpy"),
     ):
-        cuda_device(0, 1)
-
-
-def test_a_kernel_that_does_not_compile_is_one_line(importable, monkeypatch):
-    """CuPy's CompileException is a plain Exception."""
-
-    class CompileException(Exception):
-        pass
-
-    importable()
-    monkeypatch.setattr(
-        sys.modules["cupy"].RawModule,
-        "get_function",
-        lambda name: (_ for _ in ()).throw(CompileException("nvrtc: error:\n no such option")),
-    )
-    with pytest.raises(
-        MissingError, match="CompileException: nvrtc: error: no such option"
-    ) as none:
-        cuda_device(0, 1)
-    assert "\n" not in str(none.value)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value)
+            refused(said)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
+    refused(r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'")
 
 
 def test_a_cublas_by_another_name_is_refused(cupy):

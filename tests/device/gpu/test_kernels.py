@@ -8,7 +8,8 @@ import threading
 
 import numpy as np
 import pytest
-from fake_cuda import SOURCE, bfloat16
+from bordered import BORDER, bordered
+from fake_cuda import SOURCE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,37 +24,11 @@ from drbench.device.gpu.kernels import (
 from drbench.errors import UnsupportedError, UsageError
 from launch.cases.case import FIELDS
 
-BORDER = 77
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 examples = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 extent = st.integers(1, 40)
-
-
-def dtype_of(name):
-    if name == "bfloat16" and bfloat16 is None:
-        pytest.skip("no ml_dtypes, which has NumPy's bfloat16")
-    return np.dtype(bfloat16 if name == "bfloat16" else name)
-
-
-def place(values, dtype, row=1, column=3, right=2):
-    """A matrix inside a larger one full of ``BORDER``: the view, the larger matrix, and what is
-    outside the view."""
-    rows, columns = np.shape(values)
-    raw = np.zeros((rows + row + 1) * (columns + column + right) * dtype.itemsize + 64, np.uint8)
-    start = -raw.ctypes.data % 64  # so that offsets decide what is aligned
-    whole = (
-        raw[start : start + (rows + row + 1) * (columns + column + right) * dtype.itemsize]
-        .view(dtype)
-        .reshape(rows + row + 1, -1)
-    )
-    whole[...] = BORDER
-    view = whole[row : row + rows, column : column + columns]
-    view[...] = values
-    outside = np.ones(whole.shape, bool)
-    outside[row : row + rows, column : column + columns] = False
-    return view, whole, outside
 
 
 def integers(rng, rows, columns):
@@ -87,11 +62,8 @@ def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
     device, rng = new_device(accumulate_blocks=blocks), np.random.default_rng(rows)
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
     other = turned != (otherwise and what == "add")
-    target, whole, outside = place(x.T if turned else x, dtype_of(dtype), column=left, right=right)
-    value, source, beside = place(
-        y.T if other else y, dtype_of(dtype), column=4 - right, right=right
-    )
-    target, value = target.T if turned else target, value.T if other else value
+    target, whole, outside = bordered(x, dtype, turned, left=left, right=right)
+    value, source, beside = bordered(y, dtype, other, left=4 - right, right=right)
     getattr(device, what)(put(target), put(value), device.stream("copies"))
     assert (target == x + y).all() and (value == y).all()
     assert (whole[outside] == BORDER).all() and (source[beside] == BORDER).all()
@@ -104,7 +76,7 @@ def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
 def test_four_floats_are_added_at_once_exactly_when_all_is_a_multiple_of_four(
     device, library, columns, offset, border, vectors
 ):
-    target, *_ = place(np.zeros((3, columns)), np.dtype("f4"), row=0, column=offset, right=border)
+    target, *_ = bordered(np.zeros((3, columns)), "f4", above=0, left=offset, right=border)
     value = np.ones((3, columns), "f4")
     before = library.vector_additions()
     device.accumulate(put(target), put(value), device.stream("copies"))
@@ -184,10 +156,9 @@ def test_sums_of_other_dtypes_shapes_and_layouts_are_refused(device):
 )
 def test_zero_clears_the_view_and_nothing_beside_it(device, dtype, rows, columns, left, right):
     for transposed in (False, True):
-        view, whole, outside = place(
-            np.full((rows, columns), 5), dtype_of(dtype), column=left, right=right
-        )
-        device.zero(put(view.T if transposed else view), device.stream("compute"))
+        five = np.full((rows, columns), 5)
+        view, whole, outside = bordered(five, dtype, transposed, left=left, right=right)
+        device.zero(put(view), device.stream("compute"))
         assert (view == 0).all() and (whole[outside] == BORDER).all()
 
 
@@ -206,7 +177,7 @@ def test_a_stored_matrix_times_vectors_is_exact_for_integers_and_repeats_bit_by_
         integers(rng, rows, columns),
         rng.integers(-4096, 4097, (columns, vectors)).astype(float),
     )
-    tile, *_ = place(values, dtype_of(dtype))
+    tile, *_ = bordered(values, dtype)
     assert (device.times(put(tile), x) == values @ x).all()
     if dtype == "float64":
         tile[...] = rng.standard_normal(tile.shape)
@@ -235,7 +206,7 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, v
         (40, 300, (39, 0)),
         (40, 300, (20, 299)),
     ]:
-        tile, whole, outside = place(np.full((rows, columns), 3), dtype_of(dtype))
+        tile, whole, outside = bordered(np.full((rows, columns), 3), dtype)
         whole[outside] = value  # what is beside the tile does not count
         assert device.all_finite(put(tile))
         tile[row, column] = value
@@ -244,7 +215,7 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, v
 
 @every_dtype
 def test_a_fraction_is_found_where_all_should_be_whole(device, dtype):
-    tile, whole, outside = place(np.full((40, 300), -3), dtype_of(dtype))
+    tile, whole, outside = bordered(np.full((40, 300), -3), dtype)
     whole[outside] = 0.5
     assert device.all_finite(put(tile), whole=True)
     for value in (0.5, -2.75, np.nan, np.inf):

@@ -102,46 +102,31 @@ class Call(SimpleNamespace):
         memory(target, values.nbytes)[:] = values.view(np.uint8)
 
 
+#: What NCCL's calls are given.
+GIVEN = {
+    "broadcast": "source target count kind root stream",
+    "reduce": "source target count kind operation root stream",
+    "allGather": "source target count kind stream",
+    "reduceScatter": "source target count kind operation stream",
+    "send": "source count kind peer stream",
+    "recv": "target count kind peer stream",
+}
+
+
 class Communicator:
     def __init__(self, world, rank):
         self.world, self.rank = world, rank
 
-    def _add(self, name, source, target, count, kind, stream, root=None, peer=None):
-        assert stream == STREAM.cupy.ptr and count > 0
-        self.world.calls[self.rank].append(
-            Call(
-                name=name,
-                source=source,
-                target=target,
-                count=count,
-                kind=kind,
-                root=root,
-                peer=peer,
-                grouped=self.world.depth,
-            )
-        )
+    def __getattr__(self, name):
+        def called(*given):
+            known = {"name": name, "root": None, "operation": 0, "grouped": self.world.depth}
+            call = Call(**known | dict(zip(GIVEN[name].split(), given, strict=True)))
+            assert call.stream == STREAM.cupy.ptr and call.count > 0 and call.operation == 0
+            assert call.grouped or name not in ("send", "recv")
+            assert name != "reduce" or bool(call.target) == (call.root == self.rank)
+            self.world.calls[self.rank].append(call)
 
-    def broadcast(self, source, target, count, kind, root, stream):
-        self._add("broadcast", source, target, count, kind, stream, root)
-
-    def reduce(self, source, target, count, kind, operation, root, stream):
-        assert operation == 0 and bool(target) == (root == self.rank)
-        self._add("reduce", source, target, count, kind, stream, root)
-
-    def allGather(self, source, target, count, kind, stream):
-        self._add("allGather", source, target, count, kind, stream)
-
-    def reduceScatter(self, source, target, count, kind, operation, stream):
-        assert operation == 0
-        self._add("reduceScatter", source, target, count, kind, stream)
-
-    def send(self, source, count, kind, peer, stream):
-        assert self.world.depth
-        self._add("send", source, None, count, kind, stream, peer=peer)
-
-    def recv(self, target, count, kind, peer, stream):
-        assert self.world.depth
-        self._add("recv", None, target, count, kind, stream, peer=peer)
+        return called
 
     def destroy(self):
         self.world.destroyed += 1

@@ -1,0 +1,22 @@
+"""Matrices inside larger ones, to see that nothing beside them is written."""
+
+import numpy as np
+
+BORDER = 77
+
+
+def bordered(values, dtype, turned=False, above=1, left=3, right=2):
+    """A matrix inside a larger one full of :data:`BORDER`, by columns if ``turned``: the view, the
+    larger one, and what of that is outside. The larger one begins at a multiple of 64 bytes: the
+    room above and left decides what is aligned."""
+    stored, dtype = np.array(values).T if turned else np.array(values), np.dtype(dtype)
+    rows, columns = stored.shape
+    shape = rows + above + 1, columns + left + right
+    raw = np.zeros(shape[0] * shape[1] * dtype.itemsize + 64, np.uint8)
+    whole = raw[-raw.ctypes.data % 64 :][: raw.size - 64].view(dtype).reshape(shape)
+    whole[...] = BORDER
+    inner = slice(above, above + rows), slice(left, left + columns)
+    whole[inner] = stored
+    outside = np.ones(shape, bool)
+    outside[inner] = False
+    return whole[inner].T if turned else whole[inner], whole, outside
