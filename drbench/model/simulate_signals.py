@@ -23,6 +23,7 @@ class SignalSteps:
         self.simulation, self.machine = simulation, simulation.machine
         self.seen: set = set()  # values whose signal is seen: (from, to, kind, key)
         self.waits: dict = {}  # such a value -> (Rank, step index) of who waits for it
+        self.takes: dict[Rank, list[int]] = {}  # step indices whose Offers are seen at this instant
 
     def start(self, rank: Rank, t: int, step: Signal, now: float) -> None:
         """A rank starts a step."""
@@ -51,7 +52,16 @@ class SignalSteps:
         """What a step waited for is there: an Await is done, a Take reads it."""
         if rank.steps[t].kind == "push":
             self.simulation.at(now, self.simulation.finish, rank, t)
-        else:
+            return
+        takes = self.takes.setdefault(rank, [])
+        if not takes:
+            self.simulation.at(now, self._take, rank)
+        takes.append(t)
+
+    def _take(self, now: float, rank: Rank, _) -> None:
+        """Begin the transfers of Takes in the order of the program, as a stream has them, whichever
+        rank made its offer first at this instant."""
+        for t in sorted(self.takes.pop(rank)):
             self.simulation.send(rank, t, now)
 
 

@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 from any_machines import any_signalled, slow_signalled, with_lanes
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from overlap_programs import ag_traces, rs_traces
 from starting import within
@@ -32,6 +32,7 @@ quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 @settings(quick, max_examples=90)
 @given(seeds, st.sampled_from(sorted(ARBITRATIONS)))
+@example(130, "fifo")  # Takes in one lane whose signals are seen at the same instant
 def test_signals_and_lanes_are_those_of_a_slow_simulator(seed, rule):
     machine, traces = with_lanes(seed, arbitration=rule), any_signalled(seed, split=True)
     p = len(traces)

@@ -63,7 +63,7 @@ def any_signalled(seed, **options):
         mode = rng.choice(["pull", "push", "ring"])
         return ag_traces(*sizes, mode, rng.randint(1, rows), naive=rng.random() < 0.5, **options)
     mode = rng.choice(["write", "pull", "reduce"])
-    return rs_traces(*sizes, mode, rng.randint(1, rows), own_last=rng.random() < 0.5, **options)
+    return rs_traces(*sizes, mode, rng.randint(1, rows), naive=rng.random() < 0.5, **options)
 
 
 def slow_signalled(machine, traces, orders):

@@ -51,7 +51,7 @@ def ag_gemm(problem, rank, mode, tile, *, naive=False, split=False):
             yield Gemm(a, b, into=problem.c.block(t, columns), kernel=kernel)
 
 
-def gemm_rs(problem, rank, mode, tile, *, own_last=True, split=False, units=None, side=True):
+def gemm_rs(problem, rank, mode, tile, *, naive=False, split=False, units=None, side=True):
     """Every rank has columns of A and rows of B, and makes its rows of C."""
     p, own = problem.nprocs, problem.a.own_tiles(rank)[0]
     mine, inner, n = tiles(problem, p, tile), (own.col0, own.col1), (0, problem.n)
@@ -60,7 +60,7 @@ def gemm_rs(problem, rank, mode, tile, *, own_last=True, split=False, units=None
     if mode == "reduce":
         yield Zero(problem.c.own_tiles(rank)[0])
         yield Fence()
-    for r in ring(rank, p, 1) if own_last else ring(rank, p):
+    for r in range(p) if naive else ring(rank, p, 1):
         for t in mine[r]:
             a = yield Get(problem.a.block(t, inner))
             if r == rank and mode != "reduce":
@@ -76,10 +76,17 @@ def gemm_rs(problem, rank, mode, tile, *, own_last=True, split=False, units=None
     if mode == "reduce":
         yield Fence()
         return
-    for i in range(1, p):
+    sources = [(rank - i) % p for i in range(1, p)]
+    if mode == "pull":  # a tile from all ranks, then the next
         for t in mine[rank]:
-            brings = (t[1] - t[0], problem.n)
-            came = yield (Await if mode == "write" else Take)((rank - i) % p, t, brings)
+            came = []
+            for source in sources:
+                came.append((yield Take(source, t, (t[1] - t[0], problem.n))))
+            yield Add(came, problem.c.block(t, n), side=side)
+        return
+    for source in sources:
+        for t in mine[rank]:
+            came = yield Await(source, t, (t[1] - t[0], problem.n))
             yield Add(came, problem.c.block(t, n), side=side)
 
 

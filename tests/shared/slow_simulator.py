@@ -128,9 +128,7 @@ def slow_simulate(
                         (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
                         ends[key] = now + gemm_s(m, n, k)
                     elif step.computes:
-                        ends[key] = now + memory_s(
-                            {Add: 3, Copy: 2, Zero: 1}[type(step)] * step.block.size * item
-                        )
+                        ends[key] = now + memory_s(_passes(step) * step.block.size * item)
                     elif type(step) is Fence:
                         state[key] = "fence"
                     elif type(step) is Part:
@@ -172,7 +170,8 @@ def slow_simulate(
             for key in list(summing):  # one after another on each rank
                 if not any(r == key[0] and steps[r, t].side for r, t in ends):
                     summing.remove(key)
-                    ends[key], changed = now + memory_s(3 * steps[key].block.size * item), True
+                    nbytes = _passes(steps[key]) * steps[key].block.size * item
+                    ends[key], changed = now + memory_s(nbytes), True
             for key in list(queued):  # asked for when those before it in its lane are through
                 lane = lane_of(key[0], steps[key])
                 busy = any(lane_of(r, steps[r, t]) == lane for r, t in [*asked, *leaves])
@@ -206,6 +205,11 @@ def slow_simulate(
         now = min(coming)
     assert all(each == "done" for each in state.values()), "steps are left"
     return last
+
+
+def _passes(step):
+    """Reads and writes of each element of a block."""
+    return len(step.terms) + 2 if type(step) is Add else {Copy: 2, Zero: 1}[type(step)]
 
 
 def slow_on(machine, traces, depth, order=None, *lanes):
