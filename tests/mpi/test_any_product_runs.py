@@ -7,12 +7,11 @@ library, on every transport, exact.
 import json
 import os
 import random
+from itertools import product
 
 import pytest
 from any_products import any_layout, any_product
 from cases import amiss, case
-
-from partitions.enumerate import placements
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -73,7 +72,9 @@ def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dea
         shapes = [(chance.randint(2, 14), chance.randint(2, 14)) for _ in range(40)]
         texts = [any_layout(chance, shape, p, True) for shape in shapes]
         texts = [each for each in texts if not each.startswith(("grid:", "traditional"))]  # roles
-        texts += [text for mesh in meshes for text in placements(mesh, PLACED)]
+        for mesh in meshes:
+            every = product(PLACED, repeat=mesh.count("x") + 1)
+            texts += [f"{','.join(placements)}@{mesh}" for placements in every]
         seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 6)) + 2)
         words = "exact", json.dumps(texts), seed, count
         found = mpirun(p, "library.py", *words, situation=situation)

@@ -58,7 +58,7 @@ class Fake(Peer):
 
 
 sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=Fake)
-launch.peers.PEERS["fake"] = {}
+launch.peers.PEERS["fake"] = Fake.options
 
 records = []
 for way in WAYS:
