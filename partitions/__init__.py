@@ -25,9 +25,7 @@ from .arithmetic import (
 )
 from .axes import Axis, Dealt, axis_of, levelled_axis, stored_runs
 from .dtensor import to_placements
-from .enumerate import (
-    layouts,
-)
+from .enumerate import layouts
 from .errors import LayoutError
 from .grids import (
     Grid,
