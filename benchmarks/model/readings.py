@@ -16,7 +16,7 @@ from benchmarks.__main__ import parser_of
 from benchmarks.core import commit, write_rows
 from launch.cases.machine_models import find_machine
 from launch.host.files import ROOT
-from launch.models.simulate_sweeps import Variant, run_variants
+from launch.models.simulate_sweeps import predict_on
 from launch.papers.claims import check_claims
 from launch.papers.slicing import CLAIMS, Figures, cases_for_claims
 from plots.select.records import frame
@@ -55,7 +55,7 @@ def simulated(name: str, program: str) -> dict:
             machines[changes] = machines[changes].with_value(path, value)
     ranks = find_machine(name).devices
     cases = cases_for_claims("mlp2", ranks, options=PROGRAMS[program])
-    found = run_variants(cases, [Variant(each) for each in machines.values()], ranks)
+    found = predict_on([*machines.values()], cases, ranks)
     print(f"{name}, {program}: {len(machines)} times {len(cases)} cases", flush=True)
     return dict(zip(machines, map(frame, found)))
 

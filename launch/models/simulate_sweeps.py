@@ -1,5 +1,5 @@
-"""Many cases on a machine model: those of a sweep, and those of the paper's figures with variants
-of a machine."""
+"""Many cases on a machine model: those of a sweep, and those of the paper's figures on several
+machines."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 from algorithms import algorithms
 from drbench.common import Clock
@@ -97,18 +96,11 @@ def _predicted(machine: Machine, others: list, job: Job) -> Record:
         return Record(**keys, status=error.status, reason=str(error))
 
 
-class Variant(NamedTuple):
-    """A machine, and fields of a case that leave its program as it is (``prefetch``)."""
-
-    machine: Machine
-    fields: dict = {}
-
-
-def run_variants(
-    cases: Iterable[Case], variants: Sequence[Variant], ranks: int, processes: int | None = None
+def predict_on(
+    machines: Sequence[Machine], cases: Iterable[Case], ranks: int, processes: int | None = None
 ) -> list[list[Record]]:
-    """Predict all cases with each variant, traced once: a program that goes by what differs is
-    traced again.
+    """Predict all cases on each machine, traced once: a program that goes by what differs is traced
+    again.
 
     Parameters
     ----------
@@ -118,7 +110,7 @@ def run_variants(
     Returns
     -------
     list of list of Record
-        One list a variant, in the order of the cases.
+        One list a machine, in the order of the cases.
 
     Raises
     ------
@@ -131,11 +123,11 @@ def run_variants(
     >>> machine = find_machine("h100x8")
     >>> slower = machine.vary("links.nvlink.bandwidth_bytes_per_s", 0.1)
     >>> cases = [Case(1024, 1024, 1024, "row", "row", "row")]
-    >>> (base,), (slow,) = run_variants(cases, [Variant(machine), Variant(slower)], 8, 1)
+    >>> (base,), (slow,) = predict_on([machine, slower], cases, 8, 1)
     >>> base.get_bytes == slow.get_bytes, base.best_s < slow.best_s
     (True, True)
     """
-    predicted = partial(_with_each, variants, ranks)
+    predicted = partial(_on_each, machines, ranks)
     processes = processes or len(os.sched_getaffinity(0))
     if processes == 1:
         rows = list(map(predicted, cases))
@@ -145,10 +137,6 @@ def run_variants(
     return [list(records) for records in zip(*rows)]
 
 
-def _with_each(variants: Sequence[Variant], ranks: int, case: Case) -> list[Record]:
-    made = programs_of(case, variants[0].machine, ranks)
-    found = []
-    for machine, fields in variants:
-        changed = replace(case, **fields)
-        found.append(predict_with(changed, machine, ranks, made=made.on(changed, machine))[0])
-    return found
+def _on_each(machines: Sequence[Machine], ranks: int, case: Case) -> list[Record]:
+    made = programs_of(case, machines[0], ranks)
+    return [predict_with(case, each, ranks, made=made.on(case, each))[0] for each in machines]

@@ -27,7 +27,7 @@ from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
-from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
+from launch.models.simulate_sweeps import legend_cases, predict_on
 from plots.select.records import frame, read_published, read_records, rows
 from plots.select.selection import select
 
@@ -612,7 +612,7 @@ def _records(machine: Machine) -> list[Record]:
         for layer, batches in BATCHES.items()
         for case in cases_for_claims(layer, machine.devices, batches=batches)
     ]
-    return run_variants(cases, [Variant(machine)], machine.devices)[0]
+    return predict_on([machine], cases, machine.devices)[0]
 
 
 def read(folder: Path):

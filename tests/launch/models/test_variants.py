@@ -7,7 +7,7 @@ import pytest
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
-from launch.models.simulate_sweeps import Variant, legend_cases, run_variants
+from launch.models.simulate_sweeps import legend_cases, predict_on
 
 CASES = list(legend_cases("mlp2", 8, batches=(1024,)))[::97] + [
     case for case in legend_cases("mlp1", 8, batches=(1024,)) if case.algorithm != "universal"
@@ -16,20 +16,18 @@ CASES = list(legend_cases("mlp2", 8, batches=(1024,)))[::97] + [
 
 def test_every_record_is_that_of_its_case_on_its_machine():
     machine = find_machine("h100x8")
-    variants = [
-        Variant(machine),
-        Variant(machine.vary("links.nvlink.bandwidth_bytes_per_s", 0.1)),
-        Variant(machine.vary("accumulate_efficiency", 0.1).vary("compute.launch_s", 20)),
-        Variant(machine, {"prefetch": 0}),
+    machines = [
+        machine,
+        machine.vary("links.nvlink.bandwidth_bytes_per_s", 0.1),
+        machine.vary("accumulate_efficiency", 0.1).vary("compute.launch_s", 20),
     ]
-    found = run_variants(CASES, variants, 8, 2)
-    for (changed, fields), records in zip(variants, found):
-        alone = [predict(replace(case, **fields), changed, 8) for case in CASES]
+    for changed, records in zip(machines, found := predict_on(machines, CASES, 8, 2)):
+        alone = [predict(case, changed, 8) for case in CASES]
         assert [replace(r, plan_s=None) for r in records] == [
             replace(r, plan_s=None) for r in alone
         ]
     times = {tuple(record.best_s for record in records) for records in found}
-    assert len(times) == len(variants)
+    assert len(times) == len(machines)
 
 
 @pytest.mark.parametrize("transpose, more", [("", 0), ("a", 1), ("b", 2), ("ab", 3)])
