@@ -83,7 +83,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     check_case(case)
     check_output("--csv", csv_path)
     if csv_path:
-        from plots.figures.bandwidth import ROWS
+        from plots.select.bandwidth_rows import ROWS
 
         rows_before(csv_path, ROWS.read)
     if launched() is None and not started_by_us():
@@ -93,7 +93,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     about, found = measure_here(case, sizes, names)
     if not about.pop("first"):
         return EXIT_CODES["ok"]
-    from plots.figures.bandwidth import row_of
+    from plots.select.bandwidth_rows import row_of
 
     about |= {"label": case.machine, "backend": case.backend, "dtype": case.dtype}
     rows = [row_of(each, **about) for each in found]

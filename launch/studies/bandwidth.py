@@ -55,7 +55,7 @@ def operations_of(text: str | None) -> list[str]:
     >>> operations_of("shift,get"), operations_of(None)[-2:]
     (['get', 'shift', 'copy'], ['shift', 'copy'])
     """
-    from plots.figures.bandwidth import COPY, OPERATIONS
+    from plots.select.bandwidth_rows import COPY, OPERATIONS
 
     names = [word.strip() for word in text.split(",")] if text else OPERATIONS
     for name in names:
@@ -65,8 +65,8 @@ def operations_of(text: str | None) -> list[str]:
 
 
 def add_rows(path: str, rows: Sequence) -> None:
-    """Add rows (:mod:`plots.figures.bandwidth`) to a file, which is written anew with them."""
-    from plots.figures.bandwidth import ROWS
+    """Add rows (:mod:`plots.select.bandwidth_rows`) to a file, which is written anew with them."""
+    from plots.select.bandwidth_rows import ROWS
 
     ROWS.write(path, [*rows_before(path, ROWS.read), *rows])
 
@@ -74,7 +74,7 @@ def add_rows(path: str, rows: Sequence) -> None:
 def bandwidth_table(rows: Sequence) -> Table:
     """A line for each kind of transfer and size: time with the interval of its median, bandwidths,
     and how much of that of a copy."""
-    from plots.figures.bandwidth import COPY, OPERATIONS
+    from plots.select.bandwidth_rows import COPY, OPERATIONS
 
     first = rows[0]
     copies = {row.nbytes: row.bus_gbps for row in rows if row.operation == COPY}

@@ -5,15 +5,9 @@ from fractions import Fraction
 import pytest
 
 from plots.draw.page import page_in
-from plots.figures.bandwidth import (
-    COPY,
-    OPERATIONS,
-    ROWS,
-    bus_bandwidth,
-    charts,
-    row_of,
-)
+from plots.figures.bandwidth import charts
 from plots.registry import draw, find
+from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, bus_bandwidth, row_of
 from plots.select.cases import Options, SelectionError
 
 ABOUT = {

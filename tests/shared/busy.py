@@ -5,8 +5,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-#: Processes for each core: who computes next to them has less than a half of one.
-_EACH = 3
+#: Processes for each core: who computes next to them has a half of one at most.
+_EACH = 1
 
 
 @contextmanager

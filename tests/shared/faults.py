@@ -133,19 +133,18 @@ def small_products():
     tenth of the time, and is enough to fit a model. Other work is not looked for."""
     fewer_products()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration.pace import Pace
+        from launch.calibration import pace
 
-        Pace.refuse_other_work = lambda pace: None
+        pace._TIMES, pace.Pace.refuse_other_work = 1, lambda pace: None
 
 
 def fewer_products():
     if "calibrate" in sys.orig_argv:
         from algorithms.chains import functions
-        from launch.calibration import cores, pace, programs
+        from launch.calibration import cores, programs
 
         cores._SHAPES[:] = [(m, n, k) for m, n, k in cores._SHAPES if m * n * k <= 1 << 28]
         cores._SWEPT, programs._UNIT, functions._SHAPE = 1 << 22, 256, (512, 512)
-        pace._TIMES = 1
 
 
 def drifting():

@@ -3,7 +3,7 @@
 import pytest
 
 from launch.ranks.transfers import PROGRAMS, Rows, trace_of
-from plots.figures.bandwidth import COPY, DIVIDED, OPERATIONS, ROWS
+from plots.select.bandwidth_rows import COPY, DIVIDED, OPERATIONS, ROWS
 
 pytestmark = pytest.mark.timeout(120)
 
