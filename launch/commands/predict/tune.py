@@ -40,7 +40,7 @@ from ..options import (
 )
 
 #: Seconds of CPU that a search takes, at least; many ranks get one for so many.
-EFFORT, _RANKS_A_SECOND = 5.0, 40
+EFFORT, _RANKS_A_SECOND = 4.5, 40
 
 #: First places that are tried with other look-aheads, chunks and lowerings too.
 _REFINED = 3
@@ -117,7 +117,7 @@ def _letters(text: str) -> str:
     metavar="SECONDS",
     group="Machine model",
     help="Seconds of CPU to search, about; then it is said how much faster than the first place "
-    "what is left could be. 0: no end before all is known. [default: 5, or ranks/40]",
+    f"what is left could be. 0: no end before all is known. [default: {EFFORT:g}, or ranks/40]",
 )
 @of_case("transport")
 @pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
