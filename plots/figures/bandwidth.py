@@ -19,7 +19,8 @@ from plots.draw.chart import (
     panels,
     polyline,
 )
-from plots.draw.page import GREY, GRID, bytes_text, log_ticks, number
+from plots.draw.numbers import bytes_text, log_ticks, number
+from plots.draw.page import GREY, GRID
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth

@@ -12,16 +12,8 @@ from typing import Any
 import matplotlib
 from pandas import DataFrame
 
-from plots.draw.page import (
-    GREY,
-    MARGIN_IN,
-    TITLE_IN,
-    Page,
-    number,
-    page_in,
-    time_unit,
-    width_in,
-)
+from plots.draw.numbers import number, time_unit
+from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
 from plots.draw.style import FONT_PT, SMALL_PT
 from plots.draw.telling import named
 from plots.registry import Figure, Made

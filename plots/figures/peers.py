@@ -15,16 +15,8 @@ from math import nan
 from pandas import DataFrame, Series, concat
 
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
-from plots.draw.page import (
-    GRID,
-    MARKER_PT,
-    note,
-    number,
-    page_in,
-    patch_handle,
-    time_unit,
-    width_in,
-)
+from plots.draw.numbers import number, time_unit
+from plots.draw.page import GRID, MARKER_PT, note, page_in, patch_handle, width_in
 from plots.draw.style import FONT_PT, ON_DRBENCH, OTHER, PEERS, PHASES, SMALL_PT, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (

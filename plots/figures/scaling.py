@@ -18,7 +18,8 @@ from plots.draw.chart import (
     panels,
     polyline,
 )
-from plots.draw.page import GRID, log_ticks, number, time_unit
+from plots.draw.numbers import log_ticks, number, time_unit
+from plots.draw.page import GRID
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (

@@ -9,16 +9,8 @@ from typing import NamedTuple
 
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
-from plots.draw.page import (
-    GRID,
-    MARGIN_IN,
-    Page,
-    bar_edge,
-    fitted,
-    number,
-    page_in,
-    time_unit,
-)
+from plots.draw.numbers import number, time_unit
+from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
 from plots.draw.style import FONT_PT, Fill
 from plots.draw.telling import named
 from plots.registry import Figure, Made

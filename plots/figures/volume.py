@@ -8,7 +8,8 @@ by collectives, between replicas).
 from pandas import DataFrame, Series
 
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
-from plots.draw.page import GRID, bytes_text, line_handle, log_ticks, note, number, time_unit
+from plots.draw.numbers import bytes_text, log_ticks, number, time_unit
+from plots.draw.page import GRID, line_handle, note
 from plots.draw.style import STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names, shape_text

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plots.draw.page import bytes_text, number, time_unit
+from plots.draw.numbers import bytes_text, number, time_unit
 
 from .page import embedded, rendered
 

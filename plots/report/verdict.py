@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pandas import DataFrame
 
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
-from plots.draw.page import number, time_unit
+from plots.draw.numbers import number, time_unit
 from plots.draw.style import ON_DRBENCH, PEERS, PHASES
 from plots.select.cases import (
     UNIVERSAL,

@@ -7,7 +7,7 @@ from functools import partial
 from pandas import DataFrame, concat
 
 from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.page import log_ticks, number
+from plots.draw.numbers import log_ticks, number
 from plots.draw.style import LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options

@@ -4,7 +4,7 @@ ReduceScatter, simulated and compared with what is published."""
 from functools import partial
 
 from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.page import log_ticks, number
+from plots.draw.numbers import log_ticks, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import Options
