@@ -13,6 +13,7 @@ how many cases it has and a hash of their ids.
 import csv
 import hashlib
 import sys
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +26,7 @@ from drbench.measure.record import HEADER
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
-from launch.models.predict import predict, programs_of
+from launch.models.predict import predict_with, programs_of
 from launch.sweeps.store import case_id
 
 PROGRAMS, NAMES = HERE / "programs.csv", HERE / "names.txt"
@@ -46,15 +47,17 @@ def case_of(row: dict) -> Case:
     return Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
 
 
-def machine_of(row: dict):
+@cache
+def machine_of(name: str):
     """The machine model of a row."""
-    name = row["machine"]
     return find_machine(str(HERE.parents[1] / name) if "/" in name else name)
 
 
-def steps_of(row: dict) -> list[str]:
-    """Every step of every rank, a line each."""
-    made = programs_of(case_of(row), machine_of(row), int(row["ranks"]), everyone=True)
+def steps_of(case: Case, machine, ranks: int, made) -> list[str]:
+    """Every step of every rank, a line each; ``made`` are the programs that are simulated, of all
+    ranks or of some that stand for them."""
+    if len(made.traces) < ranks:
+        made = programs_of(case, machine, ranks, everyone=True)
     return [f"{trace.rank}: {describe(step)}" for trace in made.traces for step in trace.steps]
 
 
@@ -71,12 +74,13 @@ def describe(step) -> str:
 
 def outcome(row: dict) -> dict:
     """The row with its hashes, a rank each, and simulated seconds; or with what refuses it."""
+    given = case_of(row), machine_of(row["machine"]), int(row["ranks"])
     try:
-        lines, hashes = steps_of(row), {}
-        for line in lines:
+        made, hashes = programs_of(*given), {}
+        for line in steps_of(*given, made):
             rank = int(line.partition(":")[0])
             hashes.setdefault(rank, hashlib.sha256()).update(line.encode() + b"\n")
-        found = predict(case_of(row), machine_of(row), int(row["ranks"]))
+        found, _ = predict_with(*given, made=made)
         steps = " ".join(each.hexdigest()[:6] for each in hashes.values())
         return row | {"steps": steps, "seconds": f"{found.best_s:.9g}" if found.best_s else ""}
     except DrbenchError as error:
@@ -108,7 +112,9 @@ def read() -> list[dict]:
 def main(words: list[str]) -> None:
     """Write both files, or show one program."""
     if words[:1] == ["--show"]:
-        print("\n".join(steps_of(read()[int(words[1])])))
+        row = read()[int(words[1])]
+        given = case_of(row), machine_of(row["machine"]), int(row["ranks"])
+        print("\n".join(steps_of(*given, programs_of(*given))))
         return
     rows = [outcome(each) for each in read()]
     with PROGRAMS.open("w", newline="", encoding="utf-8") as file:
