@@ -61,9 +61,7 @@ def slow_simulate(
 
     # of each rank: which of its steps are exposed, and how many of them come before each
     shown = {t.rank: [s for s in t.steps if exposed(t.rank, s)] for t in traces}
-    counts = {
-        t.rank: [0, *accumulate(exposed(t.rank, s) for s in t.steps)] for t in traces
-    }
+    counts = {t.rank: [0, *accumulate(exposed(t.rank, s) for s in t.steps)] for t in traces}
 
     def touches(step):
         return type(step) is Fence or (step.block is not None and step.block.matrix == "C")
