@@ -34,8 +34,11 @@ FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype 
 COLUMNS = (*FIELDS.split(), "steps", "seconds")
 
 
-def case_of(row: dict) -> Case:
-    """The case of a row."""
+find = cache(find_machine)
+
+
+def given_of(row: dict) -> tuple:
+    """The case of a row, its machine model and ranks."""
     options, known = {}, get_algorithm(row["algorithm"]).options
     for word in row["options"].split():
         name, _, value = word.partition("=")
@@ -44,18 +47,13 @@ def case_of(row: dict) -> Case:
     named = {name: row[name] or None for name in ("a", "b", "c", "preset", "transpose")}
     named |= {name: float(row[name]) for name in ("alpha", "beta") if row[name]}
     sizes = (int(row[name]) for name in "mnk")
-    return Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
-
-
-@cache
-def machine_of(name: str):
-    """The machine model of a row."""
-    return find_machine(str(HERE.parents[1] / name) if "/" in name else name)
+    case = Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
+    name = row["machine"]
+    return case, find(str(HERE.parents[1] / name) if "/" in name else name), int(row["ranks"])
 
 
 def steps_of(case: Case, machine, ranks: int, made) -> list[str]:
-    """Every step of every rank, a line each; ``made`` are the programs that are simulated, of all
-    ranks or of some that stand for them."""
+    """Every step of every rank, a line each; ``made`` are the programs that are simulated."""
     if len(made.traces) < ranks:
         made = programs_of(case, machine, ranks, everyone=True)
     return [f"{trace.rank}: {describe(step)}" for trace in made.traces for step in trace.steps]
@@ -74,9 +72,9 @@ def describe(step) -> str:
 
 def outcome(row: dict) -> dict:
     """The row with its hashes, a rank each, and simulated seconds; or with what refuses it."""
-    given = case_of(row), machine_of(row["machine"]), int(row["ranks"])
+    given, hashes = given_of(row), {}
     try:
-        made, hashes = programs_of(*given), {}
+        made = programs_of(*given)
         for line in steps_of(*given, made):
             rank = int(line.partition(":")[0])
             hashes.setdefault(rank, hashlib.sha256()).update(line.encode() + b"\n")
@@ -112,8 +110,7 @@ def read() -> list[dict]:
 def main(words: list[str]) -> None:
     """Write both files, or show one program."""
     if words[:1] == ["--show"]:
-        row = read()[int(words[1])]
-        given = case_of(row), machine_of(row["machine"]), int(row["ranks"])
+        given = given_of(read()[int(words[1])])
         print("\n".join(steps_of(*given, programs_of(*given))))
         return
     rows = [outcome(each) for each in read()]

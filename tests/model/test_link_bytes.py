@@ -78,7 +78,6 @@ def least_seconds(traces, machine, node):
 
 def crossing(step, inside, members):
     """(inbound or not, elements) that must pass between some members of a group and the others."""
-    outside = len(members) - len(inside)
     if type(step) is AllGather:
         yield True, sum(piece.size for piece in step.pieces if piece.owner not in inside)
     elif type(step) is ReduceScatter:
@@ -89,15 +88,12 @@ def crossing(step, inside, members):
         yield False, step.piece.size
     elif type(step) is Shift and step.target not in inside and len(inside) == 1:
         yield False, step.shard()
-    assert outside > 0
 
 
-def programs(ranks, meshes, mine):
-    """Traces of all ranks of every algorithm that takes so many, on meshes, of which ``mine(...)``
-    are left, or without."""
+def programs(ranks, on_meshes):
+    """Traces of all ranks of every algorithm that takes so many, on meshes or without."""
     plain = () if ranks > 16 else {*algorithms(plain=True)} - {*MESHED}
-    on_meshes = mine([*product(MESHED, meshes, ("OS", "LS", "RS"))])
-    for name, *where in (*on_meshes, *((name,) for name in sorted(plain))):
+    for name, *where in (*on_meshes, *zip(sorted(plain))):
         with suppress(DrbenchError):
             yield name, where, made(ranks, name, **dict(zip(("mesh", "dataflow"), where)))
 
@@ -122,8 +118,9 @@ CASES = [
 def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes, dealt):
     """On meshes a third of the programs on each machine: several are alike."""
     machine, node, tried = moves_alone(name), NODES.get(name, ranks), set()
-    mine = lambda cases: dealt(cases, ranks + [*NODES, *SINGLE].index(name), 3)
-    for algorithm, mesh, traces in programs(ranks, meshes, mine):
+    every = product(MESHED, meshes, ("OS", "LS", "RS"))
+    mine = dealt(every, ranks + [*NODES, *SINGLE].index(name), 3)
+    for algorithm, mesh, traces in programs(ranks, mine):
         least_s = least_seconds(traces, machine, node)
         time_s = simulate(traces, machine, prefetch="all").time_s
         assert least_s <= time_s * (1 + 1e-9), (algorithm, mesh)

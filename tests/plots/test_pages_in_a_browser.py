@@ -78,12 +78,9 @@ def test_pages_open_without_an_error_and_without_sideways_scrolling(browser, pag
 
 
 @pytest.mark.parametrize("name, most", [("many", 1_500_000), ("explain", 1_000_000)])
-def test_pages_of_many_cases_and_of_12_ranks_are_small(pages, name, most):
+def test_pages_of_many_cases_and_of_12_ranks_are_small_and_quick(browser, pages, name, most):
+    """Their scripts take less than a second."""
     assert pages[name].stat().st_size <= most
-
-
-@pytest.mark.parametrize("name", ["many", "explain"])
-def test_their_scripts_take_less_than_a_second(browser, pages, name):
     browser.size(1280, 900)
     taken_ms = []
     for _ in range(3):  # others may have the cores

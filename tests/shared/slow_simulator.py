@@ -67,16 +67,13 @@ def slow_simulate(
         return type(step) is Fence or (step.block is not None and step.block.matrix == "C")
 
     def may_start(rank, step):
-        mine = traces[rank].steps
-        earlier = mine[: step.index]
+        earlier = traces[rank].steps[: step.index]
         done = lambda s: state[rank, s.index] == "done"
         if not all(done(value) for value in step.inputs):
             return False
         if fenced[rank] and touches(step):
-            if type(step) is Fence:
-                if not all(done(s) for s in earlier if touches(s)):
-                    return False
-            elif not all(done(s) for s in earlier if type(s) is Fence):
+            fence = type(step) is Fence
+            if not all(done(s) for s in earlier if (touches(s) if fence else type(s) is Fence)):
                 return False
         if type(step) is Await:
             return True

@@ -84,17 +84,15 @@ def everything(request, machine, tiles=()):
 
 OVERLAPPED = ("ag_gemm", "gemm_rs", "ag2", "rs2", "te_chunks")
 OTHERS = ("universal", "summa", "collective", "cannon")
+FREE = replace(SMALL, algorithms=OTHERS, case=replace(BASE, b="row"))
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(
-            replace(SMALL, algorithms=OTHERS, case=replace(BASE, b="row")),
-            marks=pytest.mark.thorough,
-        ),
-        replace(SMALL, algorithms=OTHERS, case=replace(BASE, b="row"), replication="none"),
-        replace(SMALL, algorithms=OTHERS, case=replace(BASE, a="column", c="block")),
+        pytest.param(FREE, marks=pytest.mark.thorough),
+        replace(FREE, replication="none"),
+        replace(FREE, case=replace(BASE, a="column", c="block")),
         replace(SMALL, case=Case(7, 300, 33), algorithms=("wang", "meshslice")),
         replace(SMALL, case=Case(1024, 40, 48), algorithms=OVERLAPPED, top=200),
     ],

@@ -20,7 +20,7 @@ from launch.papers.accuracy import concordance
 from launch.papers.claims import check_claims
 
 NULLS = ("shuffled", "FLOPs alone", "one time", "local GEMMs by FLOPs")
-#: Shuffles that are tried, and so many of a claim that is not listed. A claim must be listed if it
+#: Shuffles that are tried, FEW of a claim that is not listed. A claim must be listed if it
 #: holds in a quarter of them, and may be if it holds in more than one of ten.
 SEEDS, FEW, LISTED, MAY_BE = range(20), 12, 0.25, 0.10
 
@@ -142,8 +142,7 @@ def committed(paper):
 
 @cache
 def verdicts(paper, null, seed):
-    """On the times of a null model; on those of the records without one. Of many shuffles the last
-    are for claims that are listed."""
+    """On the times of a null model; on those of the records without one."""
     (claims, rows), (by, times, flops_s, follow) = committed(paper), GROUPS[paper]
     table = rows.table.copy()
     ran = table[(table["mode"] == "simulated") & table[times[0]].notna()]
