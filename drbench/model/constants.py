@@ -147,6 +147,7 @@ def _annotations(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@cache
 def _range_of(kind: type, name: str) -> Range:
     units = sorted((unit for unit in RANGES if name.endswith(unit)), key=len)
     return RANGES.get(f"{kind.__name__}.{name}") or (RANGES[units[-1]] if units else _WHOLE)
@@ -185,8 +186,9 @@ def _read_number(value: Any, kind: type, span: Range, where: str) -> Any:
     most = _RATE.most if span.most == inf else span.most
     fits = number and (whole or kind is float)
     fits = fits and (span.least <= value <= most or value == span.most)
-    ends = f"from {_end(span.least)} to {_end(most)}{', or inf' if span.most == inf else ''}"
-    _require(fits, where, f"a {'whole ' if kind is int else ''}number {ends}", value)
+    if not fits:
+        ends = f"from {_end(span.least)} to {_end(most)}{', or inf' if span.most == inf else ''}"
+        _require(False, where, f"a {'whole ' if kind is int else ''}number {ends}", value)
     return int(value) if kind is int else value
 
 

@@ -285,8 +285,8 @@ class Machine(MachineFile):
 
     @cached_property
     def known(self) -> dict:
-        """What was found of routes, shares and groups over nodes, each of which is asked for
-        again and again."""
+        """What was found of routes, shares, groups over nodes and transports, each of which is
+        asked for again and again."""
         return {}
 
     @cached_property

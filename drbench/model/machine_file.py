@@ -41,6 +41,7 @@ class MachineFile:
     dtype: str
     dtypes: dict[str, Compute]
     sources: dict
+    known: dict
 
     @classmethod
     def from_dict(cls, section: dict, name: str | None = None) -> Self:
@@ -185,6 +186,12 @@ class MachineFile:
         >>> [seen.link(0, other).name for other in (1, 2)]
         ['rma', 'nic']
         """
+        found = self.known.get(choice)
+        if found is None:
+            found = self.known[choice] = self._seen_through(choice)
+        return found
+
+    def _seen_through(self, choice: TransportChoice) -> Self:
         transports = self.sources.get("transports", {})
         if (
             choice.kind == "throttled"

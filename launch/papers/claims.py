@@ -168,9 +168,11 @@ class Rows:
         KeyError: 'rows with m 64'
         """
         found = self.table if table is None else table
+        kept: Any = True
         for name, value in values.items():
             column = found[name]
-            found = found[column.isin(value) if isinstance(value, list) else column == value]
+            kept &= column.isin(value) if isinstance(value, list) else column == value
+        found = found[kept]  # once: there may be a hundred columns
         if found.empty:
             words = ", ".join(f"{name} {value}" for name, value in values.items())
             raise KeyError(f"rows with {words}")

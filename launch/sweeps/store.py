@@ -22,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def case_id(case: Case, ranks: int, code: str | None = None) -> str:
     False
     """
     given = lambda values: {name: value for name, value in values.items() if value is not None}
-    fields = given(asdict(case)) | {"options": given(case.options)}
+    fields = given(vars(case)) | {"options": given(case.options)}
     text = json.dumps(
         {"case": fields, "ranks": ranks, "code": code}, sort_keys=True, separators=(",", ":")
     )

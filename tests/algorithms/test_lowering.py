@@ -161,8 +161,8 @@ def test_no_order_of_completion_passes_the_end_of_an_operation_or_deadlocks(case
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @lowerings
-def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, depth):
-    for seed in range(50):
+def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, depth, dealt):
+    for seed in dealt(range(50), depth, 2):
         if traces := lowered(seed, schedule, BOUNDS[seed % 4]):
             prove(traces, depth, seed, list(MODES.values())[seed % 4])
 

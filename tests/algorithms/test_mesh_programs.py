@@ -65,11 +65,8 @@ def test_the_product_is_exact_on_every_mesh(name, dataflow):
     "name, dataflow, mesh",
     [
         (name, dataflow, mesh)
-        for (x, name), (y, dataflow), mesh in product(
-            enumerate(TWO_D), enumerate(["OS", "LS", "RS"]), ["16x16", "1x16", "5x7"]
-        )
-        if (mesh != "16x16" or (x + y) % 3 == 0 or name == "meshslice")
-        and (name != "cannon" or mesh == "16x16")
+        for name, dataflow, mesh in product(TWO_D, ["OS", "LS", "RS"], ["9x9", "1x16", "5x7"])
+        if name != "cannon" or mesh == "9x9"
     ],
 )
 def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):

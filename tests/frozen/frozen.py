@@ -13,6 +13,7 @@ how many cases it has and a hash of their ids.
 import csv
 import hashlib
 import sys
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +26,7 @@ from drbench.measure.record import HEADER
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
-from launch.models.predict import predict, programs_of
+from launch.models.predict import predict_with, programs_of
 from launch.sweeps.store import case_id
 
 PROGRAMS, NAMES = HERE / "programs.csv", HERE / "names.txt"
@@ -33,8 +34,11 @@ FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype 
 COLUMNS = (*FIELDS.split(), "steps", "seconds")
 
 
-def case_of(row: dict) -> Case:
-    """The case of a row."""
+find = cache(find_machine)
+
+
+def given_of(row: dict) -> tuple:
+    """The case of a row, its machine model and ranks."""
     options, known = {}, get_algorithm(row["algorithm"]).options
     for word in row["options"].split():
         name, _, value = word.partition("=")
@@ -43,18 +47,15 @@ def case_of(row: dict) -> Case:
     named = {name: row[name] or None for name in ("a", "b", "c", "preset", "transpose")}
     named |= {name: float(row[name]) for name in ("alpha", "beta") if row[name]}
     sizes = (int(row[name]) for name in "mnk")
-    return Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
-
-
-def machine_of(row: dict):
-    """The machine model of a row."""
+    case = Case(*sizes, algorithm=row["algorithm"], options=options, dtype=row["dtype"], **named)
     name = row["machine"]
-    return find_machine(str(HERE.parents[1] / name) if "/" in name else name)
+    return case, find(str(HERE.parents[1] / name) if "/" in name else name), int(row["ranks"])
 
 
-def steps_of(row: dict) -> list[str]:
-    """Every step of every rank, a line each."""
-    made = programs_of(case_of(row), machine_of(row), int(row["ranks"]), everyone=True)
+def steps_of(case: Case, machine, ranks: int, made) -> list[str]:
+    """Every step of every rank, a line each; ``made`` are the programs that are simulated."""
+    if len(made.traces) < ranks:
+        made = programs_of(case, machine, ranks, everyone=True)
     return [f"{trace.rank}: {describe(step)}" for trace in made.traces for step in trace.steps]
 
 
@@ -71,12 +72,13 @@ def describe(step) -> str:
 
 def outcome(row: dict) -> dict:
     """The row with its hashes, a rank each, and simulated seconds; or with what refuses it."""
+    given, hashes = given_of(row), {}
     try:
-        lines, hashes = steps_of(row), {}
-        for line in lines:
+        made = programs_of(*given)
+        for line in steps_of(*given, made):
             rank = int(line.partition(":")[0])
             hashes.setdefault(rank, hashlib.sha256()).update(line.encode() + b"\n")
-        found = predict(case_of(row), machine_of(row), int(row["ranks"]))
+        found, _ = predict_with(*given, made=made)
         steps = " ".join(each.hexdigest()[:6] for each in hashes.values())
         return row | {"steps": steps, "seconds": f"{found.best_s:.9g}" if found.best_s else ""}
     except DrbenchError as error:
@@ -108,7 +110,8 @@ def read() -> list[dict]:
 def main(words: list[str]) -> None:
     """Write both files, or show one program."""
     if words[:1] == ["--show"]:
-        print("\n".join(steps_of(read()[int(words[1])])))
+        given = given_of(read()[int(words[1])])
+        print("\n".join(steps_of(*given, programs_of(*given))))
         return
     rows = [outcome(each) for each in read()]
     with PROGRAMS.open("w", newline="", encoding="utf-8") as file:

@@ -7,7 +7,6 @@ from collections import Counter
 from itertools import combinations, product
 
 import pytest
-from browser import Browser
 from colours import BLIND, seen_by
 from pages import EVIL, Elements
 
@@ -90,12 +89,6 @@ def told():
     return find
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser"), 1280, 900) as browser:
-        yield browser
-
-
 @pytest.fixture
 def opened(browser, tmp_path):
     """Write a page and open it: ``opened(told, ...)``."""
@@ -103,6 +96,7 @@ def opened(browser, tmp_path):
     def open_(*cases):
         path = tmp_path / "page.html"
         path.write_text(explained_page(cases, "test"), encoding="utf-8")
+        browser.size(1280, 900)
         browser.open(path)
         return browser
 

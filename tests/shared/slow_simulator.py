@@ -6,6 +6,7 @@ Machines are plain dictionaries of functions.
 """
 
 from fractions import Fraction
+from itertools import accumulate
 
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Part, Zero
@@ -58,33 +59,30 @@ def slow_simulate(
         operands = [value.lies_in()[0] for value in step.inputs]
         return any(value.computes or remote(rank, value) for value in operands)
 
+    # of each rank: which of its steps are exposed, and how many of them come before each
+    shown = {t.rank: [s for s in t.steps if exposed(t.rank, s)] for t in traces}
+    counts = {t.rank: [0, *accumulate(exposed(t.rank, s) for s in t.steps)] for t in traces}
+
     def touches(step):
         return type(step) is Fence or (step.block is not None and step.block.matrix == "C")
 
     def may_start(rank, step):
-        mine = traces[rank].steps
-        earlier = mine[: step.index]
+        earlier = traces[rank].steps[: step.index]
         done = lambda s: state[rank, s.index] == "done"
         if not all(done(value) for value in step.inputs):
             return False
         if fenced[rank] and touches(step):
-            if type(step) is Fence:
-                if not all(done(s) for s in earlier if touches(s)):
-                    return False
-            elif not all(done(s) for s in earlier if type(s) is Fence):
+            fence = type(step) is Fence
+            if not all(done(s) for s in earlier if (touches(s) if fence else type(s) is Fence)):
                 return False
         if type(step) is Await:
             return True
-        ahead = sum(exposed(rank, s) and not done(s) for s in earlier)
         if not step.computes:
-            return ahead <= depth
-        before = sum(exposed(rank, s) for s in earlier)
+            return sum(s.index < step.index and not done(s) for s in shown[rank]) <= depth
         for s in earlier:
-            if s.computes and not done(s):
-                return False
-            if not s.computes and not done(s):
-                back = before - sum(exposed(rank, x) for x in mine[: s.index])
-                if back > depth or depth == 0:
+            if not done(s):
+                back = counts[rank][step.index] - counts[rank][s.index]
+                if s.computes or back > depth or depth == 0:
                     return False
         return True
 

@@ -43,9 +43,8 @@ def test_who_asks_for_an_option_gets_it_and_the_others_as_they_would_be(asked):
 
 def test_what_tune_ranks_is_what_its_cases_run():
     """Simulated by itself each place takes the time that it was ranked by; rows are fetched."""
-    request = TuneRequest(
-        Case(512, 768, 640), 16, ("universal",), replication="none", top=3, effort=5.0
-    )
+    case = Case(512, 768, 640, "row", "row")
+    request = TuneRequest(case, 16, ("universal",), replication="none", top=3, effort=5.0)
     ranking = tune(request, LUMIC).ranking
     assert len(ranking) == 3
     assert any("fetch=rows" in (place.record.options or "") for place in ranking)

@@ -84,13 +84,15 @@ def everything(request, machine, tiles=()):
 
 OVERLAPPED = ("ag_gemm", "gemm_rs", "ag2", "rs2", "te_chunks")
 OTHERS = ("universal", "summa", "collective", "cannon")
+FREE = replace(SMALL, algorithms=OTHERS, case=replace(BASE, b="row"))
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        replace(SMALL, algorithms=OTHERS, case=replace(BASE, b="row")),
-        replace(SMALL, algorithms=OTHERS, case=replace(BASE, a="column", c="block")),
+        pytest.param(FREE, marks=pytest.mark.thorough),
+        replace(FREE, replication="none"),
+        replace(FREE, case=replace(BASE, a="column", c="block")),
         replace(SMALL, case=Case(7, 300, 33), algorithms=("wang", "meshslice")),
         replace(SMALL, case=Case(1024, 40, 48), algorithms=OVERLAPPED, top=200),
     ],
@@ -216,11 +218,12 @@ def _most(found):
 
 def test_nothing_in_the_ranking_needs_more_than_the_memory():
     """All tiles once are 38 KiB a rank... with buffers more: a budget cuts off replication."""
-    free, tight = tune(SMALL, DEVICE), tune(replace(SMALL, memory=60_000), DEVICE)
+    asked = replace(SMALL, algorithms=("universal",), case=replace(BASE, c="block"))
+    free, tight = tune(asked, DEVICE), tune(replace(asked, memory=60_000), DEVICE)
     assert _most(free) > 60_000 >= _most(tight) and tight.too_large
     assert tight.ranking[0].record.best_s >= free.ranking[0].record.best_s
     with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 B a rank"):
-        tune(replace(SMALL, memory=1000), DEVICE)
+        tune(replace(asked, memory=1000), DEVICE)
 
 
 def test_what_is_fixed_stays_and_what_nothing_fits_is_refused():
@@ -336,7 +339,7 @@ def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
 @pytest.mark.parametrize("machine", [None, DEVICE])
 def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
     """Elements that a rank lacks, one by one."""
-    today, ranks = ("row", "tiles:5x7@2x2", "block"), 4
+    today, ranks = ("row", "tiles:25x36@2x2", "block"), 4
     request = replace(SMALL, today=today, algorithms=("universal", "summa"), top=3)
     if machine is not None:  # which tries them one by one
         request = replace(request, replication="none")

@@ -6,6 +6,8 @@ GEMMs by their FLOPs alone. Claims about our measurements compare with bars of o
 no model, but for S1. Claims of arithmetic take no times.
 """
 
+from collections import Counter
+from functools import cache
 from random import Random
 from statistics import geometric_mean
 
@@ -18,9 +20,9 @@ from launch.papers.accuracy import concordance
 from launch.papers.claims import check_claims
 
 NULLS = ("shuffled", "FLOPs alone", "one time", "local GEMMs by FLOPs")
-#: Shuffles that are tried. A claim must be listed if it holds in a quarter of them, and may be if
-#: it holds in more than one of ten.
-SEEDS, LISTED, MAY_BE = range(20), 0.25, 0.10
+#: Shuffles that are tried, FEW of a claim that is not listed. A claim must be listed if it
+#: holds in a quarter of them, and may be if it holds in more than one of ten.
+SEEDS, FEW, LISTED, MAY_BE = range(20), 12, 0.25, 0.10
 
 #: (null model, claim) -> why it holds there.
 _COMMUNICATION = "it is about what moves, and over which links; local GEMMs of any shape leave it"
@@ -129,36 +131,39 @@ GROUPS = {
 }
 
 
-@pytest.fixture(scope="module")
-def committed():
-    """Paper -> its claims and rows; lowered cases are of a sweep of their own."""
-    found = {name: judged(name) for name in GROUPS}
-    claims, rows = found["slicing"]
-    lowered = rows.table.assign(lowered=rows.table.schedule.notna())
-    return found | {"slicing": (claims, of_table(rows, lowered))}
+@cache
+def committed(paper):
+    """Its claims and rows; lowered cases are of a sweep of their own."""
+    claims, rows = judged(paper)
+    if paper == "slicing":
+        rows = of_table(rows, rows.table.assign(lowered=rows.table.schedule.notna()))
+    return claims, rows
 
 
-def verdicts(paper, committed, null, seed):
+@cache
+def verdicts(paper, null, seed):
     """On the times of a null model; on those of the records without one."""
-    (claims, rows), (by, times, flops_s, follow) = committed[paper], GROUPS[paper]
+    (claims, rows), (by, times, flops_s, follow) = committed(paper), GROUPS[paper]
     table = rows.table.copy()
     ran = table[(table["mode"] == "simulated") & table[times[0]].notna()]
     given = ran.groupby(by).indices, ran[times].to_numpy(), flops_s(ran).to_numpy()
     table.loc[ran.index, times] = null_times(null, seed, *given)
-    return check_claims(claims, of_table(rows, follow(table, rows.table)))
+    wanted = lambda name: seed < FEW or (null, name) in HOLDS_ALL_THE_SAME
+    return check_claims(claims, of_table(rows, follow(table, rows.table)), wanted)
 
 
 @pytest.fixture(scope="module")
-def shares(committed):
+def shares():
     """(null model, claim) -> in which share of its tables the claim holds."""
     found = {}
     for null in NULLS:
         seeds = SEEDS if null == "shuffled" else (0,)
         for paper in ["slicing"] if null == NULLS[-1] else GROUPS:
-            every = [each for seed in seeds for each in verdicts(paper, committed, null, seed)]
-            names = [each.claim.name for each in every
-                     if each.holds and each.claim.source != "arithmetic"]  # fmt: skip
-            found |= {(null, name): names.count(name) / len(seeds) for name in names}
+            every = [each for seed in seeds for each in verdicts(paper, null, seed)
+                     if each.claim.source != "arithmetic"]  # fmt: skip
+            tried = Counter(each.claim.name for each in every)
+            held = Counter(each.claim.name for each in every if each.holds)
+            found |= {(null, name): held[name] / tried[name] for name in held}
     return found
 
 
@@ -173,23 +178,23 @@ def test_a_claim_that_is_listed_does_hold_there(shares):
 
 
 @pytest.mark.parametrize("paper", GROUPS)
-def test_each_null_model_says_something_else_than_the_records(committed, paper):
+def test_each_null_model_says_something_else_than_the_records(paper):
     """And the claims say the same of records that are only taken apart and put together again."""
-    base = {each.claim.name: each.ours for each in check_claims(*committed[paper])}
-    again = {each.claim.name: each.ours for each in verdicts(paper, committed, "none", 0)}
+    base = {each.claim.name: each.ours for each in check_claims(*committed(paper))}
+    again = {each.claim.name: each.ours for each in verdicts(paper, "none", 0)}
     assert again == base
     for null in NULLS[: 4 if paper == "slicing" else 3]:
-        found = verdicts(paper, committed, null, 1)
+        found = verdicts(paper, null, int(null == "shuffled"))
         assert sum(each.ours != base[each.claim.name] for each in found) > 8, null
 
 
-@pytest.mark.parametrize("null", NULLS[:3])
-def test_the_order_of_this_machines_times_is_not_that_of_a_null_model(null):
+@pytest.mark.parametrize("transport", ["throttled", "rma"])
+def test_the_order_of_this_machines_times_is_not_that_of_a_null_model(transport):
     """S1: what the model says is at stake, not what was measured."""
-    for transport in ("throttled", "rma"):
-        pairs = measured.predicted(RESULTS / "measured/epyc-2core", transport)
-        flops = 2.0 * pairs.m * pairs.n * pairs.k
-        given = pairs[["predicted_s"]].to_numpy(), flops.to_numpy()
+    pairs = measured.predicted(RESULTS / "measured/epyc-2core", transport)
+    flops = 2.0 * pairs.m * pairs.n * pairs.k
+    given = pairs[["predicted_s"]].to_numpy(), flops.to_numpy()
+    for null in NULLS[:3]:
         found = null_times(null, 1, pairs.groupby(["m", "n", "k"]).indices, *given)
         share, _ = concordance(zip(pairs.time_s, found[:, 0]))
-        assert share < measured.CONCORDANT
+        assert share < measured.CONCORDANT, null
