@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
-from oracles import expected
 from signal_runs import overlapping_slots
+from whole_products import expected
 
 import drbench
 import drbench.host.inbox
