@@ -115,6 +115,10 @@ def answer(comm, value) -> None:
         sys.stdout.flush()
 
 
+#: What this changes.
+SLOTS = drbench.host.inbox, "plan_inbox"
+
+
 def shared_slots():
     """Two Awaits have one slot, which is written again before it is read."""
     drbench.host.inbox.plan_inbox = overlapping_slots
