@@ -7,11 +7,14 @@ from starting import within
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 LIMIT_S = 10
+#: Each place in one situation at least, and each situation at one place.
 RAISES = [
-    *((place, "direct") for place in ("window", "fill", "gemm", "accumulate", "fence", "verify")),
-    *((place, "remote") for place in ("gemm", "fence")),
-    ("get", "rma"),
-    ("gemm", "mixed"),
+    *((place, "direct") for place in ("window", "fill", "accumulate", "verify")),
+    *(("get", "rma"), ("gemm", "mixed"), ("fence", "remote")),
+    *(
+        pytest.param(*more, marks=pytest.mark.thorough)
+        for more in (("gemm", "direct"), ("gemm", "remote"), ("fence", "direct"))
+    ),
 ]
 
 
@@ -36,7 +39,9 @@ def test_running_out_of_memory_on_one_rank_ends_all(mpirun):
     assert ended.left == ()
 
 
-@pytest.mark.parametrize("situation", ["direct", "mixed", "remote"])
+@pytest.mark.parametrize(
+    "situation", ["direct", pytest.param("mixed", marks=pytest.mark.thorough), "remote"]
+)
 def test_a_killed_rank_ends_all(mpirun, situation):
     ended = mpirun.process(3, "crash.py", "killed", situation=situation, timeout=12)
     assert ended.returncode != 0 and within(ended.seconds, LIMIT_S)

@@ -16,7 +16,7 @@ from cases import amiss, case
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 SITUATIONS = ("direct", "rma", "mixed", "remote")
-FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 30").split())
+FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 20").split())
 #: Numbers of ranks that have started already for other tests; elsewhere than on one node fewer.
 RANKS = {"direct": (1, 2, 3, 4, 5, 6), "rma": (1, 2, 3, 4, 5, 6)}
 PLACED = ("S(0)", "S(1)", "R", "P", "_S(0,2)", "_S(1,3)")

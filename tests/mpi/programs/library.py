@@ -398,8 +398,12 @@ def full_on_one(ctx):
     return hold
 
 
-def leaving(comm, how):
+def leaving(comm, *hows):
     """One rank goes while the others multiply: what these are told, and how long that takes."""
+    return {how: left(comm, how) for how in hows}
+
+
+def left(comm, how):
     rank, found = comm.rank, None
     began = time.monotonic()
     try:
