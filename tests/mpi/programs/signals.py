@@ -31,7 +31,7 @@ from drbench.program.signal_steps import Offer, Take
 from drbench.program.steps import Add, Copy, Gemm, Get, Part
 from drbench.program.trace import trace
 
-RUNS = 4
+RUNS = 3
 
 
 def no_flag_check():
