@@ -75,7 +75,7 @@ def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dea
         for mesh in meshes:
             every = product(PLACED, repeat=mesh.count("x") + 1)
             texts += [f"{','.join(placements)}@{mesh}" for placements in every]
-        seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 6)) + 2)
+        seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 8)) + 2)
         words = "exact", json.dumps(texts), seed, count
         found = mpirun(p, "library.py", *words, situation=situation)
         assert (found["wrong"], found["left"]) == ([], 0), (p, words)
