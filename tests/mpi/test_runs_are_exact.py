@@ -126,15 +126,8 @@ def test_products_of_many_small_tiles_are_assembled_and_none_that_forbids_it(ran
 def test_records_name_the_transport_and_the_nodes_that_were_found(ran):
     p = ran.p
     nodes = {"mixed": min(p, 2), "nodes": min(p, 2), "remote": p}.get(ran.situation, 1)
-    transport = (
-        "rma"
-        if ran.situation == "rma"
-        else "direct"
-        if p == 1 or ran.situation == "direct"
-        else "rma"
-        if nodes == p
-        else "mixed"
-    )
+    far = "rma" if nodes == p else "mixed"
+    transport = "rma" if ran.situation == "rma" else far if nodes > 1 else "direct"
     assert {(out["nodes"], out["transport"], out["ranks"]) for _, out in ran.pairs} == {
         (nodes, transport, p)
     }
