@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 from arena import multiplied
-from oracles import pairs_of_experts
 from traced import everyone_of, resolved_as
+from whole_products import pairs_of_experts
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of

@@ -40,16 +40,21 @@ SITUATIONS = {
 #: Programs that leave their process as they found it, whatever their arguments but these.
 TOGETHER = {
     "corrupt.py": (),
-    "devices.py": ("--mutant",),
+    "devices.py": (),
+    "fake_gpu.py": (),
+    "huge_pages.py": (),
     "idle.py": (),
     "large_replicas.py": (),
-    "library.py": ("--device", "bad_input", "leaving", "outliving", "repeated"),
+    "library.py": ("bad_input", "leaving", "outliving"),
+    "names.py": (),
     "other_replica.py": (),
     "run_cases.py": (),
-    "signals.py": ("--mutant",),
+    "signals.py": (),
+    "streams.py": (),
     "stress.py": (),
     "table1.py": (),
     "whole_chains.py": (),
+    "windows.py": (),
 }
 #: Ranks that sleep for their next program, at most, in all pools together: a rank that is started
 #: again costs more than most programs do. Each has its 64 MiB; half of the memory stays free.

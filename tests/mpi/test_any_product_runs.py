@@ -16,7 +16,7 @@ from cases import amiss, case
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 SITUATIONS = ("direct", "rma", "mixed", "remote")
-FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 30").split())
+FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 20").split())
 #: Numbers of ranks that have started already for other tests; elsewhere than on one node fewer.
 RANKS = {"direct": (1, 2, 3, 4, 5, 6), "rma": (1, 2, 3, 4, 5, 6)}
 PLACED = ("S(0)", "S(1)", "R", "P", "_S(0,2)", "_S(1,3)")
@@ -75,7 +75,7 @@ def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dea
         for mesh in meshes:
             every = product(PLACED, repeat=mesh.count("x") + 1)
             texts += [f"{','.join(placements)}@{mesh}" for placements in every]
-        seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 6)) + 2)
+        seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 8)) + 2)
         words = "exact", json.dumps(texts), seed, count
         found = mpirun(p, "library.py", *words, situation=situation)
         assert (found["wrong"], found["left"]) == ([], 0), (p, words)

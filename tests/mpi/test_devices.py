@@ -77,7 +77,7 @@ def universal(ranks, seeds):
 def test_the_universal_algorithm_is_exact_under_every_order_of_streams(
     mpirun, dealt, ranks, situation, seeds
 ):
-    cases = dealt(universal(ranks, seeds), ranks + len(situation), 6)
+    cases = dealt(universal(ranks, seeds), ranks + len(situation), 9)
     found = mpirun(ranks, "devices.py", cases, situation=situation)
     for case, each in zip(cases, found):
         assert (each["wrong"], each["as_planned"]) == ([0] * 2 * seeds, True), case

@@ -51,20 +51,16 @@ def test_every_mistake_is_one_line_the_same_on_every_rank(mpirun, situation):
         assert lines == found[0][1]
 
 
-@pytest.mark.parametrize(
-    "how, others, own",
-    [
-        (
-            "raises",
-            ["CaseFailed", "rank 1: left with ValueError: struck by the test"],
-            ["ValueError", "struck\nby the test"],
-        ),
-        ("closes", ["UsageError", "ranks call in different order: rank 0 multiply("], None),
-    ],
-)
-def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun, how, others, own):
-    found = mpirun(3, "library.py", "leaving", json.dumps(how))
-    for rank, (said, seconds, closed) in enumerate(found):
+def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun):
+    """It raises what nobody catches, or closes its context."""
+    struck = ["CaseFailed", "rank 1: left with ValueError: struck by the test"]
+    told = {
+        "raises": (struck, ["ValueError", "struck\nby the test"]),
+        "closes": (["UsageError", "ranks call in different order: rank 0 multiply("], None),
+    }
+    found = mpirun(3, "library.py", "leaving", *map(json.dumps, told))
+    each = ((rank, *told[how], *of) for how in told for rank, of in enumerate(found[how]))
+    for rank, others, own, said, seconds, closed in each:
         assert closed and within(seconds, 5)
         kind, text = (own or others) if rank == 1 else others
         assert said[0] == kind and said[1].startswith(text), (rank, said)

@@ -66,7 +66,7 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
     if p < 6:
         one_d = product(SHAPES, ONE_D)
         cases += [case(*shape, algorithm=name, **options) for shape, (name, options) in one_d]
-    run(mpirun, p, dealt(cases, p, 8) + (dealt(by_columns(), p, 4) if p < 6 else []))
+    run(mpirun, p, dealt(cases, p, 11) + (dealt(by_columns(), p, 4) if p < 6 else []))
 
 
 @pytest.mark.parametrize("turn, situation", list(enumerate(["direct", "rma", "mixed"])))
@@ -84,7 +84,7 @@ def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
     ]
     turned = "block:2x2", "block:2x2:col", "block:2x2"
     cases += [case(*shape, *turned, roof=True) for shape in shapes]
-    run(mpirun, 4, dealt(cases, turn, 8), situation=situation)
+    run(mpirun, 4, dealt(cases, turn, 13), situation=situation)
 
 
 REPLICATED = [
@@ -106,7 +106,7 @@ def test_replicas_of_summa_add_up_on_every_transport(mpirun, dealt, turn, situat
     all_of_them = [made | {"prefetch": x % 4} for x, made in enumerate(REPLICATED)]
     for late, options in enumerate([(), ("--delays", "1", "--small-pieces")]):
         cases = [made for x, made in enumerate(all_of_them) if (x + x // 4 + turn) % 2 == late]
-        cases = dealt(cases, turn // 2, 4)
+        cases = dealt(cases, turn // 2, 5)
         answers = mpirun.exact(4, cases, *options, situation=situation)
         assert all(out["replica_bytes"] for out in answers)
 

@@ -7,14 +7,14 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-#: By situation: layout and rounds of tiles, and the protocol. Without locks the rounds of
-#: ``test_the_stress_would_notice_missing_locks`` are enough to lose an update.
+#: By situation: layout and rounds of tiles, and the protocol. Without locks, or with locks beside
+#: MPI's adds, as many rounds lose an update.
 TILES = {
-    "direct": ("block", "100", "locked"),
-    "rma": ("block", "60", "mpi"),
-    "mixed": ("block", "60", "mpi"),
+    "direct": ("block", "40", "locked"),
+    "rma": ("block", "20", "mpi"),
+    "mixed": ("block", "40", "mpi"),
     "nodes": ("block:2x1/c2", "120", "locked"),  # two nodes, each with a replica of its own
-    "remote": ("block", "60", "mpi"),
+    "remote": ("block", "10", "mpi"),  # who owns a tile makes all adds to it, one after the other
 }
 BLOCKS = ("block", "tiles:100x77@1x2/c2")
 
@@ -28,7 +28,7 @@ def stressed(request, mpirun, dealt):
         "tiles",
         layout,
         rounds,
-        *(word for each in blocks for word in ("blocks", each, "1000")),
+        *(word for each in blocks for word in ("blocks", each, "250")),
     ]
     tiles, *found = mpirun(4, "stress.py", *words, situation=request.param)
     assert len(found) == len(blocks)
@@ -38,7 +38,7 @@ def stressed(request, mpirun, dealt):
 def test_every_rank_adding_into_every_tile_at_once_loses_nothing(stressed):
     tiles, _, protocol = stressed
     assert tiles["protocols"] == [protocol]
-    assert tiles["adds"] >= 960
+    assert tiles["adds"] >= 160
     assert tiles["wrong"] == 0
 
 
@@ -46,10 +46,10 @@ def test_every_rank_adding_into_every_tile_at_once_loses_nothing(stressed):
     len(os.sched_getaffinity(0)) < 2, reason="on one core two adds hardly ever meet"
 )
 def test_the_stress_would_notice_missing_locks(mpirun):
-    (found,) = mpirun(4, "stress.py", "unlocked", "block", "100")
+    (found,) = mpirun(4, "stress.py", "unlocked", "block", "40")
     assert found["wrong"] > 0
 
 
 def test_accumulates_of_overlapping_blocks_by_the_executor_lose_nothing(stressed):
     _, blocks, _ = stressed
-    assert [(each["wrong"], each["adds"]) for each in blocks] == [(0, 12000)] * len(blocks)
+    assert [(each["wrong"], each["adds"]) for each in blocks] == [(0, 3000)] * len(blocks)

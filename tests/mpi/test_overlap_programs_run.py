@@ -79,7 +79,7 @@ PUSHED = [
     {
         "algorithm": name,
         "shape": [64, 32, 32],
-        "options": {"variant": variant, "tile": 4, "part": 1},
+        "options": {"variant": variant, "tile": 8, "part": 1},
     }
     for name, variants in (("ag_gemm", ("push", "ring")), ("gemm_rs", ("write", "pull", "ring")))
     for variant in variants
@@ -88,7 +88,7 @@ PUSHED = [
         "algorithm": "universal",
         "shape": [64, 36, 32],
         "texts": texts,
-        "options": {"sums": "push", "stationary": stationary, "chunk": 4},
+        "options": {"sums": "push", "stationary": stationary, "chunk": 8},
     }
     for stationary, texts in (
         ("B", ["row", "row", "row"]),
@@ -98,12 +98,12 @@ PUSHED = [
 ]
 
 
-def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun):
-    throttled = [case | {"throttle": [5e7, 1e-4]} for case in PUSHED]
+def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun, dealt):
+    throttled = [case | {"throttle": [5e7, 1e-4]} for case in dealt(PUSHED, 0, 2)]
     for p, situation in ((3, "direct"), (4, "mixed"), (3, "remote")):
         cases = PUSHED + (throttled if situation == "direct" else [])
         answers = mpirun(p, "signals.py", cases, "--delays", "3", situation=situation)
-        assert [out["wrong"] for out in answers] == [[0] * 4] * len(cases)
+        assert [out["wrong"] for out in answers] == [[0] * 3] * len(cases)
         assert all(out["apart"] == (0 if situation == "direct" else p) for out in answers)
 
 
@@ -134,7 +134,7 @@ def test_a_throttled_push_takes_its_time_and_its_receiver_waits_for_it(mpirun):
         )
     ]
     for made, out in zip(cases, mpirun(2, "signals.py", cases)):
-        assert out["wrong"] == [0] * 4
+        assert out["wrong"] == [0] * 3
         least = 64 * 256 * 4 / 1e7
         assert least <= out["seconds"] and within(out["seconds"], 10 * least), made
 

@@ -14,9 +14,10 @@ THROTTLED = [
     {"a": "tiles:37x29@2x2", "b": "row", "c": "column/c4", "stationary": "C"}
     | {"replicate_result": True},
 ]
+LATE = [(4, "direct"), (3, "rma"), (4, "mixed"), (4, "nodes"), (3, "remote")]
 
 
-def test_throttled_transfers_take_at_least_their_bytes_over_the_bandwidth(mpirun):
+def test_throttled_transfers_take_at_least_their_bytes_over_the_bandwidth(mpirun, dealt):
     bandwidth = 0.01  # GB/s: 10 to 100 ms a case
     how = {"transport": f"throttled:{bandwidth},0", "warmup": 1}
     cases = [
@@ -24,6 +25,7 @@ def test_throttled_transfers_take_at_least_their_bytes_over_the_bandwidth(mpirun
         for each in THROTTLED
         for prefetch in (0, 1, 4)
     ]
+    cases = dealt(cases, 0, 2)
     for made, out in zip(cases, mpirun.exact(4, cases)):
         assert out["transport"] == f"throttled:{bandwidth},0", made
         assert out["planned"]["link"] > 10**5
@@ -39,10 +41,8 @@ def test_throttled_transfers_take_at_least_the_latency(mpirun):
         assert min(out["samples_s"]) >= latency, made
 
 
-@pytest.mark.parametrize(
-    "p, situation", [(4, "direct"), (3, "rma"), (4, "mixed"), (4, "nodes"), (3, "remote")]
-)
-def test_random_delays_change_no_result(mpirun, p, situation):
+@pytest.mark.parametrize("p, situation", LATE)
+def test_random_delays_change_no_result(mpirun, dealt, p, situation):
     """Each rank sleeps now and then before it starts, computes or completes something, and while it
     holds a lock."""
     chance = random.Random(p)
@@ -61,6 +61,7 @@ def test_random_delays_change_no_result(mpirun, p, situation):
         }
         for x in range(15)
     ]
+    cases = dealt(cases, LATE.index((p, situation)), 2)
     mpirun.exact(p, cases, "--delays", "1", "--small-pieces", situation=situation)
     own = {"Accumulate", "release"} if situation == "direct" else {"Get", "Accumulate"}
     assert {*mpirun.naps} >= {"_compute", "_arrived", "Fence", *own}

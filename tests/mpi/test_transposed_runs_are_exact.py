@@ -48,7 +48,7 @@ def test_grids_that_leave_ranks_out_take_every_form(mpirun, situation):
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_algorithm_takes_every_form(mpirun, dealt, p, situation):
     turn = RUNS.index((p, situation))
-    mpirun.exact(p, dealt(on_meshes(p), turn, 9), situation=situation)
+    mpirun.exact(p, dealt(on_meshes(p), turn, 16), situation=situation)
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma"])
@@ -77,7 +77,7 @@ def test_devices_take_every_form(mpirun, dealt, situation):
         for options in ([{"dataflow": "AG"}, {"dataflow": "RS"}] if "collect" in name else [{}])
         for transpose, beta, dtype in (("a", 3.0, "float64"), ("ab", 0.0, "bfloat16:float32"))
     ]
-    mpirun.exact(2, dealt(cases, len(situation), 4), situation=situation)
+    mpirun.exact(2, dealt(cases, len(situation), 6), situation=situation)
 
 
 def test_values_of_c_that_do_not_count_are_never_read(mpirun):
@@ -100,4 +100,4 @@ def test_a_pending_result_scaled_and_transposed_is_verified(mpirun, dealt):
         | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0), "iters": 2}
         for x, (c, transpose, fill, stationary) in enumerate(given)
     ]
-    mpirun.exact(4, dealt(cases, 0, 4))
+    mpirun.exact(4, dealt(cases, 0, 6))

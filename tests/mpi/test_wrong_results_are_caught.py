@@ -72,7 +72,7 @@ def test_every_replica_that_has_the_result_and_every_term_of_it_is_verified(mpir
 
 
 def test_a_nan_is_caught_in_rows_that_uniform_fill_does_not_sample(mpirun):
-    ranks = mpirun(3, "corrupt.py", "uniform", "20000", "nan")
+    ranks = mpirun(3, "corrupt.py", "uniform", "400:few", "nan")
     assert [rank["status"] for rank in ranks] == ["wrong"] * 3
 
 
@@ -100,7 +100,6 @@ def test_with_uniform_fill_the_right_result_of_any_shape_passes(mpirun):
         case(*shape, "row", "column", "block", fill="uniform", seed=seed)
         | {"dtype": dtype, "stationary": stationary}
         for seed, shape in enumerate(shapes)
-        for dtype in ("float32", "float64")
-        for stationary in "BC"
+        for dtype, stationary in (("float32", "BC"[seed % 2]), ("float64", "CB"[seed % 2]))
     ]
     mpirun.exact(2, cases)

@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import time
+from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
@@ -546,23 +547,27 @@ class FakeCupy:
         return SimpleNamespace(cuda=self.cuda, RawModule=self.module)
 
 
+@contextmanager
 def shared_cupy(path, peers=True, atomics=True, total=1 << 28, devices=2, driver=True):
-    """CuPy on a process without GPUs, from now on: a fake whose memory other processes open.
-    Answers a count of what of it is left, and of graphs that were launched."""
+    """CuPy on a process without GPUs, meanwhile: a fake whose memory other processes open. What it
+    gives counts what of it is left, and graphs that were launched."""
     fake = FakeCupy(Library(path), devices=devices)
     fake.runtime = SharedRuntime(devices=devices, total=total)
     if not driver:
         fake.without_flags()
     fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
     fake.runtime.peers = peers
-    ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
-    cuda._import_cupy = fake.modules
+    make, real = ipc.Peers.__init__, (ipc.Peers.__init__.__defaults__, cuda._import_cupy)
+    make.__defaults__, cuda._import_cupy = (lambda device, peer: atomics,), fake.modules
 
     def left():
         return len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles
 
     left.graphs = lambda: fake.graphs
-    return left
+    try:
+        yield left
+    finally:
+        make.__defaults__, cuda._import_cupy = real
 
 
 class Library:

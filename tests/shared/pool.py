@@ -25,7 +25,7 @@ from starting import (
 )
 
 #: How long others may take to answer after a rank has failed.
-_GRACE_S = 1.0
+_GRACE_S = 0.5
 
 
 class Pool:

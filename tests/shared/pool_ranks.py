@@ -77,7 +77,7 @@ def main(folder: str) -> None:
             code = run(order["words"])
             if code == 0:
                 all_here(comm)
-                left, late = held() - before, time.monotonic() + 4
+                left, late = held() - before, time.monotonic() + 2
                 while left and time.monotonic() < late:  # a thread that ends, on a busy machine
                     time.sleep(0.01)
                     left = held() - before

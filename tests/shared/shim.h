@@ -1,5 +1,6 @@
 // Enough of CUDA to compile drbench/device/gpu/kernels.cu with g++ and run it on the host: a launch runs its blocks one after another and
-// the threads of a block as coroutines on the thread that launches, so that __syncthreads waits for all of them.
+// the threads of a block as coroutines on the thread that launches, so that __syncthreads waits for all of them; where the first of them
+// ends without it, no other may call it, and all run as they are.
 // Several host threads may launch at once; then the atomic operations are atomic between them.
 
 #include <atomic>
@@ -36,6 +37,9 @@ static thread_local void (*body)(void**);
 static thread_local void** body_arguments;
 static constexpr size_t STACK = 32 << 10;
 
-static void __syncthreads() { swapcontext(&running->context, &scheduler); }
+static void __syncthreads() {
+    if (!running) __builtin_trap();                            // some threads of a block wait and others do not
+    swapcontext(&running->context, &scheduler);
+}
 static void run_thread() { body(body_arguments); running->done = true; }
 extern "C" long long vector_additions_so_far() { return vector_additions; }

@@ -37,16 +37,19 @@ extern "C" int launch(const char* name, const unsigned* grid, const unsigned* bl
         blockIdx = {b % grid[0], b / grid[0] % grid[1], b / grid[0] / grid[1]};
         for (unsigned t = 0; t < size; ++t) {
             Coroutine& thread = threads[t];
+            thread.index = threadIdx = {t % block[0], t / block[0] % block[1], t / block[0] / block[1]};
+            if (t && threads[0].done) { running = nullptr; body(arguments); continue; }
             if (!thread.stack) thread.stack.reset(new char[STACK]);
             thread.done = false;
-            thread.index = {t % block[0], t / block[0] % block[1], t / block[0] / block[1]};
             getcontext(&thread.context);
             thread.context.uc_stack.ss_sp = thread.stack.get();
             thread.context.uc_stack.ss_size = STACK;
             thread.context.uc_link = &scheduler;
             makecontext(&thread.context, run_thread, 0);
+            running = &thread;
+            swapcontext(&scheduler, &thread.context);
         }
-        for (bool left = true; left;) {
+        for (bool left = !threads[0].done; left;) {
             left = false;
             for (unsigned t = 0; t < size; ++t) {
                 if (threads[t].done) continue;

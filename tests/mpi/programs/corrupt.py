@@ -1,8 +1,9 @@
 """Spoil a right C before it is verified; answer every rank's verdict for each way to spoil it, and
 its record.
 
-``corrupt.py FILL[:DTYPE] M WAY...``. The tiles of C are spoilt by their owners, in place; the
-record is that of the last way.
+``corrupt.py FILL[:DTYPE] M[:few] WAY...``. The tiles of C are spoilt by their owners, in place; the
+record is that of the last way. Uniform fill looks at all rows of so small a C, or at ``few``, as of
+a large one.
 """
 
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 from harness import TRANSPORT, answer, fence, ranks
 
 import launch.ranks.run_case
+from drbench.measure import verify as verifying
 from launch.ranks.run_case import Case, run_case
 
 N, K = 80, 256
@@ -105,7 +107,8 @@ WAYS = {
 
 
 def main() -> None:
-    m, names = int(sys.argv[2]), sys.argv[3:]
+    (m, _, few), names = sys.argv[2].partition(":"), sys.argv[3:]
+    m, cheap = int(m), 0 if few else verifying._CHEAP_PRODUCTS
     case = Case(
         m,
         N,
@@ -144,7 +147,9 @@ def main() -> None:
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 
-    with ranks() as comm, mock.patch.object(launch.ranks.run_case, "verify", spoil_and_verify):
+    spoilt = mock.patch.object(launch.ranks.run_case, "verify", spoil_and_verify)
+    sampled = mock.patch.object(verifying, "_CHEAP_PRODUCTS", cheap)
+    with ranks() as comm, spoilt, sampled:
         record = run_case(case, comm)
         answer(
             comm,

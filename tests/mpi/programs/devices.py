@@ -15,7 +15,7 @@ import json
 import time
 from dataclasses import replace
 
-from harness import TRANSPORT, answer, ranks, refilled, shared_slots, wrong_in
+from harness import SLOTS, TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
 from mpi4py import MPI
 
 from algorithms import get_algorithm
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("cases")
     parser.add_argument("--mutant", choices=MUTANTS)
     options = parser.parse_args()
-    with ranks() as comm, Topology(comm) as topology:
+    with ranks() as comm, Topology(comm) as topology, restored(SLOTS, (DeviceInbox, "number")):
         if options.mutant:
             MUTANTS[options.mutant]()
         with open(options.cases) as file:

@@ -11,7 +11,7 @@ import json
 import sys
 
 from fake_cuda import shared_cupy
-from harness import answer, ranks
+from harness import answer, ranks, restored
 from run_cases import case_of
 
 from drbench.device.executor import DeviceExecutor
@@ -33,15 +33,13 @@ class Watched(DeviceExecutor):
             Watched.anew += len(prepared) - before
 
 
-DeviceExecutor._run = Watched._run
-
-
 def main():
     library, path, lacks = sys.argv[1:]
     with open(path) as file:
         cases = json.load(file)
-    with ranks() as comm:
-        left = shared_cupy(library, **json.loads(lacks))
+    watching = restored((DeviceExecutor, "_run"))
+    with ranks() as comm, watching, shared_cupy(library, **json.loads(lacks)) as left:
+        DeviceExecutor._run = Watched._run
         once = {"backend": "cupy", "iters": 3, "warmup": 0}
         records, graphs = [], []
         for case in cases:

@@ -10,24 +10,26 @@ import json
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 from fake_cuda import shared_cupy
-from harness import SITUATION, answer, ranks, said
+from harness import SITUATION, answer, ranks, restored, said
 from mpi4py import MPI
 
 import drbench
 from drbench.common import numpy_type
 from drbench.device.threads import HostDevice
 from drbench.errors import DrbenchError, UnsupportedError
+from drbench.host import executor_base
+from drbench.library.plan import Multiplication
 
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 HOW = sys.argv.pop(1).partition("=")[2] if sys.argv[1].startswith("--device=") else ""
-#: What is left of the fake's memory and handles.
-LEFT = shared_cupy(HOW) if "/" in HOW else lambda: 0
-
-
+OPENED: list[HostDevice] = []
+#: A count of what is left of the fake's memory and handles.
+FAKE = shared_cupy(HOW) if "/" in HOW else nullcontext(lambda: 0)
 KINDS = np.dtype("f4"), np.dtype("f8")
 if not HOW:
     KINDS += (numpy_type("bfloat16"),)
@@ -38,6 +40,7 @@ def opened(comm, heap="4M", **options):
         options["device"] = "gpu"
     elif HOW:
         options["device"] = HostDevice(comm.rank, 5e-5)
+        OPENED.append(options["device"])
     return drbench.init(comm, heap, transport=TRANSPORT, **options)
 
 
@@ -156,16 +159,22 @@ def parts(comm, layouts, seed, count):
     return {"wrong": wrong, "left": comm.allreduce(left + LEFT())}
 
 
+#: Whose calls are counted.
+COUNTED = {
+    "plans": (executor_base, "plan_arena"),
+    "traces": (Multiplication, "trace"),
+    "bindings": (executor_base.ExecutorBase, "_bind"),
+}
+
+
+@restored(*COUNTED.values())
 def repeated(comm):
     """A planned product plans, lays out and allocates once."""
-    import drbench.host.executor_base
-    import drbench.library.plan
-
     ctx = opened(comm)
     A, B = (ctx.from_global(np.arange(64.0).reshape(8, 8) % 5, text) for text in ("row", "column"))
     C = ctx.zeros((8, 8), "block", "f8")
     p = ctx.plan(A, B, C)
-    calls = {"plans": 0, "traces": 0, "bindings": 0}
+    calls = dict.fromkeys(COUNTED, 0)
 
     def counted(name, function):
         def wrapped(*args, **kwargs):
@@ -174,12 +183,8 @@ def repeated(comm):
 
         return wrapped
 
-    for name, module, attribute in (
-        ("plans", drbench.host.executor_base, "plan_arena"),
-        ("traces", drbench.library.plan.Multiplication, "trace"),
-        ("bindings", drbench.host.executor_base.ExecutorBase, "_bind"),
-    ):
-        setattr(module, attribute, counted(name, getattr(module, attribute)))
+    for name, (owner, attribute) in COUNTED.items():
+        setattr(owner, attribute, counted(name, getattr(owner, attribute)))
     counts, taken = [], []
     for _ in range(3):
         p()
@@ -393,8 +398,12 @@ def full_on_one(ctx):
     return hold
 
 
-def leaving(comm, how):
+def leaving(comm, *hows):
     """One rank goes while the others multiply: what these are told, and how long that takes."""
+    return {how: left(comm, how) for how in hows}
+
+
+def left(comm, how):
     rank, found = comm.rank, None
     began = time.monotonic()
     try:
@@ -589,6 +598,8 @@ WHAT = {
 
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    with ranks() as comm:
+    with ranks() as comm, FAKE as LEFT:
         found = [WHAT[each](comm, *map(json.loads, arguments)) for each in what.split("+")]
+        for device in OPENED:
+            device.close()
         answer(comm, found if "+" in what else found[0])

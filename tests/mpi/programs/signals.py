@@ -16,7 +16,7 @@ import random
 import time
 from functools import partial
 
-from harness import TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
+from harness import SLOTS, TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
 
 from algorithms import get_algorithm
 from benchmarks.signals import cost
@@ -31,7 +31,7 @@ from drbench.program.signal_steps import Offer, Take
 from drbench.program.steps import Add, Copy, Gemm, Get, Part
 from drbench.program.trace import trace
 
-RUNS = 4
+RUNS = 3
 
 
 def no_flag_check():
@@ -145,7 +145,8 @@ def main() -> None:
     parser.add_argument("--cost", type=int)
     options = parser.parse_args()
     delayed = ("_compute", "_arrived", "_come", "_finish")
-    kept = restored(*((Executor, name) for name in delayed))
+    changed = SLOTS, *((Inbox, name) for name in ("come", "begin"))
+    kept = restored(*changed, *((Executor, name) for name in delayed))
     with ranks() as comm, Topology(comm) as topology, kept:
         if options.cost:
             answer(comm, cost(options.cost, topology, TRANSPORT))

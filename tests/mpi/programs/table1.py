@@ -18,11 +18,11 @@ SHAPE = (23, 17)
 #: replicas.
 LAYOUTS = (
     "block",
-    "tiles:5x4@2x2:col",
+    "tiles:8x6@2x2:col",
     "tiles:40x40",
-    "tiles:6x3@1x2/c2",
+    "tiles:8x9@1x2/c2",
     "tiles:9x9@2x1:col/c2",
-    "tiles:4x17/c4",
+    "tiles:8x17/c4",
 )
 
 
