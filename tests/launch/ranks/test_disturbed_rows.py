@@ -44,7 +44,7 @@ def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_core
 def test_bandwidths_next_to_busy_processes_are_noisy(drbench):
     # long enough that other processes have their turn meanwhile
     with busy_cores():
-        shown = drbench(*"bandwidth -p 2 --sizes 16MiB --only get".split(), timeout=120).stdout
+        shown = drbench(*"bandwidth -p 2 --sizes 64MiB --only get".split(), timeout=120).stdout
     assert "noisy:" in shown and "% of" in shown
 
 
