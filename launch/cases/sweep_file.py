@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from algorithms import algorithms
+from algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.options import Option, check_options, named
 from launch.peers import PEERS, get_peer, known_options
@@ -456,6 +456,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
 def _universal(case: Case, ranks: int) -> Case:
     """The universal algorithm on the tiles of a case, with the matrix stationary that its dataflow
     keeps."""
+    get_algorithm(case.algorithm)  # a library has tiles of its own
     algorithm, problem, options = bound(case, ranks)
     algorithm.resolve(problem, **options)
     stationary = _STATIONARY.get(options.get("dataflow"), "auto")

@@ -42,9 +42,9 @@ def pinned(environ=os.environ) -> dict[str, str]:
     return {name: environ[name] for name in PINS if environ.get(name)}
 
 
-def without_pins(environ=os.environ) -> dict[str, str]:
+def without_pins() -> dict[str, str]:
     """A copy of the environment without the pins."""
-    return {name: value for name, value in environ.items() if name not in PINS}
+    return {name: value for name, value in os.environ.items() if name not in PINS}
 
 
 def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int = 1) -> Kernels:

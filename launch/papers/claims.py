@@ -13,9 +13,6 @@ HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts as files have them. KNOWN: the claim does not hold, and the documentation says so and
 #: why. SKIP: its records are missing.
 WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
-#: Where our number of a claim comes from: ranks that ran, a machine model, counting (bytes, FLOPs,
-#: constants of the paper), or other people's numbers alone.
-SOURCES = ("measured", "simulated", "arithmetic", "published")
 #: Machines that are others, by the name of what they replace.
 Changed = Mapping[str, Machine]
 
@@ -53,7 +50,8 @@ class Claim:
     query : sequence
         What the check gets after the rows: which of them, and which of their numbers.
     source : str
-        One of :data:`SOURCES`.
+        Where our number comes from: ``measured`` (ranks that ran), ``simulated``, or ``arithmetic``
+        (bytes, FLOPs, constants of the paper).
     """
 
     name: str

@@ -11,7 +11,7 @@ from hostile_files import machine_section, mutate, odd_numbers, sweep_table, wri
 from drbench.errors import DrbenchError, UsageError
 from drbench.model.machine import Machine
 from launch.cases.case import Case, bound
-from launch.cases.sweep_file import load_sweep
+from launch.cases.sweep_file import expand, load_sweep
 from launch.models.predict import predict, with_interval
 from launch.peers import PEERS
 
@@ -131,3 +131,9 @@ def test_a_file_that_was_not_changed_is_taken(tmp_path):
             assert read(path)
     with pytest.raises(UsageError):
         Machine.load(tmp_path / "none.toml")
+
+
+def test_the_same_tiles_as_those_of_a_library_are_refused():
+    block = {"m": 64, "n": 64, "k": 64, "libraries": "dtensor", "same_tiles": True}
+    with pytest.raises(UsageError, match="no algorithm 'dtensor'"):
+        expand({"name": "mine", "cases": [block]}, 2)
