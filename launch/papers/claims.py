@@ -170,7 +170,7 @@ class Rows:
         for name, value in values.items():
             column = found[name]
             kept &= column.isin(value) if isinstance(value, list) else column == value
-        found = found[kept]  # once: there may be a hundred columns
+        found = found[kept] if values else found  # once: there may be a hundred columns
         if found.empty:
             words = ", ".join(f"{name} {value}" for name, value in values.items())
             raise KeyError(f"rows with {words}")
