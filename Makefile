@@ -71,7 +71,7 @@ bench: .venv/.installed
 
 .venv/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".$(EXTRAS)"
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile $(PIP_ARGS) --editable ".$(EXTRAS)"
 	touch $@
 
 .venv/.$(CUDA): .venv/.installed
