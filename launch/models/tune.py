@@ -42,6 +42,7 @@ from launch.cases.case import Case
 from launch.host.units import format_bytes
 from partitions import flows
 
+from .beyond import Sure, how_sure
 from .candidates import (
     TuneRequest,
     candidates,
@@ -67,7 +68,6 @@ from .predict import (
     with_interval,
 )
 from .sieve import bounds_of, rates_of
-from .sure import Sure, how_sure
 
 #: Without a model, candidates whose busiest rank multiplies more than this times its even share
 #: come after all others: bytes say nothing of that.
@@ -260,7 +260,7 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         found.least_bytes = least_bytes(request.case, request.ranks, request.memory)
     records = [place.record for place in (found.mine, *found.ranking) if place and place.record]
     needed = next((each.beyond for each in records if each.beyond), None)
-    found.sure = how_sure(machine, request.ranks, needed)
+    found.sure = how_sure(machine, needed)
     return found
 
 
