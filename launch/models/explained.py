@@ -102,7 +102,7 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
         simulator = Simulator(traces, model)
-        programs = Programs(problem, resolved, case.ahead(resolved), simulator)
+        programs = Programs(problem, resolved, simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}

@@ -244,28 +244,22 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
     return found
 
 
-def resolved_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem, and the options that a run of it settles on where the
-    machine is what the case sees."""
-    algorithm, problem, options, in_place = placed_on(case, machine, ranks)
-    return algorithm, problem, algorithm.resolve(problem, in_place, **options)
-
-
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem, the options as they are resolved where the machine is
-    what the case sees, and whether all is read in place there."""
+    """The algorithm of a case, its problem and options where the machine is what the case sees, and
+    whether all is read in place there."""
     return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What a case is on a machine: its problem, resolved options and look-ahead, and what simulates
-    the traces of all ranks, or of those that stand for them."""
+    """What a case is on a machine, whatever its look-ahead: its problem and resolved options, what
+    simulates the traces of all ranks, or of those that stand for them, and the seconds that tracing
+    them took."""
 
     problem: Problem
     resolved: dict
-    ahead: int | str
     simulator: Simulator
+    plan_s: float = 0.0
 
     @property
     def machine(self) -> Machine:
@@ -300,6 +294,7 @@ class Programs:
         return replace(self, simulator=Simulator(self.traces, seen))
 
 
+@no_collection()
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
     """The programs of a case, as a simulation on this machine runs them; ``everyone`` leaves
     nobody to be stood for.
@@ -309,13 +304,15 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     DrbenchError
         If the machine or the algorithm refuses the case.
     """
+    start = Clock.now()
     refuse_more_ranks(machine, ranks)
     machine = seen_by(case, machine)
     _refuse_out_of_reach(case, machine, ranks)
     get_algorithm(case.algorithm)  # a peer has no program to simulate
-    algorithm, problem, resolved = resolved_on(case, machine, ranks)
+    algorithm, problem, options, in_place = placed_on(case, machine, ranks)
+    resolved = algorithm.resolve(problem, in_place, **options)
     _, traces = traces_of(algorithm, problem, resolved, machine, everyone)
-    return Programs(problem, resolved, case.ahead(resolved), Simulator(traces, machine))
+    return Programs(problem, resolved, Simulator(traces, machine), Clock.now() - start)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -331,13 +328,12 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 
 
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
-    start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
     machine, problem, resolved, traces = made.machine, made.problem, made.resolved, made.traces
     ahead = case.ahead(resolved)
     keys.update(problem.texts)
     keys.update(resolved_keys(case, resolved))
-    plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
+    stands_for = problem.nprocs // len(traces)
     might_not_fit, pool_bytes = made.most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refused before it is simulated
         pool_bytes = receive_bytes(problem, traces, machine, ahead)
@@ -361,7 +357,7 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
         **_of_peak(machine, problem.flops / time_s, ranks),
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,
-        plan_s=plan_s,
+        plan_s=made.plan_s,
         steps=stands_for * sum(len(trace.steps) for trace in traces),
         pool_bytes=pool_bytes,
         panel_bytes=stands_for * sum(trace.panel_bytes for trace in traces),
@@ -402,12 +398,6 @@ def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
 def planning_model(machine: Machine, resolved: dict) -> Machine | None:
     """The machine, if it is its times that a program with these options goes by."""
     return machine if goes_by_model(resolved) else None
-
-
-def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
-    """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
-    stand for them; ``machine`` is as the case sees it."""
-    return traces_of(*resolved_on(case, machine, ranks), machine)[1]
 
 
 def traces_of(
