@@ -85,9 +85,9 @@ def find_mpiexec() -> str:
     )
 
 
-def mpiexec_command(ranks: int, mpiexec: str | None = None) -> list[str]:
+def mpiexec_command(ranks: int) -> list[str]:
     """The launcher with its arguments, up to the program."""
-    mpiexec = mpiexec or find_mpiexec()
+    mpiexec = find_mpiexec()
     command = [mpiexec, "-n", str(ranks)]
     if _is_open_mpi(mpiexec):
         command += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])

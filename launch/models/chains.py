@@ -161,7 +161,7 @@ def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
 _TORCH = {"R": "Replicate()", "P": "Partial()"}
 
 
-def placements_text(solution: Solution, device: str = "cuda") -> str:
+def placements_text(solution: Solution) -> str:
     """Python to paste: meshes, and the DTensor placements of every matrix that is given or stays:
     the same elements on the same ranks.
 
@@ -187,7 +187,7 @@ def placements_text(solution: Solution, device: str = "cuda") -> str:
             "from torch.distributed.device_mesh import init_device_mesh",
             "from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor",
             "",
-            *(f'{name} = init_device_mesh("{device}", {shape})' for name, shape in meshes.items()),
+            *(f'{name} = init_device_mesh("cuda", {shape})' for name, shape in meshes.items()),
             "placements = {",
             *lines,
             "}",
@@ -195,13 +195,13 @@ def placements_text(solution: Solution, device: str = "cuda") -> str:
     )
 
 
-def run_order(order: ChainOrder, timeout: float | None = None) -> Record:
+def run_order(order: ChainOrder) -> Record:
     """The record of a run on MPI ranks of this machine, started for it."""
     with TemporaryDirectory(prefix="drbench-chain-") as folder:
         path, answer = Path(folder, "order.json"), Path(folder, "record.json")
         path.write_text(order.text())
         environ = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
-        run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], timeout, environ)
+        run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], environ=environ)
         return Record.from_row(json.loads(answer.read_text()))
 
 

@@ -26,7 +26,7 @@ from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, named
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
-from .study import FLUX_M, FLUX_MACHINES, MACHINES, STUDIES, simulate
+from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
 #: By how much the ends and the mean of a range may differ from the paper's, by quantity: points,
 #: and share of the paper's number. An "up to" is the upper end of a range.
@@ -160,17 +160,17 @@ def _t6(rows: Rows):
             yield seconds[good] < seconds[bad], f"{machine}: {named(1e3 * seconds, 3)} ms"
 
 
-def needed_bytes_per_s(link: float, card: float, local: int = 8) -> float:
+def needed_bytes_per_s(link: float, card: float) -> float:
     """How fast a node's sums must be made so that sums and sends to the other node take no longer
-    than the exchange within the node (TD, 3.5): of a chunk of B bytes, (local - 1) B / link are
-    exchanged, B / card sent, and local + 1 times B read and written by the sum.
+    than the exchange within the node (TD, 3.5): of a chunk of B bytes, 7 B / link are
+    exchanged by its 8 GPUs, B / card sent, and 9 B read and written by the sum.
 
     Examples
     --------
     >>> f"{needed_bytes_per_s(170e9, 45e9):.3g}"
     '4.75e+11'
     """
-    return (local + 1) / ((local - 1) / link - 1 / card)
+    return (NODE + 1) / ((NODE - 1) / link - 1 / card)
 
 
 def _needed(rows: Rows):
