@@ -17,7 +17,7 @@ from drbench.measure.noise import Timed
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
-from launch.host.environment import processor_name
+from launch.host.kernels import processor_name
 from launch.ranks.run_case import run_case
 
 from .cores import best_of, cores

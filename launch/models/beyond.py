@@ -9,7 +9,7 @@ from drbench.model.costs import products_of
 from drbench.model.machine import Machine
 from drbench.model.rank import at_hand
 from drbench.program.trace import Trace
-from launch.host.environment import processor_name
+from launch.host.kernels import processor_name
 from launch.host.units import format_bytes, plural
 
 #: What the file's table ``[model.calibrated]`` has ranges of, and what each is of.

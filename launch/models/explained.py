@@ -132,6 +132,17 @@ def case_of_timeline(about: dict[str, Any]) -> Case:
     return Case(**fields | {"options": options})
 
 
+def case_of(record: Record) -> Case:
+    """The case that a record is of, as a model knows it."""
+    about = {name: getattr(record, name) for name in record.__slots__}
+    if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
+        about |= {"transport": "auto"}
+    if record.backend == "cupy":  # a model has one transport, and knows no backends
+        about |= {"transport": "auto", "backend": None, "get": None}
+        about |= dict.fromkeys(("max_gemms", "max_accumulates", "accumulate_blocks", "compute"))
+    return case_of_timeline(about)
+
+
 def _told(
     case: Case, model: Machine, programs: Programs, events: list[StepTime], timed: bool
 ) -> dict[str, Any]:

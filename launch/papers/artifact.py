@@ -30,11 +30,11 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
+from launch.models.explained import case_of
 from launch.models.predict import predict
 from launch.peers import get_peer
 
 from . import papers
-from .accuracy import case_of
 from .claims import Paper, Verdict
 
 #: The committed verdicts.

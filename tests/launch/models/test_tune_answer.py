@@ -13,7 +13,7 @@ from drbench.errors import OutOfMemory
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
-from launch.host.environment import processor_name
+from launch.host.kernels import processor_name
 from launch.models.beyond import how_sure
 from launch.models.candidates import TuneRequest
 from launch.models.counts import counted, least_bytes
