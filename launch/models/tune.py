@@ -62,8 +62,8 @@ from .predict import (
     planning_model,
     predict_with,
     programs_of,
+    ranks_on,
     reads_in_place,
-    refuse_more_ranks,
     seen_by,
     with_interval,
 )
@@ -285,7 +285,7 @@ class _ByTime:
     """Costs in predicted seconds."""
 
     def __init__(self, request: TuneRequest, machine: Machine):
-        refuse_more_ranks(machine, request.ranks)
+        ranks_on(machine, request.ranks)
         if request.memory is not None:
             machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
         self.machine, self.ranks = machine, request.ranks

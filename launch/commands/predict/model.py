@@ -16,6 +16,7 @@ from ..options import (
     csv_option,
     json_option,
     machine_option,
+    modelled,
     of_case,
     option,
     problem_options,
@@ -56,7 +57,7 @@ from ..options import (
 )
 @json_option(flag_value="json")
 @brief_option()
-def simulate(ranks, machine, csv_path, timeline, as_json, **values):
+def simulate(ranks, csv_path, timeline, as_json, **values):
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
@@ -66,21 +67,18 @@ def simulate(ranks, machine, csv_path, timeline, as_json, **values):
     """
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import predict_with, ranks_on, with_interval
+    from launch.models.predict import predict_with, with_interval
 
     values["options"] = take_options(values)
-    if machine is None:
+    if values["machine"] is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate; drbench plan --rank all counts without one."
         )
-    model = find_machine(machine)
     check_csv(csv_path)
     check_output("--timeline", timeline)
-    values |= {"dtype": values["dtype"] or model.dtype, "machine": model.name}
-    ranks = ranks_on(model, ranks)
-    case = case_of(values, ranks)
+    model, ranks = modelled(values, ranks)
+    case = case_of(values | {"machine": model.name}, ranks)
     record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, model, ranks)
     code = hand_over(record, csv_path, as_json)
