@@ -137,6 +137,11 @@ def started_by_us(environ=os.environ) -> int:
     return int(environ.get(OURS, 0))
 
 
+def is_rank() -> bool:
+    """Whether this process is one of several ranks, or whatever else a launcher started."""
+    return bool(launched() or started_by_us())
+
+
 def mismatch_message(found: Launched, library: str) -> str:
     """What to say when a launcher started several ranks and each of them sees only itself."""
     chosen, beside = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"

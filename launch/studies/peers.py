@@ -195,7 +195,7 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
     for (*_, a, b, c), runs in products.items():
         if {STOCK, OURS} <= runs.keys():
             both = runs[STOCK], runs[OURS]
-            pools, ratios = [pooled(list(run.values())) for run in both], [None, None]
+            pools, ratios = [pooled(run.values()) for run in both], [None, None]
             if all(pool.status == "ok" for pool in pools):
                 ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
             found.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))

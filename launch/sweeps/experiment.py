@@ -93,9 +93,7 @@ def run_experiment(
 
 def rows_of_runs(found: Mapping[str, Mapping[int, Record]]) -> dict[str, Record]:
     """A row a case, of all its rounds, of those that have any."""
-    return {
-        name: replace(pooled(list(run.values())), case=name) for name, run in found.items() if run
-    }
+    return {name: replace(pooled(run.values()), case=name) for name, run in found.items() if run}
 
 
 def run_rounds(

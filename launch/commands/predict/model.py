@@ -4,7 +4,7 @@ import click
 
 from drbench.errors import UsageError
 from launch.host.files import check_csv, check_output, hand_over, write_output
-from launch.host.mpi import launched, run_ranks, started_by_us
+from launch.host.mpi import is_rank, run_ranks
 
 from ..guards import default_ranks, refuse_too_many
 from ..options import (
@@ -135,7 +135,7 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
             "implementation). Measure the devices of one node, and copy the table [model.links] of "
             "its cores."
         )
-    if launched() is None and not started_by_us():
+    if not is_rank():
         from launch.cases.machine_models import read_document
         from launch.host.kernels import pinned, without_pins
 

@@ -36,7 +36,7 @@ those after them by rows (*narrow*).
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import inf
 from typing import NamedTuple
 
@@ -136,8 +136,10 @@ class Study:
     batch: int = MOST_CHIPS // 2
     variant: str = ""
     stays: str | None = None
-    machines: dict = field(default_factory=dict)
     known: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.machine = cache(self._machine)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -153,13 +155,11 @@ class Study:
         """Meshes and slice counts, likewise; the best first."""
         return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
 
-    def machine(self, mesh: tuple) -> Machine:
+    def _machine(self, mesh: tuple) -> Machine:
         """The machine with a torus of that shape."""
-        if mesh not in self.machines:
-            sources = self.base.sources
-            name = "{}-{}x{}".format(sources["name"], *mesh)
-            self.machines[mesh] = Machine.from_dict(sources | {"torus": list(mesh)}, name)
-        return self.machines[mesh]
+        sources = self.base.sources
+        name = "{}-{}x{}".format(sources["name"], *mesh)
+        return Machine.from_dict(sources | {"torus": list(mesh)}, name)
 
     def rows(self, found: Best, each: bool = False) -> Iterator[LlmRow]:
         """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
