@@ -131,10 +131,10 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     return code
 
 
-def started_by_us(environ=os.environ) -> int:
+def started_by_us() -> int:
     """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it
     nothing; 0 elsewhere."""
-    return int(environ.get(OURS, 0))
+    return int(os.environ.get(OURS, 0))
 
 
 def is_rank() -> bool:

@@ -520,5 +520,4 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
     likely = min(_MOST_PROBED, max(found.within(request.products), default=2))
     cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
     say = progress_console(stderr=quiet)
-    (runs,) = run_rounds([cases], request.ranks, "tune", Settings(), say, probe=True)
-    return standings(runs)
+    return standings(run_rounds(cases, request.ranks, Settings(), say, probe=True))
