@@ -2,6 +2,7 @@
 the timeline of a run, and what is said of it in words."""
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from algorithms import get_algorithm
@@ -185,12 +186,9 @@ def _most_held(ranks: list[list]) -> int:
     >>> _most_held([[[0, "fetch", 0, 1, 3, 8], [1, "fetch", 1, 2, 4, 8], [2, "fetch", 3, 4, 5, 8]]])
     16
     """
-    most = 0
+    held = []
     for bars in ranks:
         events = [(bar[3], bar[5]) for bar in bars if bar[4]]
         events += [(bar[4], -bar[5]) for bar in bars if bar[4]]
-        at = 0
-        for _, nbytes in sorted(events):
-            at += nbytes
-            most = max(most, at)
-    return most
+        held += accumulate(nbytes for _, nbytes in sorted(events))
+    return max(held, default=0)

@@ -361,9 +361,6 @@ class _ByBytes:
         found = loads([trace])
         return found.busiest_bytes + _UNEVEN * (share_of(found, trace.problem) > EVEN)
 
-    def alone(self, case: Case) -> float:
-        return 0.0
-
     def judge(
         self, cases: Sequence[Case], moving: Moving, extra: float, within: float
     ) -> Iterator[Place]:
@@ -401,9 +398,9 @@ class _Candidate:
         What it is likely to cost.
     needs_s : float
         Seconds of CPU that tracing and simulating all ranks takes, by what the first rank took.
-    stage : int
-        0: the estimate is its bound; 1: that of its first rank, simulated alone unless it waits for
-        signals.
+    final : bool
+        Whether the estimate is the last one: that of its first rank, simulated alone; its bound
+        where it waits for signals, or nothing is simulated.
     """
 
     case: Case
@@ -412,7 +409,7 @@ class _Candidate:
     estimate: float
     moving: Moving
     needs_s: float
-    stage: int = 0
+    final: bool
 
 
 class _Source:
@@ -653,9 +650,10 @@ class _Search:
         congruent = algorithm.congruent
         folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
-        waits = any(step.signals for step in trace.steps)  # it takes no time alone
+        # without times, or alone where it waits for signals, nothing more is to be found out
+        final = ruler.seen is None or any(step.signals for step in trace.steps)
         needs_s = 2 * took_s * (longest if folded else request.ranks)
-        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, int(waits))
+        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, final)
         self._put(self.families[_family_of(case, resolved)], made)
         return made
 
@@ -680,10 +678,10 @@ class _Search:
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
             return
-        if not candidate.stage:
+        if not candidate.final:
             extra = candidate.moving.price / self.request.products
             estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
-            self._put(family, replace(candidate, estimate=estimate, stage=1))
+            self._put(family, replace(candidate, estimate=estimate, final=True))
             return
         if self.best and self._spent(_JUDGED, candidate.needs_s):
             self.late.append(candidate)
