@@ -16,10 +16,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
@@ -278,7 +277,7 @@ def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, s
     for record in records:
         now = predict(case_of(record), machine, record.ranks)
         same = now.status == "ok" and now.moved_bytes == record.moved_bytes
-        worst = max(worst, abs(now.best_s / record.best_s - 1) if same else np.inf)
+        worst = max(worst, abs(now.best_s / record.best_s - 1) if same else inf)
     return (
         passed(worst <= SIMULATED_SHARE and len(records) > 0),
         f"simulated here, compared with results/simulated/{path.name}",
