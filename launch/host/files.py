@@ -9,7 +9,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
@@ -50,12 +49,6 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def free_name(folder: Path, stem: str) -> Path:
-    """The first of ``stem-1``, ``stem-2``, … that does not exist."""
-    names = (folder / f"{stem}-{number}" for number in count(1))
-    return next(path for path in names if not path.exists())
 
 
 def made_folder(path: str | os.PathLike) -> Path:
