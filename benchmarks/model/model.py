@@ -28,9 +28,11 @@ from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of
 from drbench.model.fit import spread
-from launch.papers.accuracy import CASE, at_calibrated_pace, beside, concordance
-from launch.papers.ledger import dealt
+from launch.papers.ledger import concordance, dealt
 from plots.select.records import read_records
+
+#: What makes a measured and a predicted row the same case.
+CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
 
 
 class Errors(NamedTuple):
@@ -59,8 +61,63 @@ class Picks(NamedTuple):
     apart: float
 
 
+def at_calibrated_pace(measured, predicted):
+    """The measured rows with the times they would have had, had the machine been as fast as when it
+    was calibrated.
+
+    The local products beside the repeats of a case, its roof, are the same work as those that the
+    model predicts. So a time is the predicted roof over the measured share of the roof, the median
+    of pairs: what is then compared are shares of the roof. Rows without a roof, or without a
+    prediction, are left out.
+
+    Parameters
+    ----------
+    measured, predicted : DataFrame
+        As of :func:`beside`.
+
+    Examples
+    --------
+    The machine was half as fast in the second case as in the first, and as the model has it.
+
+    >>> from drbench.measure.record import Record
+    >>> from plots.select.records import frame
+    >>> case = {"m": 8, "n": 8, "k": 8, "a": "row", "b": "row", "stationary": "C", "ranks": 2}
+    >>> case |= {"status": "ok", "transport": "rma"}
+    >>> ran = [("row", 2.0, 50.0), ("column", 8.0, 25.0)]
+    >>> measured = frame(
+    ...     [
+    ...         Record(mode="measured", c=c, best_s=time, percent_of_roof=share, **case)
+    ...         for c, time, share in ran
+    ...     ]
+    ... )
+    >>> predicted = frame(
+    ...     [Record(mode="simulated", c=c, best_s=3.0, local_gemm_s=1.0, **case) for c, *_ in ran]
+    ... )
+    >>> list(at_calibrated_pace(measured, predicted).time_s)
+    [2.0, 4.0]
+    """
+    roofs = predicted[[*CASE, "local_gemm_s"]].rename(columns={"local_gemm_s": "roof_s"})
+    found = measured.merge(roofs, on=CASE)
+    found = found.assign(time_s=100 * found.roof_s / found.percent_of_roof)
+    return found[found.time_s.notna()]
+
+
+def beside(measured, predicted):
+    """The measured rows that are ok and were predicted, with the columns ``predicted_s`` and
+    ``error``, its share above the measured time, the median of the repeats.
+
+    Parameters
+    ----------
+    measured, predicted : DataFrame of :func:`plots.select.records.read_records`
+        Of the measured, several rows may be of one case (:data:`CASE`).
+    """
+    times = predicted[[*CASE, "time_s"]].rename(columns={"time_s": "predicted_s"})
+    pairs = measured[measured.status == "ok"].merge(times, on=CASE)
+    return pairs.assign(error=pairs.predicted_s / pairs.time_s - 1)
+
+
 def errors(pairs: DataFrame) -> Errors:
-    right, total = concordance(zip(pairs.time_s, pairs.predicted_s))
+    right, total = concordance(pairs.time_s, pairs.predicted_s)
     error = 100 * pairs.error
     return Errors(right, total, error.abs().median(), error.median(), error.min(), error.max())
 

@@ -144,7 +144,7 @@ def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, fl
     """Seconds of each case by turn, all in turn; empty of one that was not ok."""
     settings = Settings(environ=without_pins())
     group = [replace(case, iters=rounds) for case in cases]
-    (runs,) = run_rounds([group], RANKS, "tune", settings, console(), out)
+    runs = run_rounds(group, RANKS, settings, console(), out)
     ok = lambda run: all(record.status == "ok" for record in run.values())
     return [dict(seconds_of(run)) if ok(run) else {} for run in runs]
 

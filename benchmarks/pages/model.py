@@ -4,10 +4,8 @@ from functools import cache
 
 from pandas import DataFrame
 
-from launch.papers.accuracy import at_calibrated_pace, beside
-
 from ..model.chains import CHAINS, points
-from ..model.model import errors, held, picks
+from ..model.model import at_calibrated_pace, beside, errors, held, picks
 from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, records, rows
 from .tables import block, say_yes, table

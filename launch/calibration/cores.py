@@ -206,8 +206,7 @@ def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], li
 
     for case in cases:  # what is touched for the first time does not count
         run(case)
-    (found,) = in_rounds({"": cases}, trials, run, pace).values()
-    seconds = list(zip(cases, found))
+    seconds = list(zip(cases, in_rounds(cases, trials, run, pace)))
     return (
         [(*shape, took_s) for (shape, operand), took_s in seconds if not operand],
         [(*shape, operand, took_s) for (shape, operand), took_s in seconds if operand],

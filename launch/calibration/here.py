@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 
 from mpi4py import MPI
 
@@ -17,7 +18,7 @@ from drbench.measure.noise import Timed
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
-from launch.host.environment import processor_name
+from launch.host.kernels import processor_name
 from launch.ranks.run_case import run_case
 
 from .cores import best_of, cores
@@ -104,7 +105,8 @@ def calibrate_here(
 
             # a product of the cores says nothing of GPUs, whose programs are taken as they are
             usual = pace if backend != "cupy" else Pace(lambda: Timed(1.0, 0.0))
-            took = in_rounds(programs, trials, run, usual)
+            # taken kind by kind below
+            took = iter(in_rounds([*chain(*programs.values())], trials, run, usual))
         pace.refuse_other_work()
     if comm.rank:
         return 0
@@ -112,7 +114,7 @@ def calibrate_here(
     drifted = drift_text(drift)
     model["residuals"] = {"#": f"measured over predicted times of whole programs{drifted}"}
     for kind, cases in programs.items():
-        pairs = [(s, predict(case, machine, comm.size)) for case, s in zip(cases, took[kind]) if s]
+        pairs = [(s, predict(case, machine, comm.size)) for case, s in zip(cases, took) if s]
         ratios = [took_s / predicted_s for took_s, predicted_s in pairs if predicted_s]
         if len(ratios) > 1:
             model["residuals"][kind] = widened(ratios, drift)

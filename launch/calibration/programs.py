@@ -72,17 +72,14 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
 
 
 def in_rounds(
-    programs: dict[str, list],
-    rounds: int,
-    run: Callable[[object], float | None],
-    pace: Pace,
-) -> dict[str, list[float | None]]:
+    programs: list, rounds: int, run: Callable[[object], float | None], pace: Pace
+) -> list[float | None]:
     """The seconds of each program, the median of so many rounds at the usual pace; None of programs
     that are refused, which are not tried again.
 
     Parameters
     ----------
-    programs : dict of str to list
+    programs : list
     rounds : int
     run : callable
         ``run(program)``: seconds, or None.
@@ -97,11 +94,11 @@ def in_rounds(
     >>> slow = lambda: 2.0 if len(ran) < 3 else 1.0
     >>> run = lambda program: (slow() * program, ran.append(program))[0]
     >>> look = lambda: Timed(slow(), 0.0)
-    >>> in_rounds({"direct": [3.0, 5.0, 7.0, 9.0]}, 3, run, Pace(look))
-    {'direct': [3.0, 5.0, 7.0, 9.0]}
+    >>> in_rounds([3.0, 5.0, 7.0, 9.0], 3, run, Pace(look))
+    [3.0, 5.0, 7.0, 9.0]
     """
-    took: dict[str, list] = {kind: [[] for _ in each] for kind, each in programs.items()}
-    todo = [each for kind in programs for each in zip(programs[kind], took[kind])]
+    took: list[list] = [[] for _ in programs]
+    todo = list(zip(programs, took))
     for turn in range(rounds):
         random.Random(turn).shuffle(todo)
         pace.begin()
@@ -111,7 +108,4 @@ def in_rounds(
                 todo = [each for each in todo if each[1] is not found]
             else:
                 found.append((seconds, beside))
-    return {
-        kind: [pace.median(found) if found else None for found in each]
-        for kind, each in took.items()
-    }
+    return [pace.median(found) if found else None for found in took]

@@ -331,9 +331,6 @@ FIELDS: dict[str, Option] = {
 OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
 _OBEYED_BY = {each.name: each.metadata["on"] for each in fields(Case) if each.metadata}
 
-#: Fields that libraries obey too.
-LIBRARY_FIELDS = [name for name in FIELDS if name not in OURS]
-
 
 def given_fields(case: Case) -> list[str]:
     """The fields that say more than the problem and the backend.

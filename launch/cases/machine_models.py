@@ -157,7 +157,7 @@ def read_document(path: str | os.PathLike):
     return read_toml(path, parse=tomlkit.parse) if path.exists() else tomlkit.document()
 
 
-def write_model(path: str | os.PathLike, model: dict, option: str = "--save") -> str:
+def write_model(path: str | os.PathLike, model: dict) -> str:
     """Replace the ``[model]`` tables of a machine file; its other tables stay as they are. The text
     of the new ones.
 
@@ -166,8 +166,6 @@ def write_model(path: str | os.PathLike, model: dict, option: str = "--save") ->
     model : dict
         Numbers, texts, lists of them, and tables; a pair (value, text) has the text as its comment.
         In each table ``"#"`` is the comment beside its name.
-    option : str
-        What the file was named with, for errors.
 
     Raises
     ------
@@ -185,7 +183,7 @@ def write_model(path: str | os.PathLike, model: dict, option: str = "--save") ->
         write_whole(Path(path), f"{kept}\n\n{text}\n" if kept else f"{text}\n")
     except OSError as error:
         raise UsageError(
-            f"{option} {path}: {error.strerror}. Use a file that can be written."
+            f"--save {path}: {error.strerror}. Use a file that can be written."
         ) from None
     return text
 

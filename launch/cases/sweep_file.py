@@ -170,14 +170,9 @@ def load_sweep(
     return sweep
 
 
-def as_in_the_paper(case: Case, ranks: int, options: dict | None = None) -> Case:
+def as_in_the_paper(case: Case, ranks: int) -> Case:
     """A case as the paper's program has it: :data:`PAPER`, and near-square grids of blocks with no
     fewer rows than columns, written out. Another algorithm than the universal one stays as it is.
-
-    Parameters
-    ----------
-    options : dict, optional
-        Options that are not the paper's.
 
     Examples
     --------
@@ -188,7 +183,7 @@ def as_in_the_paper(case: Case, ranks: int, options: dict | None = None) -> Case
     if case.algorithm != "universal":
         return case
     texts = {name: _tall(getattr(case, name), ranks) for name in "abc"}
-    return replace(case, **texts, options=PAPER | case.options | (options or {}))
+    return replace(case, **texts, options=PAPER | case.options)
 
 
 def _tall(text: str, ranks: int) -> str:

@@ -9,10 +9,9 @@ from drbench.errors import EXIT_CODES
 from drbench.options import Option
 from launch.cases.case import Case, check_case
 from launch.host.files import check_output, rows_before
-from launch.host.mpi import launched, run_ranks, started_by_us
+from launch.host.mpi import is_rank, run_ranks
 from launch.host.show import console
 from launch.studies.bandwidth import (
-    add_rows,
     bandwidth_table,
     operations_of,
     sizes_of,
@@ -86,19 +85,19 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
         from plots.select.bandwidth_rows import ROWS
 
         rows_before(csv_path, ROWS.read)
-    if launched() is None and not started_by_us():
+    if not is_rank():
         return run_ranks(ranks or 2, list(arguments), timeout)
     from launch.ranks.bandwidth import measure_here
 
     about, found = measure_here(case, sizes, names)
     if not about.pop("first"):
         return EXIT_CODES["ok"]
-    from plots.select.bandwidth_rows import row_of
+    from plots.select.bandwidth_rows import ROWS, row_of
 
     about |= {"label": case.machine, "backend": case.backend, "dtype": case.dtype}
     rows = [row_of(each, **about) for each in found]
     if csv_path:
-        add_rows(csv_path, rows)
+        ROWS.write(csv_path, [*rows_before(csv_path, ROWS.read), *rows])
     if as_json:
         print(json.dumps([row._asdict() for row in rows]), flush=True)
     else:

@@ -154,15 +154,12 @@ class Group(click.Group):
         found = vars(importlib.import_module(f"{__package__}.{module}")).values()
         return next(each for each in found if isinstance(each, click.Command) and each.name == name)
 
-    def format_commands(self, ctx, formatter):
-        """A line a command, and nothing imported."""
+    def format_options(self, ctx, formatter):
+        """A line a command, and nothing imported; options of the group itself are in its
+        epilogue."""
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
-
-    def format_options(self, ctx, formatter):
-        """The commands; options of the group itself are in its epilogue."""
-        self.format_commands(ctx, formatter)
 
 
 @click.group(

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
 from drbench.options import Option
-from launch.cases.case import FIELDS, LIBRARY_FIELDS
+from launch.cases.case import FIELDS, OURS
 from launch.cases.machine_models import about_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml, shipped
 from launch.host.show import console, table
@@ -79,18 +79,18 @@ def _check_name(name: str, known: Iterable[str], what: str) -> None:
 
 def _algorithm(name: str) -> str:
     found = get_algorithm(name)
-    return f"{name}: {found.about}\n\n{_options(name, found.options, FIELDS)}"
+    return f"{name}: {found.about}\n\n{_options(name, found.options, ())}"
 
 
 def _library(name: str) -> str:
     found, (_, _, about) = get_peer(name), _library_row(name)
-    return f"{name}: {about}\n\n{_options(name, found.options, LIBRARY_FIELDS)}"
+    return f"{name}: {about}\n\n{_options(name, found.options, OURS)}"
 
 
-def _options(name: str, own: Mapping[str, Option], fields: Iterable[str]) -> str:
+def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
     """The options of an algorithm or library, and what every run takes by ``-o``."""
     out = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
-    every = [each for each in map(FIELDS.get, fields) if not each.group]
+    every = [each for each in FIELDS.values() if not (each.group or each.name in out_of_reach)]
     for title, options in ((f"Options of {name}", own.values()), ("Of every run, by -o", every)):
         if options:
             with out.section(title):

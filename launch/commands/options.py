@@ -395,6 +395,28 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
     return text, text if of_schedule(text, options, transport, dtype) or of_cores else None
 
 
+def modelled(values: dict, ranks: int | None) -> tuple:
+    """The machine model that is taken from the values of a command, None if none is named, and so
+    many ranks, by default its devices; an element type that is open is the machine's.
+
+    Raises
+    ------
+    UsageError
+        If there is no such machine, it has fewer devices, or nothing says how many ranks.
+    """
+    from launch.cases.machine_models import find_machine
+    from launch.models.predict import ranks_on
+
+    name = values.pop("machine")
+    model = None if name is None else find_machine(name)
+    if model is not None:
+        ranks = ranks_on(model, ranks)
+    elif ranks is None:
+        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
+    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
+    return model, ranks
+
+
 def case_of(values: dict, ranks: int) -> Case:
     """The case that the values of a command describe on so many ranks, a preset's partitions
     named."""

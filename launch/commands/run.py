@@ -11,7 +11,7 @@ from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
 from launch.cases.peaks import read_peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
 from launch.host.kernels import pinned, without_weaker_pins
-from launch.host.mpi import launched, run_ranks, started_by_us
+from launch.host.mpi import is_rank, launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
 from .guards import default_ranks, refuse_too_many
@@ -73,16 +73,16 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
             f"-p {ranks}, but a launcher started this command on {here.size} "
             f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
         )
-    if ranks is None and not (here or started_by_us()):
+    if ranks is None and not is_rank():
         ranks = 1 if values["backend"] == "cupy" else default_ranks(values["threads"])
         if ranks == 1:
             ranks = None  # this process is all it takes
     environ = dict(os.environ)
-    if here is None and not started_by_us() and values["backend"] == "numpy" and pinned():
+    if not is_rank() and values["backend"] == "numpy" and pinned():
         environ = without_weaker_pins(partial(click.echo, err=True))
         if ranks is None and environ != os.environ:  # NumPy has its kernels: begin anew
             os.execve(sys.executable, [sys.executable, "-m", "drbench", *arguments], environ)
-    if ranks is None or here is not None or started_by_us():
+    if ranks is None or is_rank():
         from launch.ranks.run_case import run_here
 
         peaks_of = lambda case: read_peaks(peak, [case], named)

@@ -25,6 +25,7 @@ import psutil
 from drbench import __version__
 
 from .files import ROOT, write_json
+from .kernels import processor_name
 
 _PACKAGES = (
     "numpy",
@@ -175,11 +176,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def processor_name() -> str:
-    try:
-        named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        return named[1].strip() if named else platform.machine()
-    except OSError:
-        return platform.processor() or platform.machine()

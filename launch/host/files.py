@@ -1,9 +1,7 @@
 """Files and folders that someone named: small files that are the old or the new one, whatever is
 killed when; result files that can be appended to."""
 
-import csv
 import errno
-import io
 import json
 import os
 import stat
@@ -11,7 +9,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
@@ -54,14 +51,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def free_name(folder: Path, stem: str) -> Path:
-    """The first of ``stem-1``, ``stem-2``, … that does not exist."""
-    names = (folder / f"{stem}-{number}" for number in count(1))
-    return next(path for path in names if not path.exists())
-
-
-def made_folder(path: str | os.PathLike, option: str = "--out") -> Path:
-    """A folder that someone asked for, made if it is not there.
+def made_folder(path: str | os.PathLike) -> Path:
+    """The folder that ``--out`` names, made if it is not there.
 
     Raises
     ------
@@ -72,7 +63,7 @@ def made_folder(path: str | os.PathLike, option: str = "--out") -> Path:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{option} {os.fspath(path)}: {error.strerror}. Use a folder that can be made."
+            f"--out {os.fspath(path)}: {error.strerror}. Use a folder that can be made."
         ) from None
     return Path(path)
 
@@ -140,12 +131,11 @@ def write_table(path: str | os.PathLike, rows: list[dict]) -> None:
     ------
     UsageError
     """
-    text = io.StringIO()
-    keys = dict.fromkeys(key for row in rows for key in row)
-    writer = csv.DictWriter(text, list(keys), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    write_output("--csv", path, text.getvalue())
+    from pandas import DataFrame
+
+    cells = [{name: _cell(value) for name, value in row.items()} for row in rows]
+    table = DataFrame(cells, dtype=object).to_csv(index=False, lineterminator="\n")
+    write_output("--csv", path, table)
 
 
 def _cell(value):

@@ -1,14 +1,17 @@
-"""Which BLAS kernels this environment gets, and which it could have. Measured in throwaway
-processes."""
+"""Which processor this is, which BLAS kernels this environment gets, and which it could have.
+Kernels are measured in throwaway processes."""
 
 import json
 import os
+import platform
+import re
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 #: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
 #: processor.
@@ -35,6 +38,14 @@ class Kernels:
     name: str
     flops_per_s: float
     core_share: float = 1.0
+
+
+def processor_name() -> str:
+    try:
+        named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return named[1].strip() if named else platform.machine()
+    except OSError:
+        return platform.processor() or platform.machine()
 
 
 def pinned(environ=os.environ) -> dict[str, str]:

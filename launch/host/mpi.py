@@ -85,9 +85,9 @@ def find_mpiexec() -> str:
     )
 
 
-def mpiexec_command(ranks: int, mpiexec: str | None = None) -> list[str]:
+def mpiexec_command(ranks: int) -> list[str]:
     """The launcher with its arguments, up to the program."""
-    mpiexec = mpiexec or find_mpiexec()
+    mpiexec = find_mpiexec()
     command = [mpiexec, "-n", str(ranks)]
     if _is_open_mpi(mpiexec):
         command += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
@@ -131,10 +131,15 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     return code
 
 
-def started_by_us(environ=os.environ) -> int:
+def started_by_us() -> int:
     """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it
     nothing; 0 elsewhere."""
-    return int(environ.get(OURS, 0))
+    return int(os.environ.get(OURS, 0))
+
+
+def is_rank() -> bool:
+    """Whether this process is one of several ranks, or whatever else a launcher started."""
+    return bool(launched() or started_by_us())
 
 
 def mismatch_message(found: Launched, library: str) -> str:

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from algorithms import algorithms
@@ -22,22 +22,21 @@ from .mpi import started_by_us
 VARIABLE = "DRBENCH_PLUGINS"
 
 
-def load_plugins(given: Iterable[str] = (), environ: MutableMapping[str, str] = os.environ) -> None:
+def load_plugins(given: Iterable[str] = ()) -> None:
     """Import the plugins that are given, and those of the environment and of installed packages.
 
     Parameters
     ----------
     given : iterable of str
-        Files (``mine.py``), or names of modules.
-    environ : mapping
-        Gets the names of all, for the ranks that this process starts.
+        Files (``mine.py``), or names of modules. Ranks that this process starts are told in the
+        environment.
 
     Raises
     ------
     UsageError
         If one cannot be found, or what it says when it is imported.
     """
-    names = [*filter(None, environ.get(VARIABLE, "").split(os.pathsep)), *given]
+    names = [*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *given]
     if not started_by_us():  # whoever started this rank named them already
         names += _installed()
     names = [os.path.abspath(name) if name.endswith(".py") else name for name in names]
@@ -50,7 +49,7 @@ def load_plugins(given: Iterable[str] = (), environ: MutableMapping[str, str] = 
             why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise UsageError(f"plugin {name}: {why}. Mend it, or leave it out.") from error
     if names:
-        environ[VARIABLE] = os.pathsep.join(dict.fromkeys(names))
+        os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys(names))
 
 
 def _installed() -> list[str]:

@@ -1,13 +1,15 @@
-"""What a prediction needs beyond what its machine was calibrated on: more ranks, other products,
-shorter or longer messages."""
+"""How far a prediction can be trusted: where its machine model comes from, and what it needs beyond
+what the machine was calibrated on: more ranks, other products, shorter or longer messages."""
 
 from collections.abc import Iterable
 from math import ceil
+from typing import NamedTuple
 
 from drbench.model.costs import products_of
 from drbench.model.machine import Machine
 from drbench.model.rank import at_hand
 from drbench.program.trace import Trace
+from launch.host.kernels import processor_name
 from launch.host.units import format_bytes, plural
 
 #: What the file's table ``[model.calibrated]`` has ranges of, and what each is of.
@@ -99,3 +101,51 @@ def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
                 found["bytes"].update(itemsize * count for _, count in step.moved(trace.rank))
     ranges = {name: some - {0} for name, some in found.items()}
     return {name: (min(some), max(some)) if some else None for name, some in ranges.items()}
+
+
+class Sure(NamedTuple):
+    """How far an answer can be trusted: ``counted``, ``calibrated``, ``beyond`` (what was not
+    calibrated: more ranks, other products or messages), ``elsewhere`` (calibrated on another
+    processor) or ``published`` (a model made of published constants), and why in words."""
+
+    level: str
+    text: str
+
+
+def how_sure(machine: Machine | None, needed: str | None = None) -> Sure:
+    """How far predictions on a machine can be trusted; ``needed`` is what was :func:`beyond` its
+    calibration.
+
+    Examples
+    --------
+    >>> from launch.cases.machine_models import find_machine
+    >>> how_sure(None).level, how_sure(find_machine("h100x8")).level
+    ('counted', 'published')
+    """
+    if machine is None:
+        return Sure(
+            "counted",
+            "bytes and FLOPs are counted exactly; what they cost is not known without a machine "
+            "model",
+        )
+    known, assumed = machine.calibrated, len(machine.assumed)
+    if not known and not machine.compute.peak_measured:
+        return Sure(
+            "published",
+            f"{machine.name} is a model made of published constants, {assumed} of them assumed; it "
+            "was not measured here",
+        )
+    here = known.get("processor", processor_name()) == processor_name()
+    told = "calibrated"
+    if known:
+        on = f" on {known['ranks']} ranks" if "ranks" in known else ""
+        where = "this processor" if here else f"another processor ({known['processor']})"
+        told += f"{on}, {known['date']}, on {where}"
+    if "ranks" not in known:
+        told += "; the file does not say on how many ranks"
+    if assumed:
+        told += f"; {assumed} constants are assumed"
+    if needed:
+        told += f"; beyond that are {needed}"
+    beyond = needed or "ranks" not in known
+    return Sure("elsewhere" if not here else "beyond" if beyond else "calibrated", told)

@@ -240,9 +240,8 @@ def settings(case: Case, chunk: int | None) -> list[dict]:
     if case.algorithm != "universal":
         return []
     if case.options.get("sums") == "push":
-        kinds = {"chunk": get_algorithm("universal").options["chunk"].tried}
-        if "chunk" in case.options:
-            kinds = {}
+        tried = get_algorithm("universal").options["chunk"].tried
+        kinds = {"chunk": () if "chunk" in case.options else tried}
     else:
         kinds = {
             "prefetch": (2, "all") if case.prefetch is None else (),

@@ -22,7 +22,7 @@ from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
 from partitions import LayoutError, to_placements
 
-from .intervals import Interval, alternatives, combined, residuals_of
+from .intervals import alternatives, combined, residuals_of
 
 
 def seen(machine: Machine, dtype: str, transport: str) -> Machine:
@@ -36,24 +36,6 @@ def seen(machine: Machine, dtype: str, transport: str) -> Machine:
         If it has no peak for the element type.
     """
     return machine.for_dtype(dtype).for_transport(parse_transport(transport))
-
-
-def interval(found: Solution, machine: Machine, transport: str = "auto") -> Interval | None:
-    """The interval of a chain's predicted time, made as those of single products are
-    (:mod:`launch.models.intervals`).
-
-    Parameters
-    ----------
-    found : Solution
-    machine : Machine
-        As its file says, before :func:`seen`.
-    transport : str
-    """
-    changed = [
-        found.times_on([seen(each, found.costs.dtype, transport) for each in group])
-        for group in alternatives(machine)
-    ]
-    return combined(residuals_of(machine, transport), found.time_s, changed)
 
 
 class Row(NamedTuple):
@@ -114,9 +96,12 @@ def answer(
     """
     costs = Costs(seen(machine, dtype, transport), ranks, dtype, layouts, layers)
     choice, rows = choose(asked.chain(), costs, **how), []
+    residuals = residuals_of(machine, transport)
+    others = [[seen(each, dtype, transport) for each in group] for group in alternatives(machine)]
     known = {"chosen": choice.best} | {each.name: each for each in choice.contenders}
     for name, found in known.items():
-        ends = interval(found, machine, transport) or (None, None)
+        # made as those of single products are
+        ends = combined(residuals, found.time_s, map(found.times_on, others)) or (None, None)
         rows.append(Row(name, found, *(end and found.time_s * end for end in ends)))
     return Answer(asked, choice, rows)
 
@@ -161,7 +146,7 @@ def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
 _TORCH = {"R": "Replicate()", "P": "Partial()"}
 
 
-def placements_text(solution: Solution, device: str = "cuda") -> str:
+def placements_text(solution: Solution) -> str:
     """Python to paste: meshes, and the DTensor placements of every matrix that is given or stays:
     the same elements on the same ranks.
 
@@ -187,7 +172,7 @@ def placements_text(solution: Solution, device: str = "cuda") -> str:
             "from torch.distributed.device_mesh import init_device_mesh",
             "from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor",
             "",
-            *(f'{name} = init_device_mesh("{device}", {shape})' for name, shape in meshes.items()),
+            *(f'{name} = init_device_mesh("cuda", {shape})' for name, shape in meshes.items()),
             "placements = {",
             *lines,
             "}",
@@ -195,13 +180,13 @@ def placements_text(solution: Solution, device: str = "cuda") -> str:
     )
 
 
-def run_order(order: ChainOrder, timeout: float | None = None) -> Record:
+def run_order(order: ChainOrder) -> Record:
     """The record of a run on MPI ranks of this machine, started for it."""
     with TemporaryDirectory(prefix="drbench-chain-") as folder:
         path, answer = Path(folder, "order.json"), Path(folder, "record.json")
         path.write_text(order.text())
         environ = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
-        run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], timeout, environ)
+        run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], environ=environ)
         return Record.from_row(json.loads(answer.read_text()))
 
 

@@ -2,6 +2,7 @@
 the timeline of a run, and what is said of it in words."""
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from algorithms import get_algorithm
@@ -102,7 +103,7 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
         simulator = Simulator(traces, model)
-        programs = Programs(problem, resolved, case.ahead(resolved), simulator)
+        programs = Programs(problem, resolved, simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}
@@ -130,6 +131,17 @@ def case_of_timeline(about: dict[str, Any]) -> Case:
     fields = {name: about[name] for name in FIELDS if about.get(name) is not None}
     fields = {name: value for name, value in fields.items() if name not in ("model", "timeline")}
     return Case(**fields | {"options": options})
+
+
+def case_of(record: Record) -> Case:
+    """The case that a record is of, as a model knows it."""
+    about = {name: getattr(record, name) for name in record.__slots__}
+    if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
+        about |= {"transport": "auto"}
+    if record.backend == "cupy":  # a model has one transport, and knows no backends
+        about |= {"transport": "auto", "backend": None, "get": None}
+        about |= dict.fromkeys(("max_gemms", "max_accumulates", "accumulate_blocks", "compute"))
+    return case_of_timeline(about)
 
 
 def _told(
@@ -174,12 +186,9 @@ def _most_held(ranks: list[list]) -> int:
     >>> _most_held([[[0, "fetch", 0, 1, 3, 8], [1, "fetch", 1, 2, 4, 8], [2, "fetch", 3, 4, 5, 8]]])
     16
     """
-    most = 0
+    held = []
     for bars in ranks:
         events = [(bar[3], bar[5]) for bar in bars if bar[4]]
         events += [(bar[4], -bar[5]) for bar in bars if bar[4]]
-        at = 0
-        for _, nbytes in sorted(events):
-            at += nbytes
-            most = max(most, at)
-    return most
+        held += accumulate(nbytes for _, nbytes in sorted(events))
+    return max(held, default=0)

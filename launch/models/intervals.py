@@ -152,14 +152,12 @@ def combined(
     >>> combined([1.0, 1.0, 1.0], 1.0, [])
     Interval(low=1.0, high=1.0)
     """
-    residuals, others = list(residuals), [list(each) for each in others]
+    residuals = list(residuals)
     ends = [spread(residuals)] if len(residuals) > 1 else []
-    ends += [(min(1.0, *each, 1.0), max(1.0, *each, 1.0)) for each in _shares(others, time_s)]
+    for each in others:
+        shares = [1.0, *(seconds / time_s for seconds in each)]
+        ends += [(min(shares), max(shares))] if len(shares) > 1 else []
     if not ends:
         return None
     low, high = (hypot(*(log(pair[at]) for pair in ends)) for at in (0, 1))
     return Interval(exp(-low), exp(high))
-
-
-def _shares(others: Iterable[list[float]], time_s: float) -> list[list[float]]:
-    return [[seconds / time_s for seconds in each] for each in others if each]

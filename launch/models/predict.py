@@ -67,6 +67,7 @@ def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
     return predict_with(case, machine, ranks)[0]
 
 
+@no_collection()
 def predict_with(
     case: Case,
     machine: Machine,
@@ -87,8 +88,9 @@ def predict_with(
     ranks = ranks_on(machine, ranks)
     keys = simulated_keys(case, machine, ranks)
     try:
-        with no_collection():
-            return _predict(case, machine, ranks, keys, timeline, pool, within_s, made)
+        made = made or programs_of(case, machine, ranks, timeline)
+        keys |= made.problem.texts | resolved_keys(case, made.resolved)
+        return _simulated(case, made, keys, timeline, pool, within_s)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -150,19 +152,17 @@ def with_interval(
 
 
 def ranks_on(machine: Machine, ranks: int | None = None) -> int:
-    """So many ranks, by default the machine's devices; a UsageError if it has none of its own."""
-    if not (ranks or machine.devices):
+    """So many ranks, by default the machine's devices; a UsageError if it has fewer, or none of its
+    own."""
+    ranks = ranks or machine.devices
+    if not ranks:
         raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
-    return ranks or machine.devices
-
-
-def refuse_more_ranks(machine: Machine, ranks: int) -> None:
-    """A UsageError if a machine has fewer devices."""
     if machine.devices and ranks > machine.devices:
         raise UsageError(
             f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
             f"most {machine.devices}, or a machine of several nodes (drbench list machines)."
         )
+    return ranks
 
 
 def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
@@ -244,28 +244,22 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
     return found
 
 
-def resolved_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem, and the options that a run of it settles on where the
-    machine is what the case sees."""
-    algorithm, problem, options, in_place = placed_on(case, machine, ranks)
-    return algorithm, problem, algorithm.resolve(problem, in_place, **options)
-
-
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem, the options as they are resolved where the machine is
-    what the case sees, and whether all is read in place there."""
+    """The algorithm of a case, its problem and options where the machine is what the case sees, and
+    whether all is read in place there."""
     return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What a case is on a machine: its problem, resolved options and look-ahead, and what simulates
-    the traces of all ranks, or of those that stand for them."""
+    """What a case is on a machine, whatever its look-ahead: its problem and resolved options, what
+    simulates the traces of all ranks, or of those that stand for them, and the seconds that tracing
+    them took."""
 
     problem: Problem
     resolved: dict
-    ahead: int | str
     simulator: Simulator
+    plan_s: float = 0.0
 
     @property
     def machine(self) -> Machine:
@@ -288,6 +282,22 @@ class Programs:
             for trace in self.traces
         )
 
+    def receive_bytes(self, ahead: int | str) -> int:
+        """Receive memory of the largest rank, planned; refuses what does not fit."""
+        problem, machine, most = self.problem, self.machine, 0
+        for trace in self.traces:
+            tiles, arena = sum(problem.tile_bytes(trace.rank).values()), pool_bytes(trace, ahead)
+            most = max(most, arena)
+            if tiles + arena > machine.memory_bytes:
+                copies = max(each.partition.replicas for each in problem.operands) > 1
+                raise OutOfMemory(
+                    f"rank {trace.rank} needs {format_bytes(tiles + arena)} (tiles "
+                    f"{format_bytes(tiles)}, pool {format_bytes(arena)}); a device of "
+                    f"{machine.name} has {format_bytes(machine.memory_bytes)}. Use more ranks"
+                    f"{', or a smaller replication factor' if copies else ''}."
+                )
+        return most
+
     def on(self, case: Case, machine: Machine) -> "Programs | None":
         """The same on a machine that differs in constants alone; None if the programs go by what
         differs. Who waits for whom at a link is nothing that programs go by."""
@@ -300,6 +310,7 @@ class Programs:
         return replace(self, simulator=Simulator(self.traces, seen))
 
 
+@no_collection()
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
     """The programs of a case, as a simulation on this machine runs them; ``everyone`` leaves
     nobody to be stood for.
@@ -309,13 +320,15 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     DrbenchError
         If the machine or the algorithm refuses the case.
     """
-    refuse_more_ranks(machine, ranks)
+    start = Clock.now()
+    ranks_on(machine, ranks)
     machine = seen_by(case, machine)
     _refuse_out_of_reach(case, machine, ranks)
     get_algorithm(case.algorithm)  # a peer has no program to simulate
-    algorithm, problem, resolved = resolved_on(case, machine, ranks)
+    algorithm, problem, options, in_place = placed_on(case, machine, ranks)
+    resolved = algorithm.resolve(problem, in_place, **options)
     _, traces = traces_of(algorithm, problem, resolved, machine, everyone)
-    return Programs(problem, resolved, case.ahead(resolved), Simulator(traces, machine))
+    return Programs(problem, resolved, Simulator(traces, machine), Clock.now() - start)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -330,24 +343,22 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
             )
 
 
-def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
-    start = Clock.now()
-    made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, resolved, traces = made.machine, made.problem, made.resolved, made.traces
-    ahead = case.ahead(resolved)
-    keys.update(problem.texts)
-    keys.update(resolved_keys(case, resolved))
-    plan_s, stands_for = Clock.now() - start, problem.nprocs // len(traces)
-    might_not_fit, pool_bytes = made.most_bytes > machine.memory_bytes, None
+def _simulated(
+    case: Case, made: Programs, keys: dict, timeline: bool, pool: bool, within_s: float
+) -> tuple[Record, Simulated]:
+    machine, problem, traces = made.machine, made.problem, made.traces
+    ranks, ahead = problem.nprocs, case.ahead(made.resolved)
+    stands_for = ranks // len(traces)
+    might_not_fit, received = made.most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refused before it is simulated
-        pool_bytes = receive_bytes(problem, traces, machine, ahead)
+        received = made.receive_bytes(ahead)
     algorithm = get_algorithm(case.algorithm)
-    waits = algorithm.dispatches(problem, **resolved) if algorithm.dispatches else 0
+    waits = algorithm.dispatches(problem, **made.resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
     found = made.simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
     time_s = host_s + found.time_s
     if pool and not might_not_fit:
-        pool_bytes = receive_bytes(problem, traces, machine, ahead)
+        received = made.receive_bytes(ahead)
     local_s = min(_local_s(problem, machine, *shape) for shape in problem.local_shapes())
     record = Record(
         **keys,
@@ -361,9 +372,9 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
         **_of_peak(machine, problem.flops / time_s, ranks),
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,
-        plan_s=plan_s,
+        plan_s=made.plan_s,
         steps=stands_for * sum(len(trace.steps) for trace in traces),
-        pool_bytes=pool_bytes,
+        pool_bytes=received,
         panel_bytes=stands_for * sum(trace.panel_bytes for trace in traces),
         balance_limit=balance([trace.flops for trace in traces]),
         beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
@@ -404,12 +415,6 @@ def planning_model(machine: Machine, resolved: dict) -> Machine | None:
     return machine if goes_by_model(resolved) else None
 
 
-def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
-    """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
-    stand for them; ``machine`` is as the case sees it."""
-    return traces_of(*resolved_on(case, machine, ranks), machine)[1]
-
-
 def traces_of(
     algorithm,
     problem: Problem,
@@ -428,22 +433,3 @@ def traces_of(
             others = rows[0][1:] if rows and "row" not in folded else ()
             return folded, [first, *map(trace, others)]
     return (), [trace(rank) for rank in range(problem.nprocs)]
-
-
-def receive_bytes(
-    problem: Problem, traces: Sequence[Trace], machine: Machine, ahead: int | str
-) -> int:
-    """Receive memory of the largest rank, planned; refuses what does not fit."""
-    most = 0
-    for trace in traces:
-        tiles, arena = sum(problem.tile_bytes(trace.rank).values()), pool_bytes(trace, ahead)
-        most = max(most, arena)
-        if tiles + arena > machine.memory_bytes:
-            copies = max(each.partition.replicas for each in problem.operands) > 1
-            raise OutOfMemory(
-                f"rank {trace.rank} needs {format_bytes(tiles + arena)} (tiles "
-                f"{format_bytes(tiles)}, pool {format_bytes(arena)}); a device of {machine.name} "
-                f"has {format_bytes(machine.memory_bytes)}. Use more ranks"
-                f"{', or a smaller replication factor' if copies else ''}."
-            )
-    return most

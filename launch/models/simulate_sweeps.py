@@ -10,11 +10,9 @@ from functools import partial
 from itertools import product
 
 from algorithms import algorithms
-from drbench.common import Clock
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
-from drbench.program.trace import no_collection
 from launch.cases.case import Case
 from launch.cases.machine_models import model_version
 from launch.cases.sweep_file import load_sweep
@@ -83,12 +81,9 @@ def _predicted(machine: Machine, others: list, job: Job) -> Record:
             "simulated",
         )
     try:
-        with no_collection():
-            start = Clock.now()
-            made = programs_of(case, machine, ranks)
-            plan_s = Clock.now() - start
+        made = programs_of(case, machine, ranks)
         record, _ = predict_with(case, machine, ranks, made=made)
-        record = replace(record, plan_s=plan_s, environment=keys["environment"])
+        record = replace(record, environment=keys["environment"])
         return with_interval(record, case, machine, ranks, made, others)
     except (UsageError, LayoutError) as error:
         return Record(**keys, status="failed", reason=str(error))

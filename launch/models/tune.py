@@ -42,6 +42,7 @@ from launch.cases.case import Case
 from launch.host.units import format_bytes
 from partitions import flows
 
+from .beyond import Sure, how_sure
 from .candidates import (
     TuneRequest,
     candidates,
@@ -61,13 +62,12 @@ from .predict import (
     planning_model,
     predict_with,
     programs_of,
+    ranks_on,
     reads_in_place,
-    refuse_more_ranks,
     seen_by,
     with_interval,
 )
 from .sieve import bounds_of, rates_of
-from .sure import Sure, how_sure
 
 #: Without a model, candidates whose busiest rank multiplies more than this times its even share
 #: come after all others: bytes say nothing of that.
@@ -260,7 +260,7 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         found.least_bytes = least_bytes(request.case, request.ranks, request.memory)
     records = [place.record for place in (found.mine, *found.ranking) if place and place.record]
     needed = next((each.beyond for each in records if each.beyond), None)
-    found.sure = how_sure(machine, request.ranks, needed)
+    found.sure = how_sure(machine, needed)
     return found
 
 
@@ -285,7 +285,7 @@ class _ByTime:
     """Costs in predicted seconds."""
 
     def __init__(self, request: TuneRequest, machine: Machine):
-        refuse_more_ranks(machine, request.ranks)
+        ranks_on(machine, request.ranks)
         if request.memory is not None:
             machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
         self.machine, self.ranks = machine, request.ranks
@@ -361,9 +361,6 @@ class _ByBytes:
         found = loads([trace])
         return found.busiest_bytes + _UNEVEN * (share_of(found, trace.problem) > EVEN)
 
-    def alone(self, case: Case) -> float:
-        return 0.0
-
     def judge(
         self, cases: Sequence[Case], moving: Moving, extra: float, within: float
     ) -> Iterator[Place]:
@@ -401,9 +398,9 @@ class _Candidate:
         What it is likely to cost.
     needs_s : float
         Seconds of CPU that tracing and simulating all ranks takes, by what the first rank took.
-    stage : int
-        0: the estimate is its bound; 1: that of its first rank, simulated alone unless it waits for
-        signals.
+    final : bool
+        Whether the estimate is the last one: that of its first rank, simulated alone; its bound
+        where it waits for signals, or nothing is simulated.
     """
 
     case: Case
@@ -412,7 +409,7 @@ class _Candidate:
     estimate: float
     moving: Moving
     needs_s: float
-    stage: int = 0
+    final: bool
 
 
 class _Source:
@@ -653,9 +650,10 @@ class _Search:
         congruent = algorithm.congruent
         folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
-        waits = any(step.signals for step in trace.steps)  # it takes no time alone
+        # without times, or alone where it waits for signals, nothing more is to be found out
+        final = ruler.seen is None or any(step.signals for step in trace.steps)
         needs_s = 2 * took_s * (longest if folded else request.ranks)
-        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, int(waits))
+        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, final)
         self._put(self.families[_family_of(case, resolved)], made)
         return made
 
@@ -680,10 +678,10 @@ class _Search:
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
             return
-        if not candidate.stage:
+        if not candidate.final:
             extra = candidate.moving.price / self.request.products
             estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
-            self._put(family, replace(candidate, estimate=estimate, stage=1))
+            self._put(family, replace(candidate, estimate=estimate, final=True))
             return
         if self.best and self._spent(_JUDGED, candidate.needs_s):
             self.late.append(candidate)

@@ -16,10 +16,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
@@ -30,11 +29,11 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
+from launch.models.explained import case_of
 from launch.models.predict import predict
 from launch.peers import get_peer
 
 from . import papers
-from .accuracy import case_of
 from .claims import Paper, Verdict
 
 #: The committed verdicts.
@@ -278,7 +277,7 @@ def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, s
     for record in records:
         now = predict(case_of(record), machine, record.ranks)
         same = now.status == "ok" and now.moved_bytes == record.moved_bytes
-        worst = max(worst, abs(now.best_s / record.best_s - 1) if same else np.inf)
+        worst = max(worst, abs(now.best_s / record.best_s - 1) if same else inf)
     return (
         passed(worst <= SIMULATED_SHARE and len(records) > 0),
         f"simulated here, compared with results/simulated/{path.name}",

@@ -24,13 +24,14 @@ M19).
 artifact`` makes them again, in seconds.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from numpy import array, maximum, minimum, triu_indices
 from pandas import DataFrame
 
 from drbench.measure.record import Record
@@ -40,17 +41,19 @@ from launch.cases.case import Case
 from launch.cases.command_line import describe
 from launch.cases.machine_models import find_machine
 from launch.host.files import ROOT
+from launch.models.explained import case_of
 from launch.models.predict import predict, with_interval
 from launch.models.simulate_sweeps import dtensor_case
 from plots.select.records import read_published
 from plots.select.typed_rows import Rows as Kind
 
-from .accuracy import case_of
 from .claims import Claim, Paper, Rows
 
 #: Of the numbers of a group that have intervals at least such a share lies in them, and the median
 #: of half an interval is at most so many percent.
 LEAST_HELD, MOST_HALF = 0.90, 10.0
+#: Of pairs of cases measured so many times apart the model has such a share in the right order.
+APART, CONCORDANT = 1.10, 0.97
 _RESULTS = ROOT / "results"
 
 
@@ -234,6 +237,30 @@ def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
     return holds, text
 
 
+def concordance(times: Sequence[float], predicted: Sequence[float]) -> tuple[float, int]:
+    """Share of pairs of cases, measured more than 10 % apart, whose order the prediction has
+    right; and how many there are.
+
+    Examples
+    --------
+    >>> concordance([1.0, 2.0, 4.0, 4.1], [1.1, 2.2, 2.0, 2.1])
+    (0.6, 5)
+    """
+    one, other = triu_indices(len(times), 1)
+    (t, u), (p, q) = ((each[one], each[other]) for each in map(array, (times, predicted)))
+    apart = maximum(t, u) > APART * minimum(t, u)
+    right = ((t < u) == (p < q))[apart]
+    return float(right.mean()), len(right)
+
+
+def _in_order(rows: Rows, *groups: str) -> Iterator[tuple[bool, str]]:
+    """That the numbers of each group are predicted in the right order."""
+    for group in groups:
+        of = rows.where(group=group)
+        share, total = concordance(of.value, of.predicted)
+        yield share >= CONCORDANT, f"{group}: {share:.3f} of {total} pairs"
+
+
 CLAIMS = tuple(
     Claim(
         f"A.{group}",
@@ -247,6 +274,19 @@ CLAIMS = tuple(
         (group, most),
     )
     for group, (_, most) in GROUPS.items()
+)
+CLAIMS += (
+    Claim(
+        "S1",
+        "the model has the order of this machine's times right, throttled and RMA",
+        _in_order,
+        "none: a bar of our own",
+        f"{100 * CONCORDANT:.0f} % of the pairs that are more than 10 % apart, by each transport",
+        "results/ledger.csv",
+        "",
+        ("epyc-throttled", "epyc-rma"),
+        "measured",
+    ),
 )
 PAPER = Paper(
     "accuracy of predictions",

@@ -6,34 +6,16 @@ from pathlib import Path
 
 from pandas import read_csv
 
-from launch.cases.machine_models import find_machine
 from launch.studies.peers import best_settings, lines
 from plots.select.records import read_records
 
-from .accuracy import concordance, with_predictions
 from .claims import Claim, Paper
 
-#: Of pairs of cases measured more than 10 % apart the model has so many in the right order.
-CONCORDANT = 0.97
 #: With look-ahead a case takes at most so much of the larger of its compute and its transfers.
 OVERLAPPED = 1.10
 #: Times of drbench's fastest over the best peer's in the same rounds, to the ends of their 95 %
 #: intervals: below 1 as the peer comes; with the fastest of its settings, what may not be exceeded.
 AHEAD, AS_FAST = 1.0, 1 / 0.98
-
-
-def predicted(folder: Path, transport: str):
-    """The cases of the model's study, measured and predicted, which takes a while."""
-    place = folder / "model" / transport
-    machine = find_machine(str(next(place.glob("*.toml"))))
-    return with_predictions(read_records([place / "measured.csv"]), machine)
-
-
-def _order(folder: Path):
-    for transport in ("throttled", "rma"):
-        pairs = predicted(folder, transport)
-        share, total = concordance(zip(pairs.time_s, pairs.predicted_s))
-        yield share >= CONCORDANT, f"{transport}: {share:.3f} of {total} pairs"
 
 
 def _performance(folder: Path, table: str):
@@ -95,13 +77,6 @@ def _claim(
 
 _ONE_NODE = "performance/one_node.csv"
 CLAIMS = (
-    _claim(
-        "S1",
-        "the model has the order of this machine's times right, throttled and RMA",
-        _order,
-        f"{100 * CONCORDANT:.0f} % of the pairs that are more than 10 % apart, by each transport",
-        "model/throttled/measured.csv model/rma/measured.csv",
-    ),
     _claim(
         "S4",
         "4096³, aligned tiles read in place: at the bar (98 % of the roof S-C, 97 % S-B)",

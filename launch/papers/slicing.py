@@ -88,10 +88,6 @@ class Figure:
             raise KeyError("some lines of {1} on {0}".format(*self.name))
         return self.values.mean().sort_values(ascending=False, kind="stable")
 
-    def spreads(self):
-        highest = self.values.max(axis="columns")
-        return 100 * (highest - self.values.min(axis="columns")) / highest
-
     def best(self, line: str, stationary: str):
         """The fastest case of a line's partitioning at each batch size with a matrix in place;
         empty where there is none."""
@@ -110,12 +106,12 @@ class Figures(Rows):
 
     def __init__(self, table):
         super().__init__(table)
-        self._figures: dict[tuple[str, str], Figure] = {}
+        self._figure = cache(
+            lambda name: Figure(name, self._direct(name, "simulated", ["universal"]))
+        )
 
     def __getitem__(self, name: tuple[str, str]) -> Figure:
-        if name not in self._figures:
-            self._figures[name] = Figure(name, self._direct(name, "simulated", ["universal"]))
-        return self._figures[name]
+        return self._figure(name)
 
     def _direct(self, name: tuple[str, str], mode: str, algorithms: list[str]):
         """The cases of a figure by algorithms, but for those that were lowered."""
@@ -197,15 +193,12 @@ def _p4(f):
 
 def _spreads(f, layer: str):
     """The spreads on both machines, and both as text."""
-    pvc, h100 = (f[machine, layer].spreads() for machine in MACHINES)
+    ends = (f[machine, layer].values.agg(["min", "max"], axis="columns") for machine in MACHINES)
+    pvc, h100 = (100 * (1 - each["min"] / each["max"]) for each in ends)
     return (
-        pvc,
-        h100,
-        (
-            f"spread {h100.mean():.0f} % on h100x8, {pvc.mean():.0f} % on pvc12 ({_row(h100)} "
-            f"against "
-            f"{_row(pvc)})"
-        ),
+        *(pvc, h100),
+        f"spread {h100.mean():.0f} % on h100x8, {pvc.mean():.0f} % on pvc12 ({_row(h100)} against "
+        f"{_row(pvc)})",
     )
 
 

@@ -31,7 +31,7 @@ from launch.cases.case import Case
 from launch.host.memory import available_memory, windows_bytes
 from launch.host.units import format_bytes
 
-from .gpu_awareness import mpi_reads_devices
+from .gpu_awareness import mpi_moves_devices
 
 
 @contextmanager
@@ -200,7 +200,8 @@ class DeviceBackend:
                 why[asked] = None  # its memory is the host's
             return why
         if asked != "staged":
-            able, told = mpi_reads_devices(self._topology.node)
+            node = self._topology.node  # whose first rank tries
+            able, told = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
             why["gpu-aware"] = _first(comm, None if able else told)
         if asked in (None, "nccl"):
             from drbench.device.gpu.nccl import why_no_nccl

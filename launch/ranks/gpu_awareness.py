@@ -12,12 +12,6 @@ from launch.host.processes import run_alone
 _TIMEOUT_S = 60
 
 
-def mpi_reads_devices(node: MPI.Comm) -> tuple[bool, str]:
-    """Whether device memory may be given to MPI, and why not (collective over the ranks of a node;
-    the first of them tries)."""
-    return node.bcast(mpi_moves_devices() if node.rank == 0 else None)
-
-
 @functools.cache
 def mpi_moves_devices() -> tuple[bool, str]:
     """Whether MPI moves device memory, in one process; and what says so, or why not."""

@@ -7,7 +7,6 @@ from rich.table import Table
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.noise import LEAST_SHARE
 from drbench.options import Option
-from launch.host.files import rows_before
 from launch.host.show import table
 from launch.host.units import format_bytes, plural, seconds
 
@@ -62,13 +61,6 @@ def operations_of(text: str | None) -> list[str]:
         if name not in OPERATIONS:
             raise UsageError(f"--only: {name!r} is none of {', '.join(OPERATIONS)}.")
     return [*(name for name in OPERATIONS if name in names), COPY]
-
-
-def add_rows(path: str, rows: Sequence) -> None:
-    """Add rows (:mod:`plots.select.bandwidth_rows`) to a file, which is written anew with them."""
-    from plots.select.bandwidth_rows import ROWS
-
-    ROWS.write(path, [*rows_before(path, ROWS.read), *rows])
 
 
 def bandwidth_table(rows: Sequence) -> Table:

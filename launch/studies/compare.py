@@ -56,8 +56,6 @@ class Pair(NamedTuple):
 
     Attributes
     ----------
-    key : tuple
-        Values of the fields compared by.
     old, new : row or None
         Of :func:`plots.select.records.rows`. Repeated runs of a case are
         merged: the smallest best time, all samples.
@@ -69,7 +67,6 @@ class Pair(NamedTuple):
         Interval of the ratio of medians; None without noise to estimate it from.
     """
 
-    key: tuple
     old: Any
     new: Any
     outcome: str
@@ -144,7 +141,7 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     machines = [sorted(table.machine.fillna("unnamed").unique()) for table in tables.values()]
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
-    pairs = [_judge(key, first.get(key), second.get(key), tolerance) for key in {**first, **second}]
+    pairs = [_judge(first.get(key), second.get(key), tolerance) for key in {**first, **second}]
     # how far from 1 the ratio of the best times is; stable: else in the order of the files
     size = lambda pair: max(pair.best, 1 / pair.best) if pair.best else 0
     pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -size(pair)))
@@ -200,13 +197,13 @@ def _merged(runs: list) -> Any:
     return best._replace(samples_s=samples, median_s=middle)
 
 
-def _judge(key: tuple, old, new, tolerance: float) -> Pair:
+def _judge(old, new, tolerance: float) -> Pair:
     if old is None or new is None:
-        return Pair(key, old, new, "new" if old is None else "missing")
+        return Pair(old, new, "new" if old is None else "missing")
     if not old.status == new.status == "ok":
         failing = "failing" if old.status == new.status else "status"
         outcome = "broken" if old.status == "ok" else "fixed" if new.status == "ok" else failing
-        return Pair(key, old, new, outcome)
+        return Pair(old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
     low, high = _interval(old.samples_s, new.samples_s)
@@ -221,7 +218,7 @@ def _judge(key: tuple, old, new, tolerance: float) -> Pair:
     explains = old.noisy or new.noisy or low is not None and low <= 1 <= high
     if explains and outcome != "same":
         outcome = "noise"
-    return Pair(key, old, new, outcome, best, middle, low, high)
+    return Pair(old, new, outcome, best, middle, low, high)
 
 
 def _time(value: float | None) -> bool:

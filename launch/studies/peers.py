@@ -9,7 +9,7 @@ from typing import NamedTuple
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
 from launch.peers import ON_DRBENCH
-from launch.sweeps.rounds import over, pooled, seconds_of, turn_of
+from launch.sweeps.rounds import fastest_of, over, pooled, seconds_of, turn_of
 
 #: drbench's partitionings whose median, best and worst are compared.
 PARTITIONINGS = ("row", "column", "inner", "outer", "block")
@@ -91,7 +91,11 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
     peers = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
     defaults = {who[0]: who for who in reversed(peers)}.values()
     moving = [who for who in peers if len(ok[who]) == most and _moved(ok[who]) != 0]
-    references = [_fastest(ok, chosen) for chosen in (defaults, moving)]
+    times = {
+        who: {turn: each.time_s for turn, each in run.items()} for who, run in ok.items() if run
+    }
+    among = ({who: times[who] for who in chosen if who in times} for chosen in (defaults, moving))
+    references = [fastest_of(each) if each else () for each in among]
     roofs: dict[int, list[float]] = {}
     for who, run in ok.items():
         for turn, each in run.items():
@@ -104,7 +108,7 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
             why = [f"{len(failed)} of {len(run)} rounds: {why[0]}"]
         compared = []
         for reference in references:
-            ratios = over(_times(mine), _times(ok.get(reference, {})))
+            ratios = over(times.get(who, {}), times.get(reference, {}))
             compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
         rounds = mine.values()
         yield Line(
@@ -126,10 +130,6 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
         )
 
 
-def _times(run: Runs) -> dict[int, float]:
-    return {turn: each.time_s for turn, each in run.items()}
-
-
 def _median(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
     return median(found) if found else None
@@ -142,13 +142,6 @@ def _noisy(run: Runs) -> bool:
 
 def _moved(run: Runs) -> int | None:
     return next((each.moved_bytes for each in run.values() if each.moved_bytes is not None), None)
-
-
-def _fastest(ok: Mapping[tuple, Runs], chosen: Iterable[tuple]) -> tuple:
-    """Who of the chosen has the smallest median time, a noisy one only if all are; nobody of
-    none."""
-    order = lambda who: (_noisy(ok[who]), median(_times(ok[who]).values()))
-    return min(filter(ok.get, chosen), key=order, default=())
 
 
 def best_settings(found: Sequence[Line]) -> list[Line]:
@@ -202,7 +195,7 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
     for (*_, a, b, c), runs in products.items():
         if {STOCK, OURS} <= runs.keys():
             both = runs[STOCK], runs[OURS]
-            pools, ratios = [pooled(list(run.values())) for run in both], [None, None]
+            pools, ratios = [pooled(run.values()) for run in both], [None, None]
             if all(pool.status == "ok" for pool in pools):
                 ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
             found.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))

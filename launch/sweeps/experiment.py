@@ -93,30 +93,27 @@ def run_experiment(
 
 def rows_of_runs(found: Mapping[str, Mapping[int, Record]]) -> dict[str, Record]:
     """A row a case, of all its rounds, of those that have any."""
-    return {
-        name: replace(pooled(list(run.values())), case=name) for name, run in found.items() if run
-    }
+    return {name: replace(pooled(run.values()), case=name) for name, run in found.items() if run}
 
 
 def run_rounds(
-    groups: Sequence[Sequence[Case]],
+    cases: Sequence[Case],
     ranks: int,
-    name: str,
     settings: Settings,
     console: Console,
     out: str | Path | None = None,
     probe: bool = False,
-) -> list[list[dict[int, Record]]]:
-    """Measure the cases of each group in rounds until their order is known
-    (:class:`.rounds.Experiment`); the records of each case by round.
+) -> list[dict[int, Record]]:
+    """Measure some cases in rounds until their order is known (:class:`.rounds.Experiment`); the
+    records of each by round.
 
     ``iters`` of a case are its rounds at least, ``budget`` is that of all its rounds. Without
-    ``out`` nothing is kept. A ``probe`` looks for the fastest of one group only.
+    ``out`` nothing is kept. A ``probe`` looks for the fastest only.
     """
-    jobs = [[Job(case_id(case, ranks), ranks, case) for case in group] for group in groups]
-    experiment = Experiment(name, jobs, "known", probe)
+    jobs = [Job(case_id(case, ranks), ranks, case) for case in cases]
+    experiment = Experiment("tune", [jobs], "known", probe)
     with ExitStack() as stack:  # of no folder, if one is given
         if out is None:
-            out = stack.enter_context(TemporaryDirectory(prefix=f"drbench-{name}-"))
+            out = stack.enter_context(TemporaryDirectory(prefix="drbench-tune-"))
         found = run_experiment(experiment, out, partial(supervised, settings), console)
-        return [[found[job.name] for job in group] for group in jobs]
+        return [found[job.name] for job in jobs]

@@ -301,7 +301,7 @@ class Standing:
 
 def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
     """How contenders fared, in their order, from their records by turn."""
-    pools = [pooled(list(run.values())) for run in runs]
+    pools = [pooled(run.values()) for run in runs]
     found = [Standing(pool) for pool in pools]
     times = {at: seconds_of(runs[at]) for at, pool in enumerate(pools) if pool.status == "ok"}
     most = max(map(len, times.values()), default=0)  # who was given up early is no fastest
@@ -312,7 +312,7 @@ def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
     return found
 
 
-def pooled(records: Sequence[Record]) -> Record:
+def pooled(records: Iterable[Record]) -> Record:
     """One row of the rounds of a case: samples together, as many of each round as the round with
     the fewest has; percent of the roof as the median of the rounds that have it.
 
@@ -334,6 +334,7 @@ def pooled(records: Sequence[Record]) -> Record:
     >>> found.median_s, found.percent_of_roof, found.percent_of_roof_min
     (3.0, 80.0, 70.0)
     """
+    records = list(records)
     bad = next((record for record in records if record.status != "ok"), None)
     if bad is not None or len(records) == 1:
         return replace(bad or records[0], case=None)

@@ -125,7 +125,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
         text = sbatch_script(
             launcher,
             ranks,
-            _options(part, launcher, plan.mine),
+            _options(part, launcher, plan.mine * plan.times),
             command=[sys.executable, "-m", *part.arguments()],
             folder=os.getcwd(),
             job=path.stem,

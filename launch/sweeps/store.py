@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -32,7 +33,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import append_csv, read_damaged_csv
 from launch.cases.case import GOOD, Case
-from launch.host.files import free_name, made_folder, sync_folder, write_json
+from launch.host.files import made_folder, sync_folder, write_json
 from launch.host.processes import interruptible
 from launch.host.units import plural
 
@@ -211,7 +212,8 @@ class Store:
         names = "records.csv journal.txt sweep.json superseded.csv environment.json environments"
         there = [path for each in names.split() if (path := self.folder / each).exists()]
         if there:
-            aside = free_name(self.folder, "previous")
+            names = (self.folder / f"previous-{number}" for number in count(1))
+            aside = next(path for path in names if not path.exists())
             aside.mkdir()
             for path in there:
                 os.rename(path, aside / path.name)

@@ -63,7 +63,7 @@ def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing
     moves = [tiles or not _moves_nothing(next(iter(run.values()))) for run in group]
     competing = iter(standings([run for run, moving in zip(group, moves) if moving]))
     found = [
-        next(competing) if moving else Standing(pooled(list(run.values())))
+        next(competing) if moving else Standing(pooled(run.values()))
         for run, moving in zip(group, moves)
     ]
     timed = [each for each in found if each.ratio]

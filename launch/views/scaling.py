@@ -44,7 +44,7 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
 def _table(runs: list[Mapping[int, Record]]) -> Table:
     rows, lines, base = [], [], None
     for run in sorted(runs, key=lambda run: next(iter(run.values())).ranks):
-        record = pooled(list(run.values()))
+        record = pooled(run.values())
         if record.status != "ok":
             lines.append(f"not on {plural(record.ranks, 'rank')}: {record.status}: {record.reason}")
             continue
@@ -68,7 +68,7 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
                 "in_doubt": ", ".join(doubts(record)) or None,
             }
         )
-    first = pooled(list(runs[0].values()))
+    first = pooled(runs[0].values())
     if base is not None:
         rounds = max(map(len, runs))
         spread = f"; in brackets: over {rounds} rounds" if rounds > 1 else ""

@@ -31,8 +31,7 @@ from drbench.program.steps import (
 from drbench.program.trace import trace
 from launch.cases.case import Case
 from launch.cases.machine_models import of_schedule
-from launch.models.predict import predict_with
-from launch.models.predict import programs as programs_of
+from launch.models.predict import predict_with, programs_of
 
 universal = get_algorithm("universal")
 
@@ -199,7 +198,7 @@ def test_run_and_simulator_are_given_the_same_program():
     case = Case(512, 512, 512, *("tiles:100x90", "tiles:70x110", "tiles:130x51"))
     case = replace(case, options={"stationary": "C", "pack": "always"})
     machine = replace(CORES, links=(Link("memory", inf, reads_in_place=True),))
-    simulated = programs_of(case, machine, 2)
+    simulated = programs_of(case, machine, 2).traces
     problem = Problem(512, 512, 512, 2, case.a, case.b, case.c)
     known = universal.resolve(problem, stationary="C", pack="always") | {"machine": machine}
     for rank, found in enumerate(simulated):

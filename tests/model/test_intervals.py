@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.model.model import beside
 from drbench.errors import UsageError
 from drbench.model.fit import spread
 from drbench.model.machine import Machine
@@ -20,7 +21,6 @@ from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
 from launch.models.intervals import combined, doubted, otherwise, residuals_of
 from launch.models.predict import predict, programs_of, with_interval
-from launch.papers.accuracy import beside
 from plots.select.records import read_records
 
 MEASURED = Path(__file__).parents[2] / "results/measured/spr-2core/model"

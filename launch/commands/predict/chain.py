@@ -142,11 +142,10 @@ def chain_command(
         run_order,
         summary,
     )
-    from launch.models.predict import ranks_on, refuse_more_ranks
+    from launch.models.predict import ranks_on
 
     asked = Asked(name, tokens, widths, between, backward)
     chain = asked.chain()
-    dtype = dtype or "float32"
     check_csv(csv_path)
     fixed = fixed_of(chain, fix)
     if values["option"][1] and not run:
@@ -161,7 +160,6 @@ def chain_command(
         )
     model = find_machine(machine)
     ranks = ranks_on(model, ranks)
-    refuse_more_ranks(model, ranks)
     given = tuple(each for each in layouts.split(";") if each) if layouts else None
     if given is not None or fixed:
         given = (*(given or LAYOUTS), *fixed.values())
@@ -194,7 +192,7 @@ def chain_command(
     say(headline(told))
     say(
         f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "
-        f"{dtype or 'float32'}, {ranks} ranks of {model.name}"
+        f"{dtype}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
     columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"

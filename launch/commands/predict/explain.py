@@ -17,6 +17,7 @@ from ..options import (
     case_of,
     command,
     machine_option,
+    modelled,
     of_case,
     option,
     problem_options,
@@ -136,11 +137,8 @@ def _told(values: dict, asked: list[str]) -> dict:
     """What the page shows of one case; ``asked`` are the options that the user gave."""
     from launch.cases.machine_models import find_machine
     from launch.models.explained import explained, explained_timeline
-    from launch.models.predict import ranks_on
 
     ranks, timeline = values.pop("ranks"), values.pop("timeline")
-    machine = values.pop("machine")
-    model = None if machine is None else find_machine(machine)
     if timeline is not None:
         for flag in asked:
             if flag not in ("--timeline", "--machine"):
@@ -152,14 +150,12 @@ def _told(values: dict, asked: list[str]) -> dict:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "no text"
             raise UsageError(f"--timeline {timeline}: {why}. Use a file of drbench run.") from None
-        return explained_timeline(text, model)
+        machine = values["machine"]
+        return explained_timeline(text, machine and find_machine(machine))
     options = take_options(values)
     missing = next((name for name in "mnk" if values[name] is None), None)
     if missing:
         raise UsageError(f"-{missing} is missing. Give -m, -n and -k, or --timeline FILE.")
-    if model is None and ranks is None:
-        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
-    ranks = ranks if model is None else ranks_on(model, ranks)
-    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
+    model, ranks = modelled(values, ranks)
     named = "none" if model is None else model.name
     return explained(case_of(values | {"options": options, "machine": named}, ranks), model, ranks)

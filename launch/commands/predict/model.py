@@ -4,7 +4,7 @@ import click
 
 from drbench.errors import UsageError
 from launch.host.files import check_csv, check_output, hand_over, write_output
-from launch.host.mpi import launched, run_ranks, started_by_us
+from launch.host.mpi import is_rank, run_ranks
 
 from ..guards import default_ranks, refuse_too_many
 from ..options import (
@@ -16,6 +16,7 @@ from ..options import (
     csv_option,
     json_option,
     machine_option,
+    modelled,
     of_case,
     option,
     problem_options,
@@ -56,7 +57,7 @@ from ..options import (
 )
 @json_option(flag_value="json")
 @brief_option()
-def simulate(ranks, machine, csv_path, timeline, as_json, **values):
+def simulate(ranks, csv_path, timeline, as_json, **values):
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
@@ -66,21 +67,18 @@ def simulate(ranks, machine, csv_path, timeline, as_json, **values):
     """
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import predict_with, ranks_on, with_interval
+    from launch.models.predict import predict_with, with_interval
 
     values["options"] = take_options(values)
-    if machine is None:
+    if values["machine"] is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate; drbench plan --rank all counts without one."
         )
-    model = find_machine(machine)
     check_csv(csv_path)
     check_output("--timeline", timeline)
-    values |= {"dtype": values["dtype"] or model.dtype, "machine": model.name}
-    ranks = ranks_on(model, ranks)
-    case = case_of(values, ranks)
+    model, ranks = modelled(values, ranks)
+    case = case_of(values | {"machine": model.name}, ranks)
     record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, model, ranks)
     code = hand_over(record, csv_path, as_json)
@@ -137,7 +135,7 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
             "implementation). Measure the devices of one node, and copy the table [model.links] of "
             "its cores."
         )
-    if launched() is None and not started_by_us():
+    if not is_rank():
         from launch.cases.machine_models import read_document
         from launch.host.kernels import pinned, without_pins
 

@@ -30,6 +30,7 @@ from ..options import (
     csv_option,
     json_option,
     machine_option,
+    modelled,
     of_case,
     option,
     pairs_option,
@@ -158,7 +159,6 @@ def tune_command(
     csv_path,
     as_json,
     yes,
-    machine,
     ranks,
     names,
     **values,
@@ -177,19 +177,12 @@ def tune_command(
     SC'19; Al Daas et al., SPAA'22). A C with replicas is finished on all of them.
     """
     from launch.cases.case import Case, partition_texts
-    from launch.cases.machine_models import find_machine
     from launch.models.candidates import TuneRequest
-    from launch.models.predict import ranks_on
     from launch.models.tune import tune
 
     check_csv(csv_path)
     take_options(values)
-    model = None if machine is None else find_machine(machine)
-    if model is not None:
-        ranks = ranks_on(model, ranks)
-    elif ranks is None:
-        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
-    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
+    model, ranks = modelled(values, ranks)
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
     for name in ("threads", "backend"):
         if measure is None and values[name] is not None:
@@ -527,5 +520,4 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
     likely = min(_MOST_PROBED, max(found.within(request.products), default=2))
     cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
     say = progress_console(stderr=quiet)
-    (runs,) = run_rounds([cases], request.ranks, "tune", Settings(), say, probe=True)
-    return standings(runs)
+    return standings(run_rounds(cases, request.ranks, Settings(), say, probe=True))

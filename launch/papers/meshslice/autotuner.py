@@ -108,10 +108,8 @@ def layers_of(h: int, batch: int, seq: int) -> list[Layer]:
     ]
 
 
-def choose_dataflows(
-    layers: list[Layer], stays: str | None = None
-) -> list[tuple[str, list[Product]]]:
-    """Phase 1: (what stays, the three products) of each layer.
+def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list[Product]]:
+    """Phase 1: the three products of each layer.
 
     The largest of Y, X and W stays (on a tie the first of these), or ``stays`` everywhere. A layer
     is transposed, its products flipped, if its input would have to be otherwise: only W-stationary
@@ -119,12 +117,12 @@ def choose_dataflows(
 
     Examples
     --------
-    >>> for stays, products in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
-    ...     print(stays, *(product.dataflow for product in products))
-    Y OS LS RS
-    Y OS LS RS
-    Y OS LS RS
-    X LS OS RS
+    >>> for products in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
+    ...     print(*(product.dataflow for product in products))
+    OS LS RS
+    OS LS RS
+    OS LS RS
+    LS OS RS
     """
     out, transposed = [], False
     for layer in layers:
@@ -133,11 +131,12 @@ def choose_dataflows(
         still = stays or max(sizes, key=sizes.get)
         transposed = (still == "W") != transposed  # the input of this layer
         flipped = {"W": "backward data", "X": "backward weight"}.get(still)  # makes X'ᵀ or W'ᵀ
-        products = [
-            Product(name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed)
-            for name, (m, n, k), dataflow in zip(PRODUCTS, layer.shapes, _TABLE_1[still])
-        ]
-        out.append((still, products))
+        out.append(
+            [
+                Product(name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed)
+                for name, (m, n, k), dataflow in zip(PRODUCTS, layer.shapes, _TABLE_1[still])
+            ]
+        )
     return out
 
 
@@ -207,14 +206,14 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
     found = []
     for rows in divisors(chips):
         mesh = rows, chips // rows
-        if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for _, products in dataflows for p in products):
+        if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for products in dataflows for p in products):
             continue
         best = [
             min(
                 (sum(estimate(product, mesh, s, machine) for product in products), s)
                 for s in slice_counts(products, mesh)
             )
-            for _, products in dataflows
+            for products in dataflows
         ]
         seconds, slices = zip(*best)
         found.append(Plan(mesh, slices, sum(seconds)))

@@ -36,7 +36,7 @@ those after them by rows (*narrow*).
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import inf
 from typing import NamedTuple
 
@@ -85,9 +85,9 @@ ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
 #: Those that have the fastest number of shifts a product.
 FREE = ("wang-free", *ONE_DIMENSIONAL)
-#: Products that transfers may run ahead of: a ring's shifts go both ways round, and those of one
-#: pair may belong to two products.
-LOOK_AHEAD = 2
+#: A case of these studies. Transfers may run ahead of two products: a ring's shifts go both ways
+#: round, and those of one pair may belong to two.
+_looking_ahead = partial(Case, dtype="bfloat16", prefetch=2)
 
 
 class Best(NamedTuple):
@@ -136,8 +136,10 @@ class Study:
     batch: int = MOST_CHIPS // 2
     variant: str = ""
     stays: str | None = None
-    machines: dict = field(default_factory=dict)
     known: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.machine = cache(self._machine)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -153,20 +155,18 @@ class Study:
         """Meshes and slice counts, likewise; the best first."""
         return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
 
-    def machine(self, mesh: tuple) -> Machine:
+    def _machine(self, mesh: tuple) -> Machine:
         """The machine with a torus of that shape."""
-        if mesh not in self.machines:
-            sources = self.base.sources
-            name = "{}-{}x{}".format(sources["name"], *mesh)
-            self.machines[mesh] = Machine.from_dict(sources | {"torus": list(mesh)}, name)
-        return self.machines[mesh]
+        sources = self.base.sources
+        name = "{}-{}x{}".format(sources["name"], *mesh)
+        return Machine.from_dict(sources | {"torus": list(mesh)}, name)
 
     def rows(self, found: Best, each: bool = False) -> Iterator[LlmRow]:
         """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
         model too."""
         machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
         peak = self.chips * self.base.compute.peak_flops
-        products = [(layer, one) for layer, (_, flows) in zip(self.layers, self.dataflows)
+        products = [(layer, one) for layer, flows in zip(self.layers, self.dataflows)
                     for one in flows]  # fmt: skip
         rows = []
         for (layer, product), case, seconds in zip(products, found.cases, found.products):
@@ -253,7 +253,7 @@ class Study:
             return [(case, mesh) for case in ring_cases(name, self.layers, self.chips)]
         return [
             (_case(name, product, shape, s), shape)
-            for (_, products), s in zip(self.dataflows, slices)
+            for products, s in zip(self.dataflows, slices)
             for product in products
             for shape in [mesh[::-1] if product.flipped else mesh]
         ]
@@ -289,25 +289,15 @@ class Study:
 def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
     """The product as a case. A slice is one range of each shard, not several blocks of 8: as many
     bytes, packed as often."""
-    rows, cols = mesh
+    (rows, cols), shape = mesh, (product.m, product.n, product.k)
     options = {"dataflow": product.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
         options["slices"] = slices
     elif algorithm in ("wang", "wang-free"):
-        problem = get_algorithm("wang").problem(
-            product.m, product.n, product.k, rows * cols, **options
-        )
+        problem = get_algorithm("wang").problem(*shape, rows * cols, **options)
         ring = cols if costlier_direction(problem, **options) == "row" else rows
         options["unroll"] = max(1, -(-ring // slices) if algorithm == "wang" else ring // 2)
-    return Case(
-        product.m,
-        product.n,
-        product.k,
-        algorithm=algorithm.removesuffix("-free"),
-        options=options,
-        dtype="bfloat16",
-        prefetch=LOOK_AHEAD,
-    )
+    return _looking_ahead(*shape, algorithm=algorithm.removesuffix("-free"), options=options)
 
 
 def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
@@ -333,14 +323,9 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
             kinds = [gather, reduce, ("wang", {"dataflow": "OS", "mesh": f"1x{chips}"})]
         else:
             kinds = [reduce, gather, ("fsdp", {})]
+        unroll = {"unroll": max(1, chips // 2)}
         out += [
-            Case(
-                *shape,
-                algorithm=name,
-                options=options | {"unroll": max(1, chips // 2)},
-                dtype="bfloat16",
-                prefetch=LOOK_AHEAD,
-            )
+            _looking_ahead(*shape, algorithm=name, options=options | unroll)
             for shape, (name, options) in zip(layer.shapes, kinds)
         ]
     return out
@@ -378,7 +363,7 @@ def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
     """The same slice count in all layers."""
     study = Study("slices", model, base)
     flows = study.dataflows
-    for s in slice_counts([each for _, products in flows for each in products], SLICES_MESH):
+    for s in slice_counts([each for products in flows for each in products], SLICES_MESH):
         yield from study.rows(study.on("meshslice", SLICES_MESH, (s,) * len(flows)))
 
 

@@ -26,7 +26,7 @@ from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, named
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
-from .study import FLUX_M, FLUX_MACHINES, MACHINES, STUDIES, simulate
+from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
 #: By how much the ends and the mean of a range may differ from the paper's, by quantity: points,
 #: and share of the paper's number. An "up to" is the upper end of a range.
@@ -53,20 +53,16 @@ def stated(rows: Rows, **values) -> Iterator[tuple]:
             yield said, rows.ours(method=said.method, **of)[said.quantity]
 
 
-def ends(said, ours) -> tuple:
-    """Low, high and mean of a published range, and ours of those that it has; nan for others."""
-    paper = array([said.low, said.high, said.mean], dtype=float)
-    return paper, where(isnan(paper), nan, [ours.min(), ours.max(), ours.mean()])
-
-
 def _numbers(values, digits: int) -> str:
     low, high, mean = ("" if isnan(value) else f"{value:.{digits}f}" for value in values)
     return " to ".join(filter(None, (low, high))) + (mean and f", mean {mean}")
 
 
 def _compared(said, ours) -> tuple[bool, str]:
-    """Whether ours are as near as they have to be; both as text."""
-    theirs, found = ends(said, ours)
+    """Whether ours are as near as they have to be, low, high and mean as far as the published range
+    has them; both as text."""
+    theirs = array([said.low, said.high, said.mean], dtype=float)
+    found = where(isnan(theirs), nan, [ours.min(), ours.max(), ours.mean()])
     allowed = RANGE_POINTS[said.quantity] + RANGE_SHARE[said.quantity] * theirs
     digits, unit = (0, " %") if said.quantity == "efficiency_percent" else (2, "")
     text = f"{_numbers(found, digits)} (paper {_numbers(theirs, digits)}){unit}"
@@ -160,22 +156,12 @@ def _t6(rows: Rows):
             yield seconds[good] < seconds[bad], f"{machine}: {named(1e3 * seconds, 3)} ms"
 
 
-def needed_bytes_per_s(link: float, card: float, local: int = 8) -> float:
-    """How fast a node's sums must be made so that sums and sends to the other node take no longer
-    than the exchange within the node (TD, 3.5): of a chunk of B bytes, (local - 1) B / link are
-    exchanged, B / card sent, and local + 1 times B read and written by the sum.
-
-    Examples
-    --------
-    >>> f"{needed_bytes_per_s(170e9, 45e9):.3g}"
-    '4.75e+11'
-    """
-    return (local + 1) / ((local - 1) / link - 1 / card)
-
-
 def _needed(rows: Rows):
+    """How fast a node's sums must be made so that sums and sends to the other node take no longer
+    than the exchange within the node (TD, 3.5): of a chunk of B bytes, 7 B / link are exchanged by
+    its 8 GPUs, B / card sent, and 9 B read and written by the sum."""
     links = {link.name: link.bandwidth_bytes_per_s for link in find_machine("h800").links}
-    needed = needed_bytes_per_s(links["nvlink"], links["nic"])
+    needed = (NODE + 1) / ((NODE - 1) / links["nvlink"] - 1 / links["nic"])
     return abs(needed / 470e9 - 1) <= 0.02, f"{needed / 1e9:.0f} GB/s (paper 470)"
 
 

@@ -74,16 +74,6 @@ _OTHERS = {
 }
 
 
-class Method(NamedTuple):
-    """How a product and its collective run: a name, what tells it from others of this name, and the
-    algorithm with its options."""
-
-    name: str
-    variant: str
-    algorithm: str
-    options: dict
-
-
 def tiles(m: int, ranks: int) -> list[int]:
     """Communication tiles that are tried: the rows of a rank, halved down to a GEMM tile's (FLUX,
     4.3).
@@ -99,33 +89,34 @@ def tiles(m: int, ranks: int) -> list[int]:
     return found
 
 
-def methods(name: str, product: str, ranks: int, m: int, machine: str, **more) -> list[Method]:
-    """What a method is tuned over; ``more`` are further options of all.
+def methods(name: str, product: str, shape: tuple, ranks: int, machine: str, **more) -> list[Case]:
+    """The cases that a method is tuned over; ``more`` are further options of all.
 
     ``collective`` is one collective, then or before one product (PyTorch with NCCL), ``pytorch``
     the same with a loop over experts, ``chunks`` a chunk a rank, each a product of its own
     (Transformer Engine); ``flux`` and ``td`` are one kernel.
     """
     gathers = product.startswith("ag")
+    of = lambda algorithm, **options: Case(
+        *shape, algorithm=algorithm, dtype=DTYPE, options=options | more
+    )
     if name == "collective":
-        mesh = f"1x{ranks}" if gathers else f"{ranks}x1"
-        return [Method(name, "", "collective", {"dataflow": "RS", "mesh": mesh})]
+        return [of(name, dataflow="RS", mesh=f"1x{ranks}" if gathers else f"{ranks}x1")]
     if name == "pytorch":
-        flow = {"dataflow": "AG" if gathers else "RS", "kernel": "parts"}
-        return [Method(name, "", "moe_collective", flow | more)]
+        return [of("moe_collective", dataflow="AG" if gathers else "RS", kernel="parts")]
     if name == "chunks":
-        return [Method(name, "", "te_chunks", {"dataflow": product.upper()})]
+        return [of("te_chunks", dataflow=product.upper())]
     one_node, several = _PROGRAMS[product]
-    tuned = [{"tile": tile} for tile in tiles(m, ranks)] if product in FLUX_SHAPES else [{}]
+    split = product in FLUX_SHAPES
+    tuned = [{"tile": tile} for tile in tiles(shape[0], ranks)] if split else [{}]
     if ranks > NODE:
-        more["per_node"] = NODE
-        return [Method(name, "over nodes", several, tile | more) for tile in tuned]
+        return [of(several, per_node=NODE, **tile) for tile in tuned]
     variants = _OTHERS.get((name, machine, product), _VARIANTS[product])
     orders = [{}]
     if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
         orders = [{}, {"order": "mesh"}][name == "td" :]
     return [
-        Method(name, variant, one_node, {"variant": variant} | order | tile | more)
+        of(one_node, variant=variant, **order, **tile)
         for order, variant, tile in every(orders, variants, tuned)
     ]
 
@@ -134,21 +125,20 @@ def methods(name: str, product: str, ranks: int, m: int, machine: str, **more) -
 _KNOWN: dict[tuple, float] = {}
 
 
-def seconds_of(machine: Machine, ranks: int, shape: tuple, method: Method) -> float:
+def seconds_of(machine: Machine, ranks: int, case: Case) -> float:
     """Of one case."""
-    key = model_version(machine), ranks, shape, method.algorithm, str(method.options)
+    key = model_version(machine), ranks, repr(case)
     if key not in _KNOWN:
-        case = Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=method.options)
         record = predict(case, machine, ranks)
         if record.status != "ok":
-            raise UsageError(f"{method.algorithm} on {machine.name}: {record.reason}")
+            raise UsageError(f"{case.algorithm} on {machine.name}: {record.reason}")
         _KNOWN[key] = record.best_s
     return _KNOWN[key]
 
 
-def fastest(machine: Machine, ranks: int, shape: tuple, found: Iterable[Method]) -> tuple:
-    """Seconds of the fastest of some methods, and which it is."""
-    times = [(seconds_of(machine, ranks, shape, method), method) for method in found]
+def fastest(machine: Machine, ranks: int, found: Iterable[Case]) -> tuple[float, Case]:
+    """Seconds of the fastest of some cases, and which it is."""
+    times = [(seconds_of(machine, ranks, case), case) for case in found]
     return min(times, key=lambda each: each[0])
 
 
@@ -198,14 +188,14 @@ class Grid(NamedTuple):
         """The fastest of each contender, on machines of which some are changed."""
         for name, (product, shape) in every(self.machines, self.shapes):
             machine = machine_of(changed, name, self.constants)
-            of = partial(methods, product=product, ranks=self.ranks, m=shape[0], machine=name)
-            base = of("pytorch" if self.experts else "collective", **self.experts)
-            over_s, _ = fastest(machine, self.ranks, shape, base)
+            where = product, shape, self.ranks, name
+            base = methods("pytorch" if self.experts else "collective", *where, **self.experts)
+            over_s, _ = fastest(machine, self.ranks, base)
             alone_s = gemm_s(machine, product, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
-                found = of(contender, **self.experts)
-                found = [each._replace(options=each.options | more) for each in found]
-                seconds, method = fastest(machine, self.ranks, shape, found)
+                found = methods(contender, *where, **self.experts | more)
+                seconds, case = fastest(machine, self.ranks, found)
+                over_nodes = "over nodes" * ("per_node" in case.options)
                 yield OverlapRow(
                     "",
                     "simulated",
@@ -213,9 +203,9 @@ class Grid(NamedTuple):
                     self.ranks,
                     product,
                     *shape,
-                    method.name,
-                    method.variant if variant is None else variant,
-                    method.options.get("tile"),
+                    contender,
+                    case.options.get("variant", over_nodes) if variant is None else variant,
+                    case.options.get("tile"),
                     seconds,
                     alone_s,
                     over_s / seconds,

@@ -8,7 +8,7 @@ from launch.calibration.pace import Pace
 from launch.calibration.programs import in_rounds
 
 #: Seconds that programs take on the undisturbed machine.
-TIMES = {"direct": [0.02, 0.05, 0.01], "rma": [0.03, 0.04, 0.06]}
+TIMES = [0.02, 0.05, 0.01, 0.03, 0.04, 0.06]
 
 
 class Made:
@@ -35,7 +35,7 @@ class Made:
 
 def residuals(made: Made, rounds: int = 5) -> list[float]:
     found = in_rounds(TIMES, rounds, made.run, Pace(made.beside))
-    return [took / time for kind in TIMES for took, time in zip(found[kind], TIMES[kind])]
+    return [took / time for took, time in zip(found, TIMES)]
 
 
 def test_seconds_in_which_the_machine_is_half_as_fast_make_no_residual():
@@ -48,7 +48,7 @@ def test_what_only_programs_are_slowed_by_stays():
     made = Made(1.0, 0, 0)
     run = lambda seconds: made.run(seconds) * (1.5 if seconds == 0.05 else 1.0)
     found = in_rounds(TIMES, 3, run, Pace(made.beside))
-    assert found["direct"] == pytest.approx([0.02, 1.5 * 0.05, 0.01])
+    assert found == pytest.approx([0.02, 1.5 * 0.05, *TIMES[2:]])
 
 
 def test_a_disturbance_that_the_product_beside_does_not_see_is_outvoted():
@@ -56,7 +56,7 @@ def test_a_disturbance_that_the_product_beside_does_not_see_is_outvoted():
     run = lambda seconds: made.run(seconds) * (3.0 if next(times) < 10 else 1.0)
     found = in_rounds(TIMES, 5, run, Pace(made.beside))
     # 10 of 30 runs, two of the five of a program at most
-    assert all(found[kind] == pytest.approx(TIMES[kind]) for kind in TIMES)
+    assert found == pytest.approx(TIMES)
 
 
 def test_programs_take_turns_in_another_order_each_round():
@@ -76,8 +76,8 @@ def test_what_is_refused_is_not_tried_again_and_has_no_time():
         return None if seconds == 0.01 else made.run(seconds)
 
     found = in_rounds(TIMES, 3, run, Pace(made.beside))
-    assert found["direct"][2] is None and asked.count(0.01) == 1
-    assert found["rma"] == pytest.approx(TIMES["rma"])
+    assert found[2] is None and asked.count(0.01) == 1
+    assert found[3:] == pytest.approx(TIMES[3:])
 
 
 def test_products_and_programs_are_of_one_pace_whenever_the_machine_became_faster():
@@ -89,9 +89,8 @@ def test_products_and_programs_are_of_one_pace_whenever_the_machine_became_faste
         products = [pace.around(lambda: made._pass(0.3)) for _ in range(9)]
         product_s = pace.median(products)
         found = in_rounds(TIMES, 5, made.run, pace)
-        for kind, times in TIMES.items():
-            ratios = [took / product_s for took in found[kind]]
-            assert ratios == pytest.approx([time / 0.3 for time in times], rel=1e-6), until
+        ratios = [took / product_s for took in found]
+        assert ratios == pytest.approx([time / 0.3 for time in TIMES], rel=1e-6), until
 
 
 def test_the_usual_pace_is_that_of_the_time_until_it_was_first_asked_for():

@@ -7,7 +7,7 @@ import pytest
 
 from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
-from launch.models.sure import how_sure
+from launch.models.beyond import how_sure
 
 ROOT = Path(__file__).parents[3]
 ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --stationary C".split()
@@ -84,7 +84,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     assert sane, ratios
     text = path.read_text()
     assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
-    assert (made.calibrated["ranks"], how_sure(made, 2).level) == (2, "calibrated")
+    assert (made.calibrated["ranks"], how_sure(made).level) == (2, "calibrated")
     # on a machine that drifted meanwhile each at both ends of the drift
     assert [*made.residuals] == ["direct", "rma", "throttled"]
     assert {len(ratios) for ratios in made.residuals.values()} in ({15}, {30})

@@ -72,9 +72,8 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     node_of = [rank // 8 * 8 for rank in range(16)]
     made = programs_of(SUMS, LUMIC, 16)
     assert made.resolved["sums"] == "push"
-    pools = [
-        pool_bytes(trace, made.ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces
-    ]
+    ahead = SUMS.ahead(made.resolved)
+    pools = [pool_bytes(trace, ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces]
     tiles = [sum(made.problem.tile_bytes(rank).values()) for rank in range(16)]
     assert needs(SUMS, 16, node_of).total_bytes == sum(pools) + sum(tiles)
     assert needs(SUMS, 16).total_bytes != sum(pools) + sum(tiles)

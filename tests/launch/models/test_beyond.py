@@ -6,8 +6,8 @@ from pathlib import Path
 
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, write_model
+from launch.models.beyond import how_sure
 from launch.models.predict import predict
-from launch.models.sure import how_sure
 
 HERE = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
 #: As drbench calibrate writes it.
@@ -87,7 +87,7 @@ def test_a_measured_gpu_says_which_products_it_was_measured_on():
     assert "k of 65536 (128 to 8192)" in predict(replace(big, options={}), machine, 1).beyond
     assert predict(Case(8192, 8192, 8192, "row", "row", "row"), machine, 1).beyond is None
     assert "float16 (float32" in predict(Case(512, 512, 512, dtype="float16"), machine, 1).beyond
-    assert "assumed" in how_sure(machine, 8).text
+    assert "assumed" in how_sure(machine).text
 
 
 def test_in_place_is_refused_where_a_rank_is_on_another_node():

@@ -13,10 +13,10 @@ from drbench.errors import OutOfMemory
 from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
-from launch.host.environment import processor_name
+from launch.host.kernels import processor_name
+from launch.models.beyond import how_sure
 from launch.models.candidates import TuneRequest
 from launch.models.counts import counted, least_bytes
-from launch.models.sure import how_sure
 from launch.models.tune import tune
 
 CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
@@ -91,14 +91,14 @@ def test_how_sure_it_is():
     known = {"ranks": 2, "threads": 1, "date": "2026-01-01", "processor": processor_name()}
     here = replace(calibrated, calibrated=known)
     levels = [
-        how_sure(machine, ranks).level
-        for machine, ranks in (
-            (None, 2),
-            (find_machine("h100x8"), 8),
-            (calibrated, 2),
-            (here, 2),
-            (here, 3),
-            (replace(here, calibrated=known | {"processor": "an abacus"}), 2),
+        how_sure(machine, needed).level
+        for machine, needed in (
+            (None, None),
+            (find_machine("h100x8"), None),
+            (calibrated, None),
+            (here, None),
+            (here, "3 ranks"),
+            (replace(here, calibrated=known | {"processor": "an abacus"}), "3 ranks"),
         )
     ]
     assert levels == "counted published beyond calibrated beyond elsewhere".split()

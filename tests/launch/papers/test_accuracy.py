@@ -2,9 +2,8 @@
 
 import pytest
 
-from benchmarks.model.model import errors, held, picks
+from benchmarks.model.model import at_calibrated_pace, beside, errors, held, picks
 from drbench.measure.record import Record
-from launch.papers.accuracy import at_calibrated_pace, beside
 from plots.select.records import frame
 
 

@@ -11,7 +11,7 @@ from command_line import COMMANDS
 
 from launch.commands.cli import main
 from launch.host.files import ROOT
-from launch.papers import artifact, ledger, measured, slicing
+from launch.papers import artifact, ledger, slicing
 from launch.papers.__main__ import write_claims, write_studies
 from launch.papers.artifact import Place, check_artifact, program
 from launch.papers.ledger import ROWS
@@ -37,22 +37,6 @@ def few(place):
         if path.is_dir() and not path.name.startswith("mlp1-h"):
             shutil.rmtree(path)
     return place
-
-
-@pytest.fixture(autouse=True, scope="module")
-def predicted_once():
-    """Predictions of the same rows on the same machine are made once for all tests."""
-    known, predict = {}, measured.with_predictions
-
-    def with_predictions(measured, machine):
-        key = measured.to_csv(), repr(machine)
-        if key not in known:
-            known[key] = predict(measured, machine)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measured, "with_predictions", with_predictions)
-        yield
 
 
 def words(place, *only):
@@ -124,7 +108,7 @@ def test_a_measured_record_that_makes_no_sense_fails(few, change):
         ("S10", "performance/overlap.csv", "time_over_max", "1.11"),
         ("S11", "performance/planning.csv", "most_s", "0.4"),
         ("S12", "peers-p2/records.csv", "median_s", "0.001"),
-        ("S1", "model/rma/measured.csv", "median_s", "0.001"),
+        ("S1", "../../ledger.csv", "value", "0.001"),
     ],
 )
 def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, text):

@@ -4,11 +4,12 @@ multiprocessors do what."""
 import pytest
 
 from drbench.errors import UsageError
+from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.papers.overlap.study import (
+    DTYPE,
     Contender,
     Grid,
-    Method,
     fastest,
     methods,
     seconds_of,
@@ -17,14 +18,14 @@ from launch.papers.overlap.study import (
 
 
 def seconds(shape, algorithm, machine=None, **options):
-    method = Method("", "", algorithm, options)
-    return seconds_of(machine or find_machine("h800"), 8, shape, method)
+    case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=options)
+    return seconds_of(machine or find_machine("h800"), 8, case)
 
 
 def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
     machine, shape = find_machine("h800"), (1024, 2048, 1024)
-    found = methods("td", "ag", 8, 1024, "h800")
-    best, _ = fastest(machine, 8, shape, found)
+    found = methods("td", "ag", shape, 8, "h800")
+    best, _ = fastest(machine, 8, found)
     times = [seconds(shape, "ag_gemm", variant=variant, tile=128) for variant in ("pull", "push")]
     assert best == min(times) and len(found) == 2 and tiles(1024, 8) == [128]
     (row,) = Grid(["h800"], [("ag", shape)], [Contender("td")], constants=()).rows({})

@@ -229,22 +229,19 @@ def stand_in(monkeypatch):
 
 
 def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
-    cases, out = (
-        [[CASE, replace(CASE, m=16)], [replace(CASE, m=24), replace(CASE, m=32)]],
-        tmp_path / "out",
-    )
+    cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
     settings, say = Settings(), progress_console()
-    found = run_rounds(cases, 2, "test", settings, say, str(out))
+    found = run_rounds(cases, 2, settings, say, str(out))
     assert len(stand_in) == 4 * 6
-    assert [[list(run) for run in group] for group in found] == [[list(range(6))] * 2] * 2
+    assert [list(run) for run in found] == [list(range(6))] * 4
     rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
     assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
-    assert run_rounds(cases, 2, "test", settings, say, str(out)) == found and len(stand_in) == 24
+    assert run_rounds(cases, 2, settings, say, str(out)) == found and len(stand_in) == 24
     assert read_csv(out / "records.csv") == rows
 
 
 def test_the_records_of_another_run_are_not_overwritten(stand_in, tmp_path):
     (tmp_path / "records.csv").write_text("something\n")
     with pytest.raises(UsageError, match="another run"):
-        run_rounds([[CASE]], 2, "test", Settings(), progress_console(), str(tmp_path))
+        run_rounds([CASE], 2, Settings(), progress_console(), str(tmp_path))
     assert (tmp_path / "records.csv").read_text() == "something\n" and not stand_in
