@@ -12,13 +12,8 @@ from benchmarks.pages.records import ROOT
 from launch.commands.cli import main
 
 PAGE = (ROOT / "docs/first-hour.md").read_text("utf-8")
-#: Each block of code: whether it is marked as an example, its language, its text.
-BLOCKS = [
-    (bool(example), language, text)
-    for example, language, text in re.findall(
-        r"^(<!-- all: example -->\n)?```(\w*)\n(.*?)^```", PAGE, re.M | re.S
-    )
-]
+#: Each block of code: what marks it as an example, if anything, its language, its text.
+BLOCKS = re.findall(r"^(<!-- all: example -->\n)?```(\w*)\n(.*?)^```", PAGE, re.M | re.S)
 #: They start processes. What they print depends on the machine and the hour: only the labels of
 #: their rows are compared.
 MEASURED = ("doctor", "run", "sweep")

@@ -206,19 +206,13 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
 
 #: Sizes of a problem and its number of ranks.
 SHAPES = [*product((8, 16, 32), (8, 16), (8, 24), (1, 2, 4))]
-
-
-@pytest.fixture(scope="module")
-def every_shape():
-    return frame([case(m=m, n=n, k=k, ranks=p, best_s=m / n) for m, n, k, p in SHAPES])
+EVERY_SHAPE = frame([case(m=m, n=n, k=k, ranks=p, best_s=m / n) for m, n, k, p in SHAPES])
 
 
 @settings(max_examples=25, deadline=None)
 @given(chosen=st.lists(st.integers(0, len(SHAPES) - 1), max_size=12))
-def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of_ranks(
-    every_shape, chosen
-):
-    records = every_shape.iloc[chosen].reset_index(drop=True)
+def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of_ranks(chosen):
+    records = EVERY_SHAPE.iloc[chosen].reset_index(drop=True)
     shapes = [SHAPES[each] for each in chosen]
     possible = any(
         one[3] != other[3]

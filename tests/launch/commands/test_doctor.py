@@ -42,7 +42,7 @@ def kernels(monkeypatch):
 def findings(say, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
     monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
-    monkeypatch.setattr(launch.commands.doctor, "_gpus", lambda: [])
+    monkeypatch.setattr(launch.commands.doctor, "_gpus", list)
     return lambda *options: {
         each["subject"]: each for each in say("doctor", "--json", *options).json()
     }
@@ -118,10 +118,9 @@ def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
         and "64 MiB" in little["text"]
         and "remount" in little["way_out"]
     )
-    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: None)
-    assert findings()["shared memory"]["level"] == "advice"
-    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 4 * GIB)
-    assert findings()["shared memory"]["level"] == "ok"
+    for free, level in ((None, "advice"), (4 * GIB, "ok")):
+        monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda free=free: free)
+        assert findings()["shared memory"]["level"] == level
 
 
 def without_launcher(monkeypatch, tmp_path):

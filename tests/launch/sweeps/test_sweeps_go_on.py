@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -92,14 +93,14 @@ def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(
 
 def test_a_sweep_in_parts_is_the_sweep(swept, sweep_file, tmp_path):
     file = sweep_file(CASES + "k = [8, 9, 10, 11]\n")
-    simulated = "--simulate", "--machine", "pvc12"
-    first, records = swept(file, *simulated, "--max-cases", 1)
+    swept = partial(swept, file, "--simulate", "--machine", "pvc12")
+    first, records = swept("--max-cases", 1)
     assert len(records) == 1 and "left: 3 cases" in first.stdout
-    _, records = swept(file, *simulated)
+    _, records = swept()
     assert [record.k for record in records] == [8, 9, 10, 11]
-    _, second = swept(file, *simulated, "--fresh", "--part", "2/2")
+    _, second = swept("--fresh", "--part", "2/2")
     assert [*map(KEYS, second)] == [*map(KEYS, records[1::2])]
-    ended, both = swept(file, *simulated, "--part", "1/2", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    ended, both = swept("--part", "1/2", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert "launch.sweeps" in ended.stderr and "pandas" not in ended.stderr  # nothing to compare
     assert [*map(KEYS, both)] == [*map(KEYS, records[1::2] + records[::2])]
     assert read_csv(tmp_path / "out" / "previous-1" / "records.csv") == records
