@@ -123,13 +123,9 @@ def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
         assert findings()["shared memory"]["level"] == level
 
 
-def without_launcher(monkeypatch, tmp_path):
+def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
     monkeypatch.setenv("PATH", str(tmp_path))
-
-
-def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
-    without_launcher(monkeypatch, tmp_path)
     ended = say("doctor", "--json")
     assert (ended.returncode, ended.stderr) == (3, "")
     missing = [each for each in json.loads(ended.stdout) if each["level"] == "missing"]

@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 import time
+from functools import partial
 
 import pytest
 from starting import wait_until, within
@@ -17,13 +18,10 @@ LIMIT_S = 10
 
 
 @pytest.fixture(params=["run -p", "mpiexec"])
-def three_ranks(request, drbench, mpiexec, process):
+def three_ranks(request, mpiexec, process):
     """Start ``drbench run`` on 3 ranks, as ``drbench run -p 3`` or under mpiexec."""
-    if request.param == "run -p":
-        return lambda *arguments, **keywords: drbench(*RUN, "-p", 3, *arguments, **keywords)
-    return lambda *arguments, **keywords: process(
-        mpiexec, "-n", 3, sys.executable, "-m", "drbench", *RUN, *arguments, **keywords
-    )
+    before, after = ([], ["-p", 3]) if request.param == "run -p" else ([mpiexec, "-n", 3], [])
+    return partial(process, *before, sys.executable, "-m", "drbench", *RUN, *after)
 
 
 def test_a_wrong_result_exits_1_and_says_where(three_ranks, mpich, fault):
