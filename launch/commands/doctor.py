@@ -17,7 +17,7 @@ from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
-from launch.host.kernels import measure_kernels, pinned, without_pins
+from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
@@ -40,7 +40,8 @@ def doctor(ranks, as_json):
     here = launched()
     if here is not None and here.rank:
         return EXIT_CODES["ok"]
-    every = [*_mpi(ranks), *_cores(ranks), *_blas(), *_peak(), *_memory(), *_gpus()]
+    mpi, one = [*_mpi(ranks), *_cores(ranks)], measure_kernels()
+    every = [*mpi, *_blas(one), *_peak(one), *_memory(), *_gpus()]
     if as_json:
         print(json.dumps([each._asdict() for each in every]))
     else:
@@ -145,8 +146,8 @@ def _cores(ranks: int) -> Iterator[Finding]:
         )
 
 
-def _blas() -> Iterator[Finding]:
-    blas, now, pins = load_blas(), measure_kernels(), pinned()
+def _blas(now: Kernels) -> Iterator[Finding]:
+    blas, pins = load_blas(), pinned()
     rate = lambda kernels: f"{kernels.flops_per_s / 1e9:.0f} GFLOP/s"
     text = f"{blas.info.library}, {now.name} kernels, {rate(now)} on one thread (float32)"
     if not pins or not blas.info.in_place:
@@ -171,11 +172,12 @@ def _blas() -> Iterator[Finding]:
         )
 
 
-def _peak() -> Iterator[Finding]:
-    """What the cores multiply at most, by element type, to give as ``--peak``."""
+def _peak(single: Kernels) -> Iterator[Finding]:
+    """What the cores multiply at most, by element type, to give as ``--peak``; one core in float32
+    is known."""
     cores = usable_cores()
     for dtype in ("float32", "float64"):
-        one = measure_kernels(dtype=dtype)
+        one = single if dtype == "float32" else measure_kernels(dtype=dtype)
         every = measure_kernels(dtype=dtype, processes=cores)
         share = min(one.core_share, every.core_share)
         rate = every.flops_per_s / 1e9

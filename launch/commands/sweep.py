@@ -262,9 +262,6 @@ _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
-    from plots.report.verdict import fastest_lines
-    from plots.select.cases import SelectionError
-    from plots.select.records import read_records
 
     tables, say = tables_of(sweep.view, found), partial(console.print, markup=False)
     if as_json:
@@ -276,6 +273,13 @@ def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found:
     if csv_path:
         write_table(csv_path, rows_of(tables))
         say(f"table: {csv_path}")
+    shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
+    if not sweep.view and len(shapes) == sum(map(bool, found.values())):
+        return  # every case is a problem of its own
+    from plots.report.verdict import fastest_lines
+    from plots.select.cases import SelectionError
+    from plots.select.records import read_records
+
     records = read_records([out / "records.csv"])
     for line in () if sweep.view else fastest_lines(records):
         say(line)

@@ -228,6 +228,7 @@ def _renderer():
     return FigureCanvasAgg(Figure(dpi=72)).get_renderer()
 
 
+@cache
 def width_in(text: str, size: float, bold: bool = False) -> float:
     """Width of a text in inches."""
     font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")

@@ -93,8 +93,8 @@ def ran(request, mpirun, dealt):
     and within the memory of the plan."""
     p, situation = request.param
     turn = RUNS.index(request.param)
-    cases = dealt(sample(p, situation), turn, 8)
-    cases += dealt(panels(), turn, 3) + dealt(sums(), turn, 27)
+    cases = dealt(sample(p, situation), turn, 12)
+    cases += dealt(panels(), turn, 3) + dealt(sums(), turn, 54)
     small_pieces = ["--small-pieces"] if p % 2 == 0 else []
     answers = mpirun.exact(p, cases, *small_pieces, situation=situation)
     assert not any(out["collective_bytes"] for out in answers)

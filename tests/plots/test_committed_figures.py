@@ -62,7 +62,7 @@ def test_files_can_be_chosen_and_others_are_refused(capsys):
 
 
 def test_fonts_change_no_text(monkeypatch):
-    records = comparison()
+    records = comparison(shapes=((64, 768, 192),))
     told = lambda: {
         name: tell(find(name).make(records, Options()).picture)
         for name in ("algorithms", "peers", "strong", "volume")
@@ -75,7 +75,7 @@ def test_fonts_change_no_text(monkeypatch):
 
 
 def test_the_text_of_a_figure_is_written_like_a_picture(tmp_path):
-    records = comparison()
+    records = comparison(shapes=((64, 768, 192),))
     (path,) = draw("volume", records, tmp_path / "volume.txt").paths
     assert path.read_text() == tell(find("volume").make(records, Options()).picture)
     assert "panel: 64 × 768 × 192 / 1 rank, small, float32, measured" in path.read_text()

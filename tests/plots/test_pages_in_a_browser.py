@@ -32,7 +32,7 @@ def pages(tmp_path_factory):
     ]
     environment = [{"name": text, "rows": [(text, text)], "trouble": text} for text in EVIL]
     made = {
-        "report": build([ROOT / "results/measured/epyc-2core/peers-p2"]),
+        "report": build([ROOT / "results/measured/epyc-2core/peers-p4"]),
         "many": build([ROOT / "results/measured/epyc-2core/exhaustive-p4"]),
         "evil": page(hostile(), environment, EVIL[1]),
         "explain": explained_page(told[:1], "test"),

@@ -10,16 +10,12 @@ EVIL = (
     "<script>window.struck=1</script>",
     "</script><img src=x onerror=window.struck=1>",
     "\"><svg onload='window.struck=1'>",
-    "{{7*7}}{% raw %}",
+    "{{7*7}}{% raw %}$x^{",
     "line\nbreak\u2028\u2029",
     '<a href="javascript:window.struck=1">x</a>',
-    "=cmd()",
-    "$(id);`id`",
-    "../../etc/passwd",
-    "<!--",
-    "&lt;b&gt;",
-    "\x00\x07",
-    "$x^{",
+    "=cmd();$(id);`id`;$x^{",
+    "../../etc/passwd\x00\x07",
+    "<!--&lt;b&gt;",
 )
 
 

@@ -40,8 +40,9 @@ def kernels(monkeypatch):
 
 @pytest.fixture
 def findings(say, kernels, monkeypatch):
-    """``findings()``: subject -> finding, without starting ranks."""
+    """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
     monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
+    monkeypatch.setattr(launch.commands.doctor, "_gpus", list)
     return lambda *options: {
         each["subject"]: each for each in say("doctor", "--json", *options).json()
     }
@@ -92,10 +93,10 @@ def test_a_peak_of_cores_that_others_used_is_advice_with_the_share(findings, ker
 
 
 @pytest.mark.mpi
-def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(drbench, fault):
+def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(drbench):
     """The real thing: what had half of its core is advice."""
     with busy_cores():
-        ended = drbench("doctor", "--json", env=fault("in a hurry"), timeout=120)
+        ended = drbench("doctor", "--json", "-p", 1, timeout=120)
     found = {each["subject"]: each for each in json.loads(ended.stdout)}
     for subject in PEAKS:
         assert found[subject]["level"] == "advice", found[subject]
@@ -117,19 +118,14 @@ def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
         and "64 MiB" in little["text"]
         and "remount" in little["way_out"]
     )
-    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: None)
-    assert findings()["shared memory"]["level"] == "advice"
-    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 4 * GIB)
-    assert findings()["shared memory"]["level"] == "ok"
-
-
-def without_launcher(monkeypatch, tmp_path):
-    monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
-    monkeypatch.setenv("PATH", str(tmp_path))
+    for free, level in ((None, "advice"), (4 * GIB, "ok")):
+        monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda free=free: free)
+        assert findings()["shared memory"]["level"] == level
 
 
 def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
-    without_launcher(monkeypatch, tmp_path)
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
+    monkeypatch.setenv("PATH", str(tmp_path))
     ended = say("doctor", "--json")
     assert (ended.returncode, ended.stderr) == (3, "")
     missing = [each for each in json.loads(ended.stdout) if each["level"] == "missing"]

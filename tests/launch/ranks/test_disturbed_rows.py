@@ -79,7 +79,7 @@ def test_a_sweep_and_its_report_next_to_busy_processes_decide_nothing(drbench, t
 
 def test_libraries_next_to_busy_processes_have_no_best(drbench):
     words = "sweep libraries -p 2 -o m=512 -o n=1Ki -o k=1Ki -o rounds=1 -o preset=row --out out"
-    words += " -o libraries=scalapack,pylops -o algorithm=summa"
+    words += " -o libraries=scalapack,pylops -o algorithm=summa -o budget=0"
     with busy_cores():
         ended = drbench(*words.split(), timeout=120)
     assert ended.returncode == 0, ended.stderr
