@@ -46,7 +46,7 @@ REMOVED = {
     "paper": "drbench artifact",
     "peers": "drbench sweep libraries",
     "scaling": "drbench sweep scaling",
-    "unlock": "not needed: a lock ends with the sweep that holds it",
+    "unlock": "nothing, the lock of a sweep ends with it",
 }
 _INTERRUPTED = 130
 
