@@ -515,6 +515,21 @@ def taker_of(name: str) -> Any:
     return get_peer(name) if name in PEERS else get_algorithm(name)
 
 
+def refuse_library(name: str) -> None:
+    """Refuse a library where a program is planned, shown or predicted: it has none.
+
+    Raises
+    ------
+    UsageError
+        If the name is that of a library.
+    """
+    if name in PEERS:
+        raise UsageError(
+            f"{name} is a library and plans its own way: it has no program to show or to predict. "
+            "Run it; drbench list libraries says more."
+        )
+
+
 def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     """The algorithm or peer of a case, its problem on so many ranks, and the options that are set.
 

@@ -80,9 +80,8 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
         if not as_json:
             show(say, row)
     if not found:
-        raise UsageError(
-            f"--only {only}: no check's name begins so. Names are like step1, R, A, P7, M, S, T1."
-        )
+        names = "P7, M, F, T1" if sensitivity else "step1, R, A, P7, M, S, T1"
+        raise UsageError(f"--only {only}: nothing here has a name that begins so, as {names} do.")
     words = [row._asdict() for row in found]
     for row in () if sensitivity else words:
         row["verdict"] = shown(row["verdict"])

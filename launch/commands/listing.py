@@ -54,11 +54,15 @@ def list_(what, name, as_json):
     kind = KINDS[what]
     if name is None:
         return _print(kind.columns, kind.rows(), as_json)
+    if what == "machines" and not as_json:  # a file is one, too
+        return print(_machine(name).rstrip("\n"))
+    rows = [*kind.rows()]
+    if kind.show is None:  # tiles is tiles:128x96@2x3
+        so = [row[0] for row in rows if row[0].startswith(name)]
+        name = min(so, key=len, default=name)
+    _check_name(name, [row[0] for row in rows], f"{name!r} among {what}")
     if as_json or kind.show is None:
-        given = "--json" if as_json else name
-        raise UsageError(f"drbench list {what} takes no {given} here. Leave it out.")
-    if what != "machines":  # a file is one, too
-        _check_name(name, [row[0] for row in kind.rows()], f"{name!r} among {what}")
+        return _print(kind.columns, [row for row in rows if row[0] == name], as_json)
     return print(kind.show(name).rstrip("\n"))
 
 

@@ -13,11 +13,10 @@ from drbench.errors import UsageError
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
-from launch.cases.case import Case, bound
+from launch.cases.case import Case, bound, refuse_library
 from launch.cases.machine_models import find_machine, of_schedule
 from launch.host.show import brief, console, drawing, product_text, table
 from launch.host.units import format_bytes, seconds
-from launch.peers import PEERS
 
 from .options import (
     RANK,
@@ -66,11 +65,7 @@ def plan(ranks, rank, limit, as_json, **values):
     \b
       drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B
     """
-    if values["algorithm"] in PEERS:
-        raise UsageError(
-            f"{values['algorithm']} is a peer and plans its own way: there is no program to "
-            "show. Run it; drbench list libraries says more."
-        )
+    refuse_library(values["algorithm"])
     values["options"] = take_options(values)
     named, values["model"] = machine_of(values)
     case = case_of(values, ranks)

@@ -3,13 +3,12 @@ and how many bytes some rank needs whatever the schedule."""
 
 from typing import NamedTuple
 
-from algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.plan.explain import Loads, loads
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.trace import no_collection
-from launch.cases.case import Case, bound
+from launch.cases.case import Case, bound, refuse_library
 from partitions import LayoutError, io_bound
 
 
@@ -56,7 +55,7 @@ def counted(case: Case, ranks: int) -> Counted:
     >>> found.loads.busiest_bytes, found.memory, found.share
     (128, 512, 1.0)
     """
-    get_algorithm(case.algorithm)  # a peer has no program to count
+    refuse_library(case.algorithm)
     algorithm, problem, options = bound(case, ranks)
     resolved = algorithm.resolve(problem, False, **options)
     traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]

@@ -24,6 +24,7 @@ from launch.cases.case import (
     bound,
     bound_on,
     case_keys,
+    refuse_library,
     resolved_keys,
 )
 from launch.cases.peaks import arithmetic
@@ -324,7 +325,7 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     ranks_on(machine, ranks)
     machine = seen_by(case, machine)
     _refuse_out_of_reach(case, machine, ranks)
-    get_algorithm(case.algorithm)  # a peer has no program to simulate
+    refuse_library(case.algorithm)
     algorithm, problem, options, in_place = placed_on(case, machine, ranks)
     resolved = algorithm.resolve(problem, in_place, **options)
     _, traces = traces_of(algorithm, problem, resolved, machine, everyone)

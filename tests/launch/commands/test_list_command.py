@@ -49,6 +49,13 @@ def test_a_name_that_is_not_there_is_answered_with_the_one_that_is_meant(say, wo
     assert "Did you mean" in say("list", *words).refusal()
 
 
+def test_one_without_options_is_its_row_and_any_one_is_json(say):
+    assert "block-cyclic" in say("list", "partitions", "tiles").stdout
+    assert "Raccumulate" in say("list", "transports", "rma").stdout
+    [line] = say("list", "machines", "h100x8", "--json").stdout.splitlines()
+    assert json.loads(line)["machine"] == "h100x8"
+
+
 def test_a_library_takes_what_it_obeys(say):
     printed = say("list", "libraries", "dtensor").stdout
     assert "-o device=cpu|cuda" in printed and "prefetch" not in printed

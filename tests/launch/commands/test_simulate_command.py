@@ -57,7 +57,7 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say)
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
             ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],
-            "no algorithm 'dtensor'",
+            "dtensor is a library and plans its own way",
         ),
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],

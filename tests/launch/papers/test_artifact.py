@@ -54,6 +54,7 @@ def test_what_is_committed_passes_or_is_known_and_every_command_that_is_shown_is
     found = {check.name: check.verdict for check in checks}
     assert {"PASS", "KNOWN"} == set(found.values()), [n for n, v in found.items() if v == "FAIL"]
     assert (found["P7"], found["R.claims"]) == ("KNOWN", "PASS") and len(found) == 75 + 3
+    assert words(Place(ROOT / "nowhere"), "R.claims") == {"R.claims": "PASS"}
     for check in checks:
         assert check.expected and check.found
         check_command(check.command)
