@@ -218,6 +218,11 @@ def partition_kind(name: str) -> Callable[[Maker], Maker]:
     return register
 
 
+def added_kinds() -> list[tuple[str, str]]:
+    """The kinds that were added, and the first line of what each says of itself."""
+    return [(name, (make.__doc__ or "").partition("\n")[0]) for name, make in _ADDED.items()]
+
+
 def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
     """Read a text form and bind it to a matrix and a number of ranks.
 

@@ -20,6 +20,7 @@ from launch.cases.sweep_values import read_toml, shipped
 from launch.host.show import console, table
 from launch.peers import PEERS, get_peer
 from partitions import PRESETS
+from partitions.text import added_kinds
 
 from .options import command, json_option
 
@@ -203,7 +204,7 @@ KINDS = {
         lambda: [(name, each.about) for name, each in algorithms().items()],
         _algorithm,
     ),
-    "partitions": _Kind("partition|~about", lambda: _PARTITIONS),
+    "partitions": _Kind("partition|~about", lambda: _PARTITIONS + added_kinds()),
     "presets": _Kind(
         "preset|~about|~source",
         lambda: [(name, each.about, each.source) for name, each in PRESETS.items()],

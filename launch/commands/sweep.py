@@ -184,8 +184,7 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
-    plugins = click.get_current_context().find_root().params.get("plugins", ())
-    request = SweepRequest(sweep, ranks, out or place, plugins=plugins, **options)
+    request = SweepRequest(sweep, ranks, out or place, **options)
     console = progress_console(stderr=request.stream or as_json)
     if jobs:
         from launch.sweeps.slurm import write_jobs

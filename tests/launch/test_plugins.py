@@ -36,6 +36,7 @@ def drbench(process, plugin):
 
 def test_what_a_plugin_adds_is_listed_planned_and_predicted(drbench):
     assert "-o width=SIZE" in drbench("list", "algorithms", "rows").stdout
+    assert "uneven" in drbench("list", "partitions").stdout
     assert "NumPy: all of C on every rank" in drbench("list", "libraries").stdout
     planned = drbench("plan", "-p", 3, *SIZES, *ROWS, "--rank", 1, "--json").json()
     assert planned["steps"] > 6 and planned["a"] == "row"
@@ -54,9 +55,35 @@ def test_what_a_plugin_adds_is_run_and_verified_on_ranks(drbench, mpich, words):
     assert (ran["status"], ran["error"]) == ("ok", 0)
 
 
-def test_the_environment_names_plugins_too(process, plugin):
-    env = {"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": str(Path(__file__).parents[2])}
-    ended = process(sys.executable, "-m", "drbench", "list", "algorithms", "rows", env=env)
+@pytest.mark.mpi
+def test_what_a_plugin_adds_is_swept_and_drawn(drbench, plugin, mpich):
+    cases = ['algorithm = "rows"', 'a = "uneven:2+10"\nb = "row"', 'algorithm = "numpy"']
+    head = 'name = "mine"\n[defaults]\nm = 12\nn = 12\nk = 12\niters = 2\nbudget = 0\n'
+    text = head + "".join(f"[[cases]]\n{case}\n" for case in cases)
+    (plugin.parent / "mine.toml").write_text(text, encoding="utf-8")
+    assert drbench("sweep", "mine.toml", "-p", 2, "--out", "out").returncode == 0
+    records = (plugin.parent / "out" / "records.csv").read_text()
+    assert records.count(",ok,") == 3 and "uneven:2+10" in records
+    assert drbench("plot", "peers", "out", "-o", "mine.txt").returncode == 0
+    drawn = (plugin.parent / "mine.txt").read_text()
+    assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
+
+
+def test_a_command_that_is_told_names_the_plugin(drbench):
+    told = drbench("tune", "-p", 2, *SIZES, "--only", "rows", "--machine", "pvc12").stdout
+    assert "Run the first: drbench --plugin=mine.py run -p 2" in told
+
+
+def test_the_environment_and_installed_packages_name_plugins_too(process, plugin, tmp_path):
+    words = [sys.executable, "-m", "drbench", "list", "algorithms", "rows"]
+    root = str(Path(__file__).parents[2])
+    ended = process(*words, env={"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": root})
+    assert "-o width=SIZE" in ended.stdout
+    about = tmp_path / "mine-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
+    ended = process(*words, env={"PYTHONPATH": f"{root}:{tmp_path}"})
     assert "-o width=SIZE" in ended.stdout
 
 
