@@ -5,7 +5,6 @@ import shlex
 from algorithms import get_algorithm
 from drbench.measure.record import Record
 from drbench.program.problem import PLANNED
-from launch.host.plugins import plugin_words
 
 from .case import FIELDS, Case, given_fields
 
@@ -27,19 +26,7 @@ def run_command(case: Case, ranks: int) -> str:
     ... )
     "drbench run -p 4 -m 1024 -n 3072 -k 768 --a row --b 'S(1)' --c block/c2 --stationary C"
     """
-    words = [
-        "drbench",
-        *plugin_words(),
-        "run",
-        "-p",
-        ranks,
-        "-m",
-        case.m,
-        "-n",
-        case.n,
-        "-k",
-        case.k,
-    ]
+    words = ["drbench", "run", "-p", ranks, "-m", case.m, "-n", case.n, "-k", case.k]
     dtype, backend = case.dtype, case.backend
     if dtype in PLANNED:
         dtype, backend = "bfloat16:float32", "cupy"

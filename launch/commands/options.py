@@ -2,6 +2,7 @@
 NAME=VALUE`` for what algorithms, peers and fine tuning take. Help groups them under headings."""
 
 import importlib.util
+import shlex
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -322,6 +323,18 @@ def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorit
         group="Algorithm",
         callback=once,
     )
+
+
+def plugins() -> tuple[str, ...]:
+    """What ``--plugin`` named on this command line."""
+    context = click.get_current_context(silent=True)
+    return context.find_root().params.get("plugins", ()) if context else ()
+
+
+def plugged(command: str) -> str:
+    """A command line of drbench with the plugins of this one."""
+    given = (f"--plugin={name}" for name in plugins())
+    return " ".join(["drbench", *map(shlex.quote, given), command.removeprefix("drbench ")])
 
 
 def take_options(values: dict) -> dict:

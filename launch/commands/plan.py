@@ -18,6 +18,7 @@ from launch.cases.machine_models import find_machine, of_schedule
 from launch.host.show import brief, console, drawing, product_text, table
 from launch.host.units import format_bytes, seconds
 
+from .guards import default_ranks
 from .options import (
     RANK,
     brief_option,
@@ -38,7 +39,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 
 @command()
 @problem_options("prefetch", type=("float32", "float64", "bfloat16:float32"))
-@ranks_option(required=True)
+@ranks_option()
 @option(
     "--rank",
     "rank",
@@ -68,6 +69,7 @@ def plan(ranks, rank, limit, as_json, **values):
     refuse_library(values["algorithm"])
     values["options"] = take_options(values)
     named, values["model"] = machine_of(values)
+    ranks = ranks or (named and find_machine(named).devices) or default_ranks()
     case = case_of(values, ranks)
     algorithm, problem, options, in_place = _placed(case, named, ranks)
     resolved = algorithm.resolve(problem, in_place, **options)

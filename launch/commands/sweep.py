@@ -35,6 +35,7 @@ from .options import (
     out_option,
     pair,
     peak_option,
+    plugins,
     ranks_option,
     refuse_ranks,
     timeout_option,
@@ -85,7 +86,7 @@ def _part(text: str) -> tuple[int, int]:
     "--limit",
     type=click.IntRange(0),
     default=40,
-    help="Cases that --dry-run lists; 0 for all. [default: 40]",
+    help="Cases that --dry-run lists; 0 for all.",
 )
 @option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
 @timeout_option(type=click.FloatRange(0), default=120.0)
@@ -184,7 +185,7 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
-    request = SweepRequest(sweep, ranks, out or place, **options)
+    request = SweepRequest(sweep, ranks, out or place, plugins=plugins(), **options)
     console = progress_console(stderr=request.stream or as_json)
     if jobs:
         from launch.sweeps.slurm import write_jobs

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import click
-
 from algorithms import algorithms
 from drbench.errors import UsageError
 
@@ -52,13 +50,6 @@ def load_plugins(given: Iterable[str] = ()) -> None:
             raise UsageError(f"plugin {name}: {why}. Mend it, or leave it out.") from error
     if names:
         os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys(names))
-
-
-def plugin_words() -> list[str]:
-    """``--plugin FILE`` of this command line, for the commands that it tells of."""
-    context = click.get_current_context(silent=True)
-    given = context.find_root().params.get("plugins", ()) if context else ()
-    return [f"--plugin={name}" for name in given]
 
 
 def _installed() -> list[str]:

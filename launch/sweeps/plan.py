@@ -10,14 +10,13 @@ from launch.cases.case import bound
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.machine_models import find_machine, model_version
 from launch.cases.sweep_file import Sweep, load_sweep, ranks_of
-from launch.host.plugins import plugin_words
 from partitions import LayoutError
 
 from .rounds import Experiment, Job
 from .store import case_id
 
-#: What is asked for once: the same again goes on.
-_ONCE = ("fresh", "retry")
+#: What is asked for once, the same again goes on; and what is no option of the command.
+_ONCE = ("fresh", "retry", "plugins")
 #: Fields that make a problem: cases that differ in one are not compared.
 _PROBLEM = ("m", "n", "k", "dtype", "compute", "transpose", "alpha", "beta")
 
@@ -54,12 +53,13 @@ class SweepRequest:
     simulate: bool = False
     machine: str | None = None
     yes: bool = False
+    plugins: tuple[str, ...] = ()
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
         """The command line that asks for the same again."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
-        words = ["drbench", *plugin_words(), "sweep", sweep]
+        words = ["drbench", *(f"--plugin={each}" for each in self.plugins), "sweep", sweep]
         words += ["-p", str(self.ranks), f"--out={self.out}"]
         for each in fields(self):
             value, flag = getattr(self, each.name), f"--{each.name.replace('_', '-')}"

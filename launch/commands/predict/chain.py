@@ -88,7 +88,7 @@ from ..options import (
     default=1,
     metavar="N",
     group="Layout",
-    help="So many layers' weights, and gradients, a rank holds; one is run. [default: 1]",
+    help="So many layers' weights, and gradients, a rank holds; one is run.",
 )
 @option(
     "--effort",
@@ -98,7 +98,7 @@ from ..options import (
     metavar="SECONDS",
     group="Machine model",
     help="CPU seconds of one core that the search may take; Megatron, sequence parallelism and "
-    "FSDP are simulated whatever they take. [default: 30]",
+    "FSDP are simulated whatever they take.",
 )
 @option(
     "--run",

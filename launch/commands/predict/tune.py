@@ -34,6 +34,7 @@ from ..options import (
     of_case,
     option,
     pairs_option,
+    plugged,
     printing,
     ranks_option,
     take_options,
@@ -272,7 +273,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
     record, case, moving = place.record, place.case, place.moving
     row = {
         "what": told(place),
-        "command": run_command(case, request.ranks),
+        "command": plugged(run_command(case, request.ranks)),
         "layouts": list(place.layouts),
         "memory_bytes": place.memory,
         "moved_bytes": place.moved_bytes,
@@ -455,9 +456,9 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
             "bound: no run of the program is faster than its products, or its busiest link",
         ]
     name = "the first" if chosen == 1 else f"place {chosen}"
-    lines.append(f"Run {name}: {run_command(found.ranking[chosen - 1].case, ranks)}")
+    lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
     if found.better:
-        lines.append(f"Run your layouts: {run_command(found.mine.case, ranks)}")
+        lines.append(f"Run your layouts: {plugged(run_command(found.mine.case, ranks))}")
     lines.append(f"How sure: {found.sure.text}.")
     if machine is None:
         lines.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
