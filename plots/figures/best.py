@@ -2,8 +2,8 @@
 stationary matrix and replication factor of C.
 
 A cell is the fastest case of all replication factors of A and B, in percent of the fastest case of
-the shape; the darker the faster. A cell whose cases are all noisy has its number in grey and no
-colour.
+the shape; the stronger the colour the faster. A cell whose cases are all noisy has its number in
+grey and no colour.
 """
 
 from math import nan
@@ -106,7 +106,9 @@ def make(records: Records, options: Options) -> Made:
         "numbers: the fastest case's time over that of the cell, in percent; a cell is the best "
         "over the replication factors of A and B; grey without colour: noisy"
     )
-    first = finding(chosen[0][1])
+    first = f"{len(chosen)} shapes, the fastest case of each named above its map"
+    if len(chosen) == 1:
+        first = finding(chosen[0][1])
     page, at_in = Page(sum(highs_in), (), [about, *notes], first), 0.0
     for map_, high_in in zip(chosen, highs_in):
         _draw_map(page, map_, at_in, left_in, finding(map_[1]) if len(chosen) > 1 else "")

@@ -332,7 +332,7 @@
       }));
       const total = sum(this.pairs.map((row) => sum([...row]))), sofar = sum(gone.map((row) => sum([...row])));
       const at = this.pair && `from ${this.pair[0]} to ${this.pair[1]}: ${bytes(gone[this.pair[0]][this.pair[1]])} of ${bytes(this.pairs[this.pair[0]][this.pair[1]])}`;
-      $(".pair", this.element).textContent = `From rank (down) to rank (across), the darker the more, filled as far as they have gone. ${at || `So far ${bytes(sofar)} of ${bytes(total)}; most between two ranks ${bytes(greatest)}`}.`;
+      $(".pair", this.element).textContent = `From rank (down) to rank (across), the stronger the colour the more, filled as far as they have gone. ${at || `So far ${bytes(sofar)} of ${bytes(total)}; most between two ranks ${bytes(greatest)}`}.`;
     }
 
     pointing() {
