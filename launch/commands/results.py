@@ -241,7 +241,7 @@ def plot(name, files, save, width, title, notes, **options):
 
 @command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
-@save_option(type=PAGE, help="The page. [default: report.html, in the one DIR]")
+@save_option(type=PAGE, help="The page. [default: report.html in DIR]")
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 
