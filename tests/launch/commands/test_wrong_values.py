@@ -47,6 +47,7 @@ WRONG = [
     ([*RUN, "--json", "--brief"], ["--brief has no use for --json"]),
     ([*RUN, "--machine", "h100x8"], ["--machine h100x8", "times", "peak", "Leave it out"]),
     ("artifact --sensitivity --quick".split(), ["--sensitivity has no use for --quick"]),
+    ("artifact --sensitivity --out x".split(), ["--sensitivity has no use for --out"]),
     ("chain --preset llama3-8b:mlp --iters 3".split(), ["--iters belongs to --run"]),
     ("chain --preset llama3-8b:mlp --budget 3".split(), ["--budget belongs to --run"]),
     ("chain --preset llama3-8b:mlp -o seed=3".split(), ["-o belongs to --run"]),
