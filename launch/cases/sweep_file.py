@@ -70,6 +70,14 @@ _LAYOUT = {"partitions", "replication", "preset", "a", "b", "c"}
 _LIBRARIES = {"libraries", "settings"}
 #: What a key that is given instead of a file's leaves no room for.
 _INSTEAD = {"preset": {"partitions"}, "partitions": {"preset"}, "backend": {"get", "threads"}}
+#: Keys that no prediction goes by: fields that say neither what is multiplied, where it lies and by
+#: which algorithm, nor one of these.
+_REAL = {"rounds"} | {
+    name
+    for name, each in FIELDS.items()
+    if each.group not in ("Problem", "Layout", "Algorithm")
+    and name not in ("transport", "threads", "prefetch", "compute", "pool")
+}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
@@ -161,6 +169,9 @@ def load_sweep(
     >>> [(case.m, case.options["stationary"]) for case in sweep.cases]
     [(8, 'C'), (8, 'B'), (128, 'C'), (128, 'B')]
     """
+    for key in dict(overrides):
+        if simulate and key in _REAL:
+            raise UsageError(f"-o {key}: no prediction goes by it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
     sweep = expand(table, ranks, path.name, scale, overrides, machine)

@@ -27,7 +27,7 @@ _CALLED = {
 }
 
 
-@command()
+@command(useless={"--sensitivity": "--quick --out"})
 @option(
     "--quick",
     is_flag=True,

@@ -6,6 +6,7 @@ import shlex
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -42,7 +43,33 @@ class _Option(click.Option):
 
 
 class _Command(click.Command):
-    """A command whose help lists its options under headings."""
+    """A command whose help lists its options under headings, and which refuses those that go
+    nowhere: ``needs`` has for an option those of which one must be given too, ``useless`` those
+    that have no use next to it, as words."""
+
+    def __init__(self, *arguments, needs=(), useless=(), **words):
+        super().__init__(*arguments, **words)
+        self.needs, self.useless = dict(needs), {"--brief": "--json", **dict(useless)}
+
+    def parse_args(self, context, args):
+        said = self.make_parser(context).parse_args(list(args))[2]
+        left, values = super().parse_args(context, args), context.params
+        if context.resilient_parsing:  # a shell completes the line
+            return left
+        given = {f"-o {name}" for name in values.get("option", ((), ()))[1]}
+        for each in said:  # arguments too that were not given; --resume is nobody's hindrance
+            value = values.get(each.name)
+            if value is not None and value is not False:
+                given.add(each.opts[0])
+        for flag, words in self.needs.items():
+            if flag in given and given.isdisjoint(words.split()):
+                needed = " or ".join(words.split())
+                raise UsageError(f"{flag} belongs to {needed}. Give both, or leave it out.")
+        for flag, words in self.useless.items():
+            for each in words.split():
+                if {flag, each} <= given:
+                    raise UsageError(f"{flag} has no use for {each}. Leave one of them out.")
+        return left
 
     def format_options(self, context, formatter):
         found: dict = {}
@@ -55,9 +82,9 @@ class _Command(click.Command):
                 formatter.write_dl(found[heading])
 
 
-def command(*name):
-    """A command with grouped help."""
-    return click.command(*name, cls=_Command)
+def command(*name, **words):
+    """A command with grouped help; ``needs`` and ``useless`` say which options go nowhere."""
+    return click.command(*name, cls=_Command, **words)
 
 
 def option(*names, **words):
@@ -86,7 +113,17 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
+def _page(path: str) -> str:
+    suffix = Path(path).suffix
+    if suffix not in ("", ".html"):
+        raise UsageError(
+            f"a page is written as .html; got {suffix!r} in {path!r}. Use that suffix."
+        )
+    return path
+
+
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
+PAGE = Value(Option(check=_page))
 SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))

@@ -12,16 +12,26 @@ from drbench.options import Option
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
-from .options import Value, command, csv_option, json_option, option, printing, reading, save_option
+from .options import (
+    PAGE,
+    Value,
+    command,
+    csv_option,
+    json_option,
+    option,
+    printing,
+    reading,
+    save_option,
+)
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
 _TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
-@command()
+@command(needs=dict.fromkeys(("--tolerance", "--csv", "--json"), "NEW"))
 @click.argument("old", type=click.Path(exists=True))
-@click.argument("new", required=False, type=click.Path(exists=True))
+@click.argument("NEW", required=False, type=click.Path(exists=True))
 @option(
     "--tolerance",
     type=click.FloatRange(0, 10),
@@ -49,8 +59,6 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
       drbench compare results/measured/here --limit 5
     """
     if new is None:
-        if csv_path or as_json:
-            raise UsageError("--csv and --json are of two sides. Name NEW too, or read OLD's CSV.")
         _list(old, limit)
         return EXIT_CODES["ok"]
     check_output("--csv", csv_path)
@@ -233,7 +241,7 @@ def plot(name, files, save, width, title, notes, **options):
 
 @command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
-@save_option()
+@save_option(type=PAGE, help="The page. [default: report.html in DIR]")
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 

@@ -66,6 +66,14 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     values["options"] = take_options(values)
     asked, values["roof"] = values["roof"], values["roof"] is not False
     named, values["model"] = machine_of(values)
+    on_cores = values["backend"] == "numpy" and values["options"].get("device") != "cuda"
+    peaks = {} if peak else read_peaks(None, (), named)
+    kinds = {each.per for each in peaks.values()}
+    if named and not values["model"] and not kinds & {"rank", "core" if on_cores else "device"}:
+        raise UsageError(
+            f"--machine {named}: this run goes by none of its times, nor a peak of it. Leave it "
+            "out."
+        )
     here = launched()
     refuse_too_many(None if here else ranks, values["threads"], yes)
     if here is not None and not started_by_us() and ranks not in (None, here.size):

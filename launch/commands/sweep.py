@@ -52,7 +52,20 @@ def _part(text: str) -> tuple[int, int]:
     return part
 
 
-@command()
+@command(
+    needs={
+        "--limit": "--dry-run",
+        "--parts": "--jobs",
+        "--machine": "--simulate",
+        "--simulate": "--machine",
+    },
+    useless={
+        "--simulate": "--launcher --peak --mem-limit --timeout --label --jobs",
+        "--jobs": "--part --dry-run --json --csv --stream --fresh --retry",
+        "--dry-run": "--json --csv --stream --fresh --retry",
+        "--stream": "--json",
+    },
+)
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
 @ranks_option()
 @option(
@@ -159,7 +172,6 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
     command again goes on where a killed one stopped.
     """
     refuse_ranks("sweep")
-    _refuse_useless()
     check_output("--csv", csv_path)
     simulate, given = options["simulate"], options["override"]
     scale, model = options["scale"], options["machine"]
@@ -209,35 +221,6 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
-
-
-#: Options that mean nothing without another one, and those that have no use next to one.
-_NEEDS = {"--limit": "--dry-run", "--parts": "--jobs", "--machine": "--simulate"}
-_NEEDS["--simulate"] = "--machine"
-_USELESS = {
-    "--simulate": ("--launcher", "--peak", "--mem-limit", "--timeout", "--label", "--jobs"),
-    "--jobs": ("--part", "--dry-run", "--json", "--csv", "--stream", "--fresh", "--retry"),
-    "--dry-run": ("--json", "--csv", "--stream", "--fresh", "--retry"),
-    "--stream": ("--json",),
-}
-
-
-def _refuse_useless() -> None:
-    """Refuse options that go nowhere next to the other ones."""
-    context = click.get_current_context()
-    default = click.core.ParameterSource.DEFAULT
-    given = {
-        each.opts[0]
-        for each in context.command.params
-        if context.params[each.name] is not False  # --resume is nobody's hindrance
-        and context.get_parameter_source(each.name) is not default
-    }
-    for flag, needed in _NEEDS.items():
-        if flag in given and needed not in given:
-            raise UsageError(f"{flag} belongs to {needed}. Give both, or leave it out.")
-    for flag in given & _USELESS.keys():
-        for useless in given.intersection(_USELESS[flag]):
-            raise UsageError(f"{flag} has no use for {useless}. Leave one of them out.")
 
 
 def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str:

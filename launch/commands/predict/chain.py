@@ -24,7 +24,7 @@ from ..options import (
 )
 
 
-@command("chain")
+@command("chain", needs=dict.fromkeys(("-o", "--iters", "--budget"), "--run"))
 @option(
     "--preset",
     "name",
@@ -148,8 +148,6 @@ def chain_command(
     chain = asked.chain()
     check_csv(csv_path)
     fixed = fixed_of(chain, fix)
-    if values["option"][1] and not run:
-        raise UsageError("-o says with what the chain is run. Give --run too, or leave it out.")
     values["fill"] = None  # chosen where it is open
     take_options(values)
     fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]

@@ -13,6 +13,7 @@ from launch.host.files import check_output, write_output
 from ..options import (
     FILE,
     MODELLED,
+    PAGE,
     TEXT,
     case_of,
     command,
@@ -59,7 +60,7 @@ _KEPT = (
 )
 @option(
     "--save",
-    type=FILE,
+    type=PAGE,
     metavar="FILE",
     required=True,
     group="Output",

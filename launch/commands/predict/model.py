@@ -78,6 +78,10 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     check_csv(csv_path)
     check_output("--timeline", timeline)
     model, ranks = modelled(values, ranks)
+    if values["threads"] and "threads" not in model.calibrated:
+        raise UsageError(
+            f"--threads is for machines calibrated on cores, and {model.name} is not. Leave it out."
+        )
     case = case_of(values | {"machine": model.name}, ranks)
     record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, model, ranks)

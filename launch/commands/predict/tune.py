@@ -66,7 +66,14 @@ def _letters(text: str) -> str:
     return found
 
 
-@command("tune")
+@command(
+    "tune",
+    needs={
+        **dict.fromkeys(("--iters", "--budget", "--threads", "--backend"), "--measure"),
+        **dict.fromkeys(("--transport", "-o prefetch", "-o compute"), "--machine --measure"),
+        "--products": "--preset --a --b --c",
+    },
+)
 @of_case("m", "n", "k")
 @of_case("transpose", "alpha", "beta")
 @of_case("dtype", type=MODELLED, default=None, says="the machine's")
@@ -185,9 +192,6 @@ def tune_command(
     take_options(values)
     model, ranks = modelled(values, ranks)
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
-    for name in ("threads", "backend"):
-        if measure is None and values[name] is not None:
-            raise UsageError(f"--{name} belongs to --measure. Give both, or leave it out.")
     values["backend"] = values["backend"] or "numpy"
     if measure is not None and values["dtype"] in PLANNED:
         raise UsageError(

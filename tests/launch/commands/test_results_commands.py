@@ -133,7 +133,9 @@ def test_compare_prints_one_json_object(say, files):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (("old.csv", "--json"), "Name NEW too"),
+        (("old.csv", "--json"), "--json belongs to NEW"),
+        (("old.csv", "--csv", "x.csv"), "--csv belongs to NEW"),
+        (("old.csv", "--tolerance", "0.2"), "--tolerance belongs to NEW"),
         (("old.csv", "absent.csv"), "does not exist"),
         (("old.csv", "text.csv"), "another header"),
         (("old.csv", "new.csv", "--tolerance", "-1"), "not in the range"),

@@ -56,6 +56,10 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say)
         ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
+            [*ONE, "--threads", "3"],
+            "--threads is for machines calibrated on cores, and pvc12 is not",
+        ),
+        (
             ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],
             "dtensor is a library and plans its own way",
         ),

@@ -1,8 +1,14 @@
 """A wrong value is answered in one line on stderr that says what, got, and the way out; exit 2, on
 every rank."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from click.shell_completion import ShellComplete
+
+from launch.commands.cli import cli
+
+ROOT = Path(__file__).parents[3]
 SIZES = "-m 8 -n 8 -k 8".split()
 RUN = ["run", "-p", 2, *SIZES]
 PLAN = ["plan", "-p", 2, *SIZES]
@@ -38,6 +44,15 @@ WRONG = [
     ([*RUN, "extra"], ["extra"]),
     ([*RUN, "--csv", "."], ["--csv", "directory"]),
     ([*PLAN, "--rank", 2], ["--rank", "2"]),
+    ([*RUN, "--json", "--brief"], ["--brief has no use for --json"]),
+    ([*RUN, "--machine", "h100x8"], ["--machine h100x8", "times", "peak", "Leave it out"]),
+    ("artifact --sensitivity --quick".split(), ["--sensitivity has no use for --quick"]),
+    ("artifact --sensitivity --out x".split(), ["--sensitivity has no use for --out"]),
+    ("chain --preset llama3-8b:mlp --iters 3".split(), ["--iters belongs to --run"]),
+    ("chain --preset llama3-8b:mlp --budget 3".split(), ["--budget belongs to --run"]),
+    ("chain --preset llama3-8b:mlp -o seed=3".split(), ["-o belongs to --run"]),
+    (["report", ".", "-o", "x.pdf"], ["written as .html", "'.pdf'"]),
+    (["explain", *SIZES, "-p", 2, "--save", "x.pdf"], ["written as .html", "'.pdf'"]),
     (["list", "everything"], ["everything"]),
     (["sweep", "mlp3"], ["mlp3", "mlp1"]),
     (["sweep", "mlp", "--scale", 0], ["--scale", "0"]),
@@ -58,6 +73,22 @@ def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, ment
     )
     line = say(*arguments).refusal()
     assert all(text in line for text in mentioned), line
+
+
+def test_a_machine_is_of_a_run_that_goes_by_its_peak(say, monkeypatch, tmp_path):
+    monkeypatch.setattr("launch.commands.run.run_ranks", lambda *_: 0)
+    path, shipped = tmp_path / "mine.toml", ROOT / "launch/data/machines/h100x8.toml"
+    path.write_text(shipped.read_text() + '[peak.float32]\ncore_gflops = 9\nsource = "said"\n')
+    assert say(*RUN, "--machine", path).returncode == 0
+    assert "times" in say(*RUN, "--machine", path, "--peak", 9).refusal()
+    on_gpus = [*RUN, "--algorithm", "dtensor", "-o", "device=cuda", "--machine", "h100x8"]
+    assert "times" not in say(*on_gpus).stderr
+
+
+def test_a_shell_completes_a_line_that_is_refused_as_it_stands():
+    shell = ShellComplete(cli, {}, "drbench", "_DRBENCH_COMPLETE")
+    found = shell.get_completions(["tune", "--iters", "3"], "--mea")
+    assert [each.value for each in found] == ["--measure"]
 
 
 def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(say, monkeypatch):

@@ -142,6 +142,13 @@ def test_the_json_of_an_empty_bound_is_json(say):
         (["--machine", "pvc21"], "no machine model"),
         (["--products", "0"], "--products"),
         (["--threads", "2"], "--threads belongs to --measure"),
+        (["--backend", "numpy"], "--backend belongs to --measure"),
+        (["--iters", "5"], "--iters belongs to --measure"),
+        (["--budget", "1"], "--budget belongs to --measure"),
+        (["--transport", "rma"], "--transport belongs to --machine or --measure"),
+        (["-o", "compute=tf32"], "-o compute belongs to --machine or --measure"),
+        (["-o", "prefetch=3"], "-o prefetch belongs to --machine or --measure"),
+        (["--products", "9"], "--products belongs to --preset or --a or --b or --c"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(say, more, says):

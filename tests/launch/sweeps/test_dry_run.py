@@ -23,7 +23,7 @@ def dry(say, monkeypatch, tmp_path):
 
 
 def test_it_lists_the_cases_and_their_sum(dry, tmp_path):
-    ended = dry("mlp1-small", "-p", 4)
+    ended = dry("mlp1-small", "-p", 4, "--resume")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "cases: 48 on 4 ranks" in ended.stdout and "… 8 more" in ended.stdout
     assert "measured just now" in ended.stdout

@@ -158,6 +158,9 @@ def test_every_view_is_json_and_csv_too(say, started, name, more):
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
 
 
+SIMULATE = ["--simulate", "--machine", "h100x8", "--out", "out"]
+
+
 class _Peer:
     def __init__(self, ok):
         self.ok, self.what, self.get = ok, "no torch", "Get it."
@@ -173,6 +176,9 @@ class _Peer:
         (("--machine", "h100x8"), "--machine belongs to --simulate"),
         (("--simulate",), "--simulate belongs to --machine"),
         (("--simulate", "--machine", "h100x8", "--label", "x"), "no use for --label"),
+        ((*SIMULATE, "-o", "seed=4"), "-o seed: no prediction goes by it"),
+        ((*SIMULATE, "-o", "progress=none"), "-o progress: no prediction"),
+        ((*SIMULATE, "-o", "rounds=3"), "-o rounds: no prediction"),
         (("--dry-run", "--json"), "--dry-run has no use for --json"),
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
     ],
@@ -187,18 +193,17 @@ def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
     assert _folder_name("mlp", 4, None, ()) == "mlp-p4"
 
 
-SIMULATE = ["--simulate", "--machine", "h100x8", "--out", "out"]
-
-
 def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.toml").write_text(
         'name = "tiny"\n[[cases]]\nm = 1024\nn = 4096\nk = 1024\npreset = ["row", "column"]\n'
         '[[cases]]\nm = 64\nn = 64\nk = 64\nalgorithm = ["cannon", "dtensor"]\n'
+        "seed = 4\n"
     )
-    first = say("sweep", "tiny.toml", *SIMULATE, "--max-cases", 1)
+    ahead = ["-o", "prefetch=1"]
+    first = say("sweep", "tiny.toml", *SIMULATE, *ahead, "--max-cases", 1)
     assert first.returncode == 0 and len(read_csv("out/records.csv")) == 1
-    done = say("sweep", "tiny.toml", *SIMULATE)
+    done = say("sweep", "tiny.toml", *SIMULATE, *ahead)
     assert "1 done before" in done.stdout and "1 unsupported" in done.stdout
     assert "without dtensor: its programs cannot be simulated" in done.stdout
     rows = read_csv("out/records.csv")
@@ -214,7 +219,7 @@ def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_p
         .replace("fence_s = ", "fence_s = 1")
     )
     changed = [*SIMULATE[:2], "./mine.toml", *SIMULATE[3:]]
-    assert "none of these cases" in say("sweep", "tiny.toml", *changed).stderr
+    assert "none of these cases" in say("sweep", "tiny.toml", *changed, *ahead).stderr
 
 
 def test_predicted_scaling_is_a_table_as_text_json_and_csv(say, tmp_path, monkeypatch):
