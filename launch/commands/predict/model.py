@@ -96,9 +96,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 @ranks_option(
     type=click.IntRange(2),
 )
-@save_option(
-    required=True,
-)
+@save_option(required=True, help="TOML file of the machine, to write or to bring up to date.")
 @of_case("threads")
 @of_case("machine", help="Name of the machine in the file.")
 @option(
