@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+from begun import begun
 
 from drbench.errors import MissingError
 from launch.commands.cli import cli
@@ -154,6 +155,26 @@ def test_every_command_of_a_page_and_of_a_help_text_parses(text):
             parse(words)
         except click.ClickException as error:
             pytest.fail(f"drbench {' '.join(words)}: {error.format_message()}")
+
+
+#: Commands whose work begins with their words alone, and what is in those that need a file or an
+#: algorithm of the reader's, or are shown because they are refused.
+QUICK = ("run", "plan", "simulate", "explain", "tune", "chain", "sweep")
+NOT_SO = {"mine.toml", "./mine.toml", "./mycluster.toml", "run.json", "rows", "colum"}
+
+
+@pytest.mark.parametrize("text", [*OF_PAGES, *every_command(cli, "drbench")])
+def test_every_command_of_a_page_and_of_a_help_text_is_taken(text, monkeypatch, capsys):
+    """Names and values of ``-o`` too, and options that go together; not what is not here (3)."""
+    if text.startswith("# Changelog"):  # of earlier releases
+        return
+    monkeypatch.chdir(ROOT)
+    for words in commands(text):
+        whole = {"-m", "--preset"} & {*words} or words[0] == "sweep" and words[1:]
+        known = not any(word in NOT_SO or word.isupper() or "$" in word for word in words)
+        if words[0] in QUICK and whole and known:
+            code, said = begun(words, monkeypatch), capsys.readouterr().err
+            assert code in (0, 3), f"drbench {' '.join(words)}: {said}"
 
 
 @pytest.mark.parametrize(

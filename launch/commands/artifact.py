@@ -11,7 +11,6 @@ from launch.papers import papers
 from launch.papers.artifact import Check, Place, check_artifact, check_records
 from launch.papers.claims import counted, shown
 from launch.papers.vary import Turn, vary
-from launch.sweeps.progress import progress_console
 
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
 
@@ -48,7 +47,7 @@ _CALLED = {
     "hour.",
 )
 @out_option(default="results/measured/here/artifact")
-@csv_option()
+@csv_option(help="Write the rows to this file.")
 @json_option()
 def artifact(quick, only, sensitivity, out, csv_path, as_json):
     """Check the artifact: its steps, the committed records, predictions, and every claim.
@@ -72,7 +71,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
         rows, show = _turns(place), _show_turn
     else:
         made_folder(out)
-        progress = progress_console(stderr=True)
+        progress = console(stderr=True, soft_wrap=True)
         announce = lambda about: progress.print(about, markup=False)
         rows, show = check_artifact(place, announce), _show
     for row in rows:

@@ -44,7 +44,7 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     default=40,
     help="Rows of the table; what is left out is counted.",
 )
-@csv_option()
+@csv_option(help="Write the rows to this file.")
 @json_option()
 def compare(old, new, tolerance, limit, csv_path, as_json):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. Of OLD alone list the
@@ -88,7 +88,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
 
 def _list(path: str, limit: int) -> None:
     """Print the cases of each problem, the fastest first, noisy ones last, then what is not ok."""
-    from launch.views.contest import contest_tables
+    from launch.views import listed
     from plots.report.verdict import fastest_lines
     from plots.select.records import read_records, rows
 
@@ -99,12 +99,8 @@ def _list(path: str, limit: int) -> None:
     out, say = printing()
     for line in fastest_lines(found):
         say(line)
-    for each in contest_tables([{0: record} for record in rows(found)], False, compared=False):
-        out.print(each._replace(rows=each.rows[:limit]).printed())
-        if len(each.rows) > limit:
-            say(f"... and {len(each.rows) - limit} more; --limit shows them")
-        for line in each.lines:
-            say(line)
+    for each in listed(rows(found)):
+        each.show(out, limit)
 
 
 def _row(pair, keys) -> dict:

@@ -16,8 +16,8 @@ from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
 from launch.host.files import check_output, write_table
 from launch.host.kernels import without_weaker_pins
+from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.progress import progress_console
 from launch.sweeps.sweep import run_sweep
 
 from .guards import default_ranks, refuse_too_many
@@ -143,8 +143,8 @@ def _part(text: str) -> tuple[int, int]:
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
-@json_option(help="Print the tables of the view as JSON, all else to standard error.")
-@csv_option(help="Write the rows of the tables of the view to this file.")
+@json_option(help="Print its tables as JSON, all else to standard error.")
+@csv_option(help="Write the rows of its tables to this file.")
 @yes_option()
 @option(
     "--jobs",
@@ -198,26 +198,26 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
     request = SweepRequest(sweep, ranks, out or place, plugins=plugins(), **options)
-    console = progress_console(stderr=request.stream or as_json)
+    screen = console(stderr=request.stream or as_json, soft_wrap=True)
     if jobs:
         from launch.sweeps.slurm import write_jobs
 
-        return write_jobs(request, parts, console)
+        return write_jobs(request, parts, screen)
     plan, run = plan_cases(request), None
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 
-        return show(request, plan, limit, console)
+        return show(request, plan, limit, screen)
     if simulate:
         from launch.models.simulate_sweeps import simulated
 
         run = partial(simulated, find_machine(model))
     elif not launcher.words:
         refuse_too_many(ranks, threads, request.yes)
-        environ = without_weaker_pins(partial(console.print, markup=False))
+        environ = without_weaker_pins(partial(screen.print, markup=False))
         request = replace(request, environ=environ)
-    show = partial(_show, plan.sweep, Path(request.out), console, as_json, csv_path)
-    return run_sweep(plan, request, console, run, show)
+    show = partial(_show, plan.sweep, Path(request.out), screen, as_json, csv_path)
+    return run_sweep(plan, request, screen, run, show)
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
@@ -242,17 +242,15 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
 _FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
 
 
-def _show(sweep, out: Path, console, as_json: bool, csv_path: str | None, found: dict) -> None:
+def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
 
-    tables, say = tables_of(sweep.view, found), partial(console.print, markup=False)
+    tables, say = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
     for each in () if as_json else tables:
-        console.print(each.printed())
-        for line in each.lines:
-            say(line)
+        each.show(screen)
     if csv_path:
         write_table(csv_path, rows_of(tables))
         say(f"table: {csv_path}")

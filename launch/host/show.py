@@ -31,11 +31,11 @@ _MOVED = {"direct_bytes": "read in place"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def console() -> Console:
+def console(**how) -> Console:
     """Standard output; 160 columns wide when it is no terminal, unless COLUMNS says how wide."""
-    out = Console(highlight=False)
+    out = Console(highlight=False, **how)
     wide = out.is_terminal or "COLUMNS" in os.environ
-    return out if wide else Console(highlight=False, width=160)
+    return out if wide else Console(highlight=False, width=160, **how)
 
 
 class _Fitted(Table):

@@ -80,7 +80,8 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
     sweep, launcher, say = plan.sweep, plan.launcher, console.print
     words = " ".join(launcher.words) or "mpiexec"
-    say(f"{sweep.name}: {sweep.about}; scale {sweep.scale}, launcher {words}", markup=False)
+    name = ": ".join(filter(None, (sweep.name, sweep.about)))
+    say(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
     chosen = plan.mine[: request.max_cases]
     most, most_nodes, counts, able = Needs(), 1, Counter(), []
     for number, job in enumerate(chosen, 1):

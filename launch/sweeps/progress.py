@@ -18,14 +18,6 @@ _LINE_S = 10.0
 _MOST_LINES = 20
 
 
-def progress_console(stderr: bool = False) -> Console:
-    """Standard output (or error); long lines stay whole where it is not a terminal."""
-    out = Console(highlight=False, stderr=stderr, soft_wrap=True)
-    if not out.is_terminal:
-        out.width = 100_000
-    return out
-
-
 def title(case: Case) -> str:
     """A case in a few words.
 

@@ -87,7 +87,7 @@ def run_sweep(
         )
     except KeyboardInterrupt:
         again = shlex.join(request.arguments())
-        say(f"interrupted; nothing that was finished is lost. Resume: {again}", soft_wrap=True)
+        say(f"interrupted; nothing that was finished is lost. Resume: {again}")
         return INTERRUPTED
     rows = rows_of_runs(found)
     if len(rows) < len(found):

@@ -1,17 +1,28 @@
 """The tables that a sweep ends with: pure functions of its records."""
 
+from collections.abc import Iterable
+
+from drbench.measure.record import Record
+from launch.sweeps.rounds import pooled
+
 from .contest import contest_tables
 from .scaling import scaling_tables
 from .tables import Table, rows_of
 
-__all__ = ["Table", "rows_of", "tables_of"]
+__all__ = ["Table", "listed", "rows_of", "tables_of"]
 
 
 def tables_of(view: str, runs: dict) -> list[Table]:
-    """The tables of a view for the records of each case by round; none of a view that is a figure
-    alone."""
+    """The tables of a view for the records of each case by round; of one that is a figure alone, or
+    of none, the cases of each problem."""
     found = list(runs.values())
     if view == "scaling":
         return scaling_tables(found)
-    tiles = view == "algorithms"
-    return contest_tables(found, tiles) if tiles or view == "libraries" else []
+    if view in ("algorithms", "libraries"):
+        return contest_tables(found, view == "algorithms")
+    return listed(pooled(run.values()) for run in found if run)
+
+
+def listed(records: Iterable[Record]) -> list[Table]:
+    """The cases of each problem, one a record: the fastest first, noisy ones last."""
+    return contest_tables([{0: record} for record in records], False, compared=False)

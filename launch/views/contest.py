@@ -112,19 +112,19 @@ def _row(standing: Standing, tiles: bool) -> dict:
 
 
 _COLUMNS = (
-    Column("contender", ""),
+    Column("contender", "~"),
     Column("median_s", ">median", lambda row: seconds(row["median_s"])),
-    Column("to_the_fastest", ">to the fastest"),
+    Column("in_doubt", "~in doubt"),
+    Column("to_the_fastest", ">~to the fastest"),
     Column("roof", ">% of roof"),
-    Column("in_doubt", "in doubt"),
     Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}"),
 )
 _LISTED = (
     _COLUMNS[1]._replace(heading=">time"),
+    _COLUMNS[2],
     Column("roof", ">% of bound"),
     Column("layout", "~A, B, C"),
     Column("how", "~algorithm"),
-    Column("in_doubt", "~in doubt"),
     Column("gflops", ">GFLOP/s", lambda row: f"{row['gflops']:.4g}"),
     _COLUMNS[-1],
     Column("transport", "transport"),

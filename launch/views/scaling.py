@@ -88,10 +88,10 @@ def _spread(key: str, unit: str = ""):
 _COLUMNS = (
     Column("ranks", ">ranks"),
     Column("time", ">time"),
+    Column("in_doubt", "~in doubt"),
     Column("speedup", ">speed-up", _spread("speedup")),
     Column("efficiency_percent", ">efficiency", _spread("efficiency_percent", " %")),
     Column("roof", ">% of roof"),
-    Column("in_doubt", "in doubt"),
     Column("m", ">m x n x k", lambda row: f"{row['m']}x{row['n']}x{row['k']}"),
     Column("percent_of_peak", ">% of peak", lambda row: f"{row['percent_of_peak']:.0f}"),
 )

@@ -1,14 +1,15 @@
 """Tables of values: printed, or as JSON or CSV; and what contenders are called in them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from rich.table import Table as Printed
+from rich.console import Console
 
+from algorithms import algorithms
 from drbench.measure.record import Record
 from launch.cases.command_line import describe
 from launch.host.show import table
-from launch.peers import PEERS
 
 
 class Column(NamedTuple):
@@ -34,11 +35,19 @@ class Table(NamedTuple):
     rows: list[dict[str, Any]]
     lines: list[str] = []
 
-    def printed(self) -> Printed:
-        """The table for a terminal, without columns in which no row has a value."""
-        kept = [each for each in self.columns if any(map(each.cell, self.rows))]
-        cells = [[each.cell(row) for each in kept] for row in self.rows]
-        return table("|".join(each.heading for each in kept), cells, self.title)
+    def show(self, out: Console, limit: int = 40) -> None:
+        """Print the table, its first rows and the sentences, without columns in which no row has a
+        value."""
+        say, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
+        kept = [each for each in self.columns if any(map(each.cell, rows))]
+        cells = [[each.cell(row) for each in kept] for row in rows]
+        out.print(
+            table("|".join(each.heading for each in kept), cells, self.title), soft_wrap=False
+        )
+        if len(self.rows) > limit:
+            say(f"... and {len(self.rows) - limit} more; drbench compare DIR --limit shows them")
+        for line in self.lines:
+            say(line)
 
     def to_json_dict(self) -> dict:
         """Title, rows and sentences."""
@@ -74,7 +83,7 @@ def name_of(record: Record, tiles: bool) -> str:
     """
     from plots.select.cases import configuration
 
-    if record.algorithm in PEERS:
+    if record.algorithm not in algorithms():
         return f"{record.algorithm} {configuration(record)}".strip()
     if tiles or record.algorithm != "universal":
         return describe(record) if record.status == "ok" or record.dataflow else record.algorithm

@@ -208,5 +208,6 @@ def _words(row: Any) -> Iterator[str]:
             yield from ("-o", f"{name}={value}")
 
 
-_FLAGS = ("stationary", "mesh")
+_FLAGS = ("transpose", "alpha", "beta", "stationary", "mesh")
 _PAIRS = [name for name in OPTION_COLUMNS if name not in ("options", *_FLAGS)]
+_PAIRS += "experts topk routing".split()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from begun import begun
 from made_up import of_universal
 from pages import EVIL, Elements, hostile
 
@@ -151,6 +152,30 @@ def test_the_commands_of_the_verdict_run(name):
         values, left, _ = command.make_parser(context).parse_args(words[1:])
         row = found.loc[each.number]
         assert not left and (values["m"], values["a"]) == (str(row.m), row.a)
+
+
+def test_a_command_is_of_the_product_that_was_run():
+    told = {
+        "transpose": "b",
+        "alpha": 2.0,
+        "beta": 0.5,
+        "experts": 5,
+        "topk": 2,
+        "routing": "skewed",
+    }
+    (fastest,) = verdict(frame([case(algorithm="ag_moe", **told)])).fastest
+    for words in ("--transpose b --alpha 2.0 --beta 0.5", "experts=5 -o topk=2 -o routing=skewed"):
+        assert words in fastest.command
+
+
+MEASURED = sorted(ROOT.glob("results/measured/**/records.csv"))
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
+def test_the_commands_of_every_committed_folder_are_taken_today(path, monkeypatch, capsys):
+    for each in verdict(read_records([path.parent])).fastest:
+        _, *words = shlex.split(each.command)
+        assert begun(words, monkeypatch) == 0, f"{each.command}: {capsys.readouterr().err}"
 
 
 def test_parts_of_a_sweep_and_several_folders_are_one_page(tmp_path):

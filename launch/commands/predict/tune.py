@@ -243,7 +243,7 @@ def tune_command(
         out, say = printing()
         for line in answer(found, request):
             say(line)
-        out.print(Table("", _COLUMNS, rows).printed())
+        Table("", _COLUMNS, rows).show(out, len(rows))
         for line in _notes(found, chosen, model, request):
             say(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
@@ -517,12 +517,12 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
     """Run the first places in rounds, in a folder that is not kept; how they fared. So many as are
     asked for; with 0 those up to the last that may be as fast as the first for all that is known,
     at least two."""
+    from launch.host.show import console
     from launch.sweeps.experiment import run_rounds
-    from launch.sweeps.progress import progress_console
     from launch.sweeps.rounds import standings
     from launch.sweeps.supervisor import Settings
 
     likely = min(_MOST_PROBED, max(found.within(request.products), default=2))
     cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
-    say = progress_console(stderr=quiet)
+    say = console(stderr=quiet, soft_wrap=True)
     return standings(run_rounds(cases, request.ranks, Settings(), say, probe=True))

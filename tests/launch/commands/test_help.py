@@ -69,6 +69,15 @@ def test_an_option_of_several_commands_has_one_help_text(flag):
     assert len(told) <= 1, told
 
 
+@pytest.mark.parametrize(
+    "command, does",
+    [("compare", "Write"), ("artifact", "Write"), ("sweep", "Write"), ("run", "Append")],
+)
+def test_a_file_that_is_written_anew_is_not_said_to_be_appended_to(command, does):
+    (told,) = (option.help for option in options(command) if "--csv" in option.opts)
+    assert told.startswith(does)
+
+
 @pytest.mark.parametrize("name", [name for name in REMOVED if name not in cli.commands])
 def test_a_command_that_there_was_says_what_to_use(say, name):
     assert say(name, "--whatever").refusal().strip().endswith(f"use {REMOVED[name]}.")

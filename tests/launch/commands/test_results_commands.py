@@ -120,6 +120,13 @@ def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(say, mon
         assert len(times) == 3 and times == sorted(times)
 
 
+@pytest.mark.parametrize("mode", ["measured", "published"])
+def test_compare_of_one_side_shows_names_that_nobody_knows_as_recorded(say, files, mode):
+    append_csv(files / "plugin.csv", case(algorithm="numpy", options="width=2", mode=mode))
+    ended = say("compare", files / "plugin.csv")
+    assert ended.returncode == 0 and "numpy width 2" in ended.stdout
+
+
 def test_compare_prints_one_json_object(say, files):
     ended = say("compare", files / "old.csv", files / "new.csv", "--json")
     found = json.loads(ended.stdout)

@@ -50,6 +50,7 @@ def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file
         '= 8\nn = 8\nk = 8\nalgorithm = "cannon"\nmesh = "1x4"\n'
     )
     text = dry(file, "-p", 4, "--mem-limit", "256KiB").stdout
+    assert text.startswith("tiny; scale 1, ")
     assert text.count("refused: ") == 3 + 1 and "square" in text and "block:3x3" in text
     assert "beyond --mem-limit: 1" in text and "refused: 3;" in text
 

@@ -4,6 +4,7 @@ tables that are made of its records."""
 import csv
 import json
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
 from launch.cases.sweep_file import load_sweep
 from launch.commands.sweep import _folder_name
+from launch.host.show import console
 from launch.sweeps.rounds import Experiment, Job
+from launch.views import listed
 from launch.views.contest import contest_tables
 from launch.views.scaling import scaling_tables
 
@@ -146,13 +149,18 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(say, started,
     [
         ("same-tiles", ("-o", "mesh=1x2", "-o", "m=8")),
         ("libraries", "-o m=8 -o n=9 -o k=7 -o libraries=cosma".split()),
+        ("mlp1", ("-o", "m=8", "-o", "preset=row")),  # without a view
+        ("mlp", ("-o", "m=8", "-o", "preset=row", "-o", "algorithm=universal")),  # a figure
     ],
 )
-def test_every_view_is_json_and_csv_too(say, started, name, more):
+def test_every_table_is_text_json_and_csv(say, started, name, more):
     words = ["sweep", name, "-p", 2, *more, *"-o rounds=2 --peak none --out out".split()]
     told = json.loads(say(*words, "--json", "--csv", "t.csv").stdout)
     rows = [row for table in told["tables"] for row in table["rows"]]
-    assert rows and all(table["title"] and table["lines"] for table in told["tables"])
+    assert rows and all(table["title"] and table["rows"] for table in told["tables"])
+    assert all(table["lines"] for table in told["tables"]) or name.startswith("mlp")
+    text = say(*words).stdout
+    assert all(table["title"] in text for table in told["tables"])
     assert {"contender", "median_s", "ratio", "told_apart", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
@@ -277,6 +285,21 @@ def test_of_noisy_cases_that_are_not_told_apart_none_is_the_fastest():
     (table,) = contest_tables(noisy, tiles=False)
     assert table.lines == ["the first is noisy, and not told apart: no fastest one"]
     assert not any(row["fastest"] for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [partial(contest_tables, tiles=False), scaling_tables, lambda runs: listed(runs[0].values())],
+)
+def test_a_narrow_terminal_shows_what_is_in_doubt_and_says_what_it_leaves_out(
+    tables, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "44")
+    (table,) = tables([run([1.0, 2.0], noisy=True, stable=False, percent_of_roof=50.0)])
+    table.show(console(soft_wrap=True))
+    shown, left_out, _ = capsys.readouterr().out.partition("Not shown in 44 columns")
+    assert "in doubt" in shown and "noisy" in shown and left_out
+    assert max(map(len, shown.splitlines())) <= 44
 
 
 def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():

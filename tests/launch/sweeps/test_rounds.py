@@ -16,8 +16,8 @@ from drbench.errors import UsageError
 from drbench.measure.noise import MOST_REPEATS
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
+from launch.host.show import console
 from launch.sweeps.experiment import run_rounds
-from launch.sweeps.progress import progress_console
 from launch.sweeps.rounds import (
     Experiment,
     Job,
@@ -230,7 +230,7 @@ def stand_in(monkeypatch):
 
 def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
     cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
-    settings, say = Settings(), progress_console()
+    settings, say = Settings(), console()
     found = run_rounds(cases, 2, settings, say, str(out))
     assert len(stand_in) == 4 * 6
     assert [list(run) for run in found] == [list(range(6))] * 4
@@ -243,5 +243,5 @@ def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp
 def test_the_records_of_another_run_are_not_overwritten(stand_in, tmp_path):
     (tmp_path / "records.csv").write_text("something\n")
     with pytest.raises(UsageError, match="another run"):
-        run_rounds([CASE], 2, Settings(), progress_console(), str(tmp_path))
+        run_rounds([CASE], 2, Settings(), console(), str(tmp_path))
     assert (tmp_path / "records.csv").read_text() == "something\n" and not stand_in

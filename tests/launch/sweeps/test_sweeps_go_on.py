@@ -71,7 +71,9 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
     assert "MemoryError" in why[26]
     assert "--mem-limit" in why[7] and "missing" in why[7]
     assert "square" in records[11].reason and "block:3x3" in records[12].reason
-    assert ended.stdout.count("struck by the test") == 2
+    going, _, tables = ended.stdout.partition("14/14 cases")
+    assert going.count("struck by the test") == 2
+    assert "more that did not run: see the records" in tables
     assert "Traceback" not in ended.stdout + ended.stderr
     again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
     # repr: an error may be NaN
