@@ -80,7 +80,7 @@ def test_what_a_peer_does_not_take_is_refused(say, monkeypatch, cosma, options, 
 
 
 def test_a_peer_has_no_program_to_plan(say):
-    assert "is a peer" in say("plan", "-p", 2, *PROBLEM, "--algorithm", "dtensor").refusal(2)
+    assert "is a library" in say("plan", "-p", 2, *PROBLEM, "--algorithm", "dtensor").refusal(2)
 
 
 def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench, cosma, tmp_path):
