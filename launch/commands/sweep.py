@@ -249,7 +249,8 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     tables, say = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
-    for each in () if as_json else tables:
+    alone = sweep.view == "mlp"  # its figure says what tables would
+    for each in () if as_json or alone else tables:
         each.show(screen)
     if csv_path:
         write_table(csv_path, rows_of(tables))
@@ -262,7 +263,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     from plots.select.records import read_records
 
     records = read_records([out / "records.csv"])
-    for line in () if sweep.view else fastest_lines(records):
+    for line in fastest_lines(records) if alone or not sweep.view else ():
         say(line)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
