@@ -70,9 +70,9 @@ _LAYOUT = {"partitions", "replication", "preset", "a", "b", "c"}
 _LIBRARIES = {"libraries", "settings"}
 #: What a key that is given instead of a file's leaves no room for.
 _INSTEAD = {"preset": {"partitions"}, "partitions": {"preset"}, "backend": {"get", "threads"}}
-#: Keys that no prediction goes by: fields that say neither what is multiplied, where it lies and by
-#: which algorithm, nor one of these.
-_REAL = {"rounds"} | {
+#: Keys of measurements alone: rounds, and all fields of a case but those of the problem, of layouts
+#: and of the algorithm, and five more that change what is predicted.
+_MEASURED = {"rounds"} | {
     name
     for name, each in FIELDS.items()
     if each.group not in ("Problem", "Layout", "Algorithm")
@@ -170,7 +170,7 @@ def load_sweep(
     [(8, 'C'), (8, 'B'), (128, 'C'), (128, 'B')]
     """
     for key in dict(overrides):
-        if simulate and key in _REAL:
+        if simulate and key in _MEASURED:
             raise UsageError(f"-o {key}: no prediction goes by it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
