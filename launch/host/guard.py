@@ -1,8 +1,9 @@
-"""``python guard.py TOKEN``: ends what a process started that has itself been killed.
+"""``python guard.py TOKEN SINCE``: ends what a process started that has itself been killed.
 
 Its standard input ends when that process ends, however that comes; a byte before says that nothing
 is left to do. The launcher has been told by the kernel then, and may tell ranks on other hosts:
-what is still there a little later is killed, and what it leaves is removed.
+what is still there a little later is killed, and what it leaves is removed, files included that its
+ranks had made since then (s since the epoch) and not yet mapped.
 """
 
 import os
@@ -13,7 +14,7 @@ import sys
 _PATIENCE_S = 2.0
 
 
-def main(token: str) -> None:
+def main(token: str, since: str) -> None:
     """Wait, and clear up if need be."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     os.chdir("/")  # holds no folder
@@ -24,8 +25,8 @@ def main(token: str) -> None:
     sys.path.insert(0, root)
     from launch.host.leftovers import end_family, remove_files
 
-    remove_files(end_family(token, _PATIENCE_S))
+    remove_files(end_family(token, _PATIENCE_S), float(since))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -48,7 +48,7 @@ class Started:
 
     def __init__(self, command, environ, **pipes):
         self.token, self._since, parent = new_token(), time.time(), os.getpid()
-        self._guard = _guard(self.token)
+        self._guard = _guard(self.token, self._since)
         try:
             self.process = subprocess.Popen(
                 [str(word) for word in command],
@@ -102,13 +102,13 @@ def on_this_host(environ) -> dict[str, str]:
     return _HERE
 
 
-def _guard(token: str) -> subprocess.Popen | None:
+def _guard(token: str, since: float) -> subprocess.Popen | None:
     """A process that outlives this one by a moment, if it must: see :mod:`launch.host.guard`."""
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
     with suppress(OSError):  # no process or memory left for it: the kernel still tells the launcher
         return subprocess.Popen(
-            [sys.executable, "-S", program, token],
+            [sys.executable, "-S", program, token, str(since)],
             env=environ,
             start_new_session=True,
             stdin=subprocess.PIPE,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -162,6 +163,21 @@ def test_handlers_are_as_they_were_afterwards():
     assert [signal.getsignal(number) for number in numbers] == before
 
 
+def test_a_killed_command_leaves_no_file_that_its_ranks_had_made_and_not_yet_mapped(tmp_path):
+    """MPICH makes the file of a window, closes it, and maps it a moment later."""
+    file = Path("/dev/shm/mpich_shar_tmp" + os.urandom(3).hex())
+    rank = ["touch", str(file)]
+    code = (
+        "import time; from launch.host.processes import Started\n"
+        f"Started({rank}, {{}}).process.wait(); open('up', 'w').close(); time.sleep(60)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ) as process:
+        assert comes(tmp_path / "up") and file.exists()
+        process.kill()
+    wait_until(lambda: not file.exists(), 10)
+
+
 def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
     """As where no more processes may be started: the launcher hears of it by SIGTERM."""
     launcher = (
@@ -170,7 +186,7 @@ def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
     )
     code = (
         "import os, sys, time; from launch.host import processes\n"
-        "processes._guard = lambda token: None\n"
+        "processes._guard = lambda *_: None\n"
         f"processes.Started([sys.executable, '-c', {launcher!r}], {{}}); time.sleep(60)"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -205,7 +221,7 @@ def test_a_guard_goes_when_all_has_ended_and_cannot_be_in_the_way(monkeypatch):
 def test_a_program_that_is_not_there_leaves_no_guard(monkeypatch):
     guards = []
     real = processes._guard
-    monkeypatch.setattr(processes, "_guard", lambda token: guards.append(real(token)) or guards[0])
+    monkeypatch.setattr(processes, "_guard", lambda *of: guards.append(real(*of)) or guards[0])
     with pytest.raises(FileNotFoundError):
         Started(["/nonexistent/mpiexec"], os.environ)
     assert guards[0].returncode == 0
