@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from algorithms import algorithms, get_algorithm
+from algorithms import algorithms
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.options import Option, check_options, named
 from launch.peers import PEERS, get_peer, known_options
@@ -78,6 +78,8 @@ _MEASURED = {"rounds"} | {
     if each.group not in ("Problem", "Layout", "Algorithm")
     and name not in ("transport", "threads", "prefetch", "compute", "pool")
 }
+#: Keys of predictions alone.
+_SIMULATED = {"paper"}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
@@ -170,15 +172,12 @@ def load_sweep(
     [(8, 'C'), (8, 'B'), (128, 'C'), (128, 'B')]
     """
     for key in dict(overrides):
-        if simulate and key in _MEASURED:
-            raise UsageError(f"-o {key}: no prediction goes by it. Leave it out.")
+        if key in (_MEASURED if simulate else _SIMULATED):
+            kind = "prediction" if simulate else "measurement"
+            raise UsageError(f"-o {key}: no {kind} goes by it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
-    sweep = expand(table, ranks, path.name, scale, overrides, machine)
-    if simulate and table.get("paper"):
-        cases = tuple(as_in_the_paper(case, ranks) for case in sweep.cases)
-        return replace(sweep, cases=cases)
-    return sweep
+    return expand(table, ranks, path.name, scale, overrides, machine, simulate)
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
@@ -233,6 +232,7 @@ def expand(
     scale: str | Fraction | None = None,
     overrides: Iterable[tuple[str, str]] = (),
     machine: str | None = None,
+    simulate: bool = False,
 ) -> Sweep:
     """The cases of a sweep file that has been read; see :func:`load_sweep`.
 
@@ -257,7 +257,7 @@ def expand(
             table = table | {key: value[0] if len(value) == 1 else value}
     check_keys(table, (*_TOP, *_TABLES), f"{file}: ")
     single = {key: table[key] for key in table.keys() & _TOP.keys() - {"ranks"}}
-    top = {"about": "", "rounds": 0, "view": ""} | read_table(single, _TOP, file)
+    top = {"about": "", "rounds": 0, "view": "", "paper": False} | read_table(single, _TOP, file)
     require("name" in top, file, "a sweep with a name", table)
     where = f"{file}: scale" if scale is None else "--scale"
     factor = scale_of(table.get("scale", "1") if scale is None else scale, where)
@@ -269,7 +269,7 @@ def expand(
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
     cases: dict[str, Case] = {}
-    unused = {*given} - _SPECIAL.keys()
+    unused = {*given} - _SPECIAL.keys() | {"bar"} & {*given}
     for number, block in enumerate(blocks, 1):
         mine, where = _given_to(block, blocks, given), f"{file}: cases {number}"
         instead = set().union(*(_INSTEAD.get(key, ()) for key in mine))
@@ -283,7 +283,7 @@ def expand(
             made = [_case(kept, ranks, factor, where)]
             if read_at(f"{where}: same_tiles", [_SPECIAL["same_tiles"]], twins):
                 with suppress(UnsupportedError):  # not on this mesh: a row that says so
-                    made.append(_universal(*made, ranks))
+                    made.append(_universal(*made, ranks, where))
             for case in made:
                 if grow:
                     changes[grow] = ranks * getattr(case, grow)
@@ -292,6 +292,8 @@ def expand(
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} takes it. Leave it out.")
     found = tuple(cases.values())
+    if simulate and top["paper"]:
+        found = tuple(as_in_the_paper(case, ranks) for case in found)
     return Sweep(top["name"], top["about"], found, factor, top["rounds"], top["view"])
 
 
@@ -459,10 +461,14 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     return case
 
 
-def _universal(case: Case, ranks: int) -> Case:
+def _universal(case: Case, ranks: int, where: str) -> Case:
     """The universal algorithm on the tiles of a case, with the matrix stationary that its dataflow
     keeps."""
-    get_algorithm(case.algorithm)  # a library has tiles of its own
+    if case.algorithm in PEERS:
+        raise UsageError(
+            f"{where}: same_tiles: {case.algorithm} is a library with tiles of its own. Leave "
+            "same_tiles out."
+        )
     algorithm, problem, options = bound(case, ranks)
     algorithm.resolve(problem, **options)
     stationary = _STATIONARY.get(options.get("dataflow"), "auto")

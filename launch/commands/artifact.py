@@ -61,6 +61,10 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     Each line says where its number is from (measured here, committed records of which machine,
     simulated, arithmetic, published), what was expected and found, and the command that shows it; a
     claim also by what it holds. Exit code 1 if there is a FAIL.
+
+    \b
+      drbench artifact --quick
+      drbench artifact --only R
     """
     refuse_ranks("artifact")
     place = Place(Path(out), quick, only=tuple(only.split(",")) if only else ())

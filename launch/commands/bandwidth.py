@@ -59,7 +59,7 @@ from .options import (
     default=600.0,
     group="Ranks and data movement",
 )
-@of_case("machine", help="Name of the machine in the rows.")
+@of_case("machine")
 @csv_option()
 @json_option()
 @click.pass_obj
@@ -69,7 +69,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
 
     \b
       drbench bandwidth -p 2
-      drbench bandwidth -p 4 --transport rma --only get,put --sizes 64KiB:16MiB:2 --csv rma.csv
+      drbench bandwidth -p 4 --transport rma --only get,put --csv rma.csv
       drbench plot bandwidth rma.csv -o rma.png
 
     What runs is what runs of algorithms use: the same windows, steps and executor, with get=copy.

@@ -35,6 +35,10 @@ _PROBE_TIMEOUT_S = 60
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
     to change. About ten seconds.
+
+    \b
+      drbench doctor
+      mpirun -n 4 drbench doctor
     """
     refuse_too_many(ranks)
     here = launched()

@@ -64,7 +64,7 @@ def plan(ranks, rank, limit, as_json, **values):
     memory, a drawing. With --machine ranks are on its nodes, else on one.
 
     \b
-      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B
+      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --stationary B
     """
     refuse_library(values["algorithm"])
     values["options"] = take_options(values)

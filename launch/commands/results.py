@@ -55,7 +55,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     ok, else 0.
 
     \b
-      drbench compare results/measured/before results/measured/here --tolerance 0.1
+      drbench compare before/records.csv after/records.csv --tolerance 0.1
       drbench compare results/measured/here --limit 5
     """
     if new is None:
@@ -210,7 +210,7 @@ def plot(name, files, save, width, title, notes, **options):
 
     \b
       drbench list figures
-      drbench plot mlp1 results/measured/here results/published/h100.csv -o mlp1.pdf
+      drbench plot mlp1 results/measured/here -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
       drbench plot peers results/measured/here -o peers.pdf --width 3.4 --no-notes
     """

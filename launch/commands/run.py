@@ -58,7 +58,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
 
     \b
       drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C
-      mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
+      mpirun -n 4 drbench run -m 1Ki -n 3Ki -k 768 --a row --b column --c row
 
     -p starts the ranks with mpiexec; under mpirun leave it out.
     """

@@ -122,8 +122,8 @@ def chain_command(
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
-      drbench chain --preset llama3-8b:block --backward --machine h100x8 --memory 20GiB
-      drbench chain -m 8Ki --widths 4096,16384,4096 --between gelu --machine h100x8 -p 4
+      drbench chain --preset llama3-8b:block --backward --machine h100x8
+      drbench chain -m 8Ki --widths 4096,16384,4096 --machine h100x8 -p 4
 
     What each operation costs in every layout has a lower bound; layouts are searched by dynamic
     programming, and the operations of the best are simulated until no other can be faster. The

@@ -72,8 +72,8 @@ def explain(context, save, beside, **values):
 
     \b
       drbench explain -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --save page.html
-      drbench explain -m 8Ki -n 8Ki -k 8Ki --machine h100x8 --algorithm ag_gemm --save page.html
-      drbench explain -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset outer --stationary C
+      drbench explain -m 8Ki -n 8Ki -k 8Ki --machine h100x8 --save page.html
+      drbench explain -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --stationary C
           --beside "--stationary B" --save page.html
       drbench explain --timeline run.json --save page.html
 

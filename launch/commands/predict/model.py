@@ -61,7 +61,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
-      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column -o chunk=none
+      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 -o chunk=none
 
     Of many cases: drbench sweep NAME --simulate --machine NAME.
     """
@@ -125,7 +125,7 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
     \b
       drbench calibrate -p 2 --save mine.toml
       srun -N 2 --ntasks-per-node=4 drbench calibrate --nodes --save mine.toml
-      drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine mine.toml --transport throttled:0.2,50
+      drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine mine.toml
     """
     if backend == "cupy" and threads is not None:
         raise UsageError(

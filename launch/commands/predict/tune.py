@@ -175,7 +175,7 @@ def tune_command(
     changing pays.
 
     \b
-      drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --a row --b column --c row --machine h100x8
+      drbench tune -m 8Ki -n 48Ki -k 12Ki --preset row --machine h100x8
       drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --preset row --fix c --memory 60GiB
       drbench tune -m 2Ki -n 2Ki -k 2Ki -p 2 --measure
 
@@ -382,7 +382,8 @@ def _brief(found, request) -> str:
         "redistribution_s": first.moving.seconds,
         "pays_after_products": found.pays_after,
     }
-    values |= dict(zip("abc", first.layouts))
+    values |= {name: getattr(request.case, name) for name in ("m", "n", "k", "dtype")}
+    values |= {"ranks": request.ranks} | dict(zip("abc", first.layouts))
     return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
 
 

@@ -58,6 +58,13 @@ def test_the_help_of_a_command_is_short(say, monkeypatch, command):
     assert len(say(command, "--help").stdout.splitlines()) <= MOST_LINES
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_of_a_command_fit_a_terminal(say, command):
+    printed = say(*command.split(), "--help").stdout.splitlines()
+    examples = [line for line in printed if re.match("    (drbench|mpirun|srun) ", line)]
+    assert (examples or command.startswith("serve")) and max(map(len, examples), default=0) <= 80
+
+
 @pytest.mark.parametrize("flag", SHARED)
 def test_an_option_of_several_commands_has_one_help_text(flag):
     told = {

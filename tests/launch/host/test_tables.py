@@ -68,6 +68,8 @@ def test_brief_is_one_line_of_names_and_values(say, words, names):
     first, *pairs = line.split(" ")
     values = dict(pair.split("=", 1) for pair in pairs)
     assert first == "drbench" and {*names.split()} <= {*values}
+    assert [values[name] for name in ("m", "dtype", "a")] == ["512", "float32", "row"]
+    assert {"n", "k", "ranks", "b", "c", "algorithm"} <= {*values}
     for name, value in values.items():
         if name.endswith(("_s", "_bytes", "gflops")) and value != "-":
             float(value)

@@ -85,3 +85,8 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
         for column in ("median_low_s", "median_high_s", "percent_of_roof_low", "best_s"):
             assert getattr(record, column) == pytest.approx(getattr(single, column), rel=1e-12)
         assert record.plan_s > 0
+
+
+def test_the_program_of_the_paper_is_predicted_unless_it_is_not_wanted():
+    ours = load_sweep("mlp1", 8, overrides=[("paper", "false")], simulate=True).cases
+    assert ours == load_sweep("mlp1", 8).cases != load_sweep("mlp1", 8, simulate=True).cases

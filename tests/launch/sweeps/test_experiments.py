@@ -188,6 +188,8 @@ class _Peer:
         ((*SIMULATE, "-o", "seed=4"), "-o seed: no prediction goes by it"),
         ((*SIMULATE, "-o", "progress=none"), "-o progress: no prediction"),
         ((*SIMULATE, "-o", "rounds=3"), "-o rounds: no prediction"),
+        (("-o", "paper=true"), "-o paper: no measurement goes by it"),
+        (("-o", "bar=1.1"), "-o bar: no case"),
         (("--dry-run", "--json"), "--dry-run has no use for --json"),
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
     ],
