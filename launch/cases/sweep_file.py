@@ -174,7 +174,7 @@ def load_sweep(
     for key in dict(overrides):
         if key in (_MEASURED if simulate else _SIMULATED):
             kind = "prediction" if simulate else "measurement"
-            raise UsageError(f"-o {key}: no {kind} goes by it. Leave it out.")
+            raise UsageError(f"-o {key}: no {kind} depends on it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
     return expand(table, ranks, path.name, scale, overrides, machine, simulate)
@@ -269,7 +269,7 @@ def expand(
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
     cases: dict[str, Case] = {}
-    unused = {*given} - _SPECIAL.keys() | {"bar"} & {*given}
+    unused = {*given} - (_SPECIAL.keys() - {"bar"})
     for number, block in enumerate(blocks, 1):
         mine, where = _given_to(block, blocks, given), f"{file}: cases {number}"
         instead = set().union(*(_INSTEAD.get(key, ()) for key in mine))

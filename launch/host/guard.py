@@ -2,8 +2,9 @@
 
 Its standard input ends when that process ends, however that comes; a byte before says that nothing
 is left to do. The launcher has been told by the kernel then, and may tell ranks on other hosts:
-what is still there a little later is killed, and what it leaves is removed, files included that its
-ranks had made since then (s since the epoch) and not yet mapped.
+what is still there a little later is killed, and what it leaves is removed. Ranks that the launcher
+killed first are not seen to hold a file of shared memory: those written since then (s since the
+epoch) that nobody holds are removed too.
 """
 
 import os

@@ -163,8 +163,9 @@ def test_handlers_are_as_they_were_afterwards():
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_a_killed_command_leaves_no_file_that_its_ranks_had_made_and_not_yet_mapped(tmp_path):
-    """MPICH makes the file of a window, closes it, and maps it a moment later."""
+def test_a_killed_command_leaves_no_shared_memory_of_ranks_that_ended_before_it_was_seen(tmp_path):
+    """The launcher hears of the end first and kills the ranks, before the guard sees what files
+    they hold."""
     file = Path("/dev/shm/mpich_shar_tmp" + os.urandom(3).hex())
     rank = ["touch", str(file)]
     code = (
