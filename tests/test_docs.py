@@ -19,7 +19,7 @@ from drbench.errors import MissingError
 from launch.commands.cli import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 #: Folders whose names begin a path, and where such a path may begin.
 TOP = {path.name for base in (ROOT, ROOT / "results") for path in base.iterdir() if path.is_dir()}
 MODULES = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
@@ -102,7 +102,7 @@ def every_command(command: click.Command, name: str):
             yield from every_command(command.get_command(context, word), f"{name} {word}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_and_module_that_a_page_names_exists(page):
     text = page.read_text(encoding="utf-8")
     missing = {
@@ -116,7 +116,7 @@ def test_every_path_and_module_that_a_page_names_exists(page):
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page):
     for link in links(page.read_text(encoding="utf-8")):
         path, _, anchor = link.partition("#")
@@ -125,7 +125,7 @@ def test_every_link_of_a_page_leads_somewhere(page):
         assert not anchor or anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_name_with_dots_is_a_module_or_in_one(page):
     for name in re.findall(
         r"`((?:partitions|drbench|algorithms|launch|plots)(?:\.\w+)+)", page.read_text("utf-8")
@@ -145,7 +145,9 @@ def test_every_name_with_dots_is_a_module_or_in_one(page):
             found = getattr(found, attribute)
 
 
-OF_PAGES = [pytest.param(page.read_text(encoding="utf-8"), id=page.name) for page in PAGES]
+OF_PAGES = [
+    pytest.param(page.read_text(encoding="utf-8"), id=str(page.relative_to(ROOT))) for page in PAGES
+]
 
 
 @pytest.mark.parametrize("text", [*OF_PAGES, *every_command(cli, "drbench")])

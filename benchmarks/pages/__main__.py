@@ -26,7 +26,7 @@ _BLOCK = re.compile(r"^<!-- docs: (?!end)(.+?) -->\n(.*?)^<!-- docs: end -->", r
 
 def list_pages() -> list[Path]:
     """README.md, ARTIFACT.md and the pages of docs/."""
-    return [ROOT / "README.md", ROOT / "ARTIFACT.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "ARTIFACT.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fill(text: str) -> str:
@@ -57,8 +57,8 @@ def main() -> int:
         if given.write and (made := fill(text)) != text:
             path.write_text(made, encoding="utf-8")
             text = made
-            print(f"{path.name}: written")
-        findings += check(text, path.name)
+            print(f"{path.relative_to(ROOT)}: written")
+        findings += check(text, str(path.relative_to(ROOT)))
     for finding in findings:
         print(finding, file=sys.stderr)
     print(f"{count} tables are those of the records; {len(findings)} to mend")
