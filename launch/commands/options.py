@@ -4,6 +4,7 @@ NAME=VALUE`` for what algorithms, peers and fine tuning take. Help groups them u
 import importlib.util
 import shlex
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -113,17 +114,22 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
-def _page(path: str) -> str:
-    suffix = Path(path).suffix
-    if suffix not in ("", ".html"):
-        raise UsageError(
-            f"a page is written as .html; got {suffix!r} in {path!r}. Use that suffix."
-        )
-    return path
+def _written_as(*suffixes: str) -> Callable[[str], str]:
+    def check(path: str) -> str:
+        suffix = Path(path).suffix
+        if suffix not in ("", *suffixes):
+            raise UsageError(
+                f"a page is written as {' or '.join(suffixes)}; got {suffix!r} in {path!r}. Use "
+                "that suffix."
+            )
+        return path
+
+    return check
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
-PAGE = Value(Option(check=_page))
+PAGE = Value(Option(check=_written_as(".html")))
+PAGE_OR_DATA = Value(Option(check=_written_as(".html", ".json")))
 SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))

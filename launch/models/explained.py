@@ -44,7 +44,8 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     dict
         Of that; ``name``, ``about`` and ``product``: words; ``timed``; ``facts``: ``[name,
         value, unit]``; ``links``: ``[class, which, bytes, seconds]`` of those that carry most;
-        ``interval``: seconds between which a run is expected, None where nothing is known of it.
+        ``interval``: seconds between which a run is expected, and ``percent_of_peak``; None where
+        nothing is known of them.
 
     Raises
     ------
@@ -73,6 +74,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
         record = with_interval(record, case, machine, ranks, programs)
         ends = [record.median_low_s, record.median_high_s]
         told["interval"] = None if None in ends else ends
+        told["percent_of_peak"] = record.percent_of_peak
     return told
 
 
@@ -174,6 +176,7 @@ def _told(
         "timed": timed,
         "facts": facts,
         "interval": None,
+        "percent_of_peak": None,
         "links": [[*each[:2], round(each.nbytes), each.seconds] for each in links[:_MOST_LINKS]],
     }
 

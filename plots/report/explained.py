@@ -5,6 +5,7 @@ It is drawn from what :func:`launch.models.explained.explained` tells. Texts and
 those of the report do (:mod:`plots.report.page`).
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,12 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
         command=command,
         data=embedded({"ticks": TICKS, "cases": kept}),
     )
+
+
+def data_text(cases: Sequence[dict[str, Any]], command: str) -> str:
+    """What the page is made of, as JSON, and the command that made it; ``drbench plot layouts``
+    draws it."""
+    return json.dumps({"command": command, "cases": list(cases)}, separators=(",", ":")) + "\n"
 
 
 def _ticks(case: dict[str, Any]) -> list[list]:

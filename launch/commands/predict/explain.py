@@ -13,7 +13,7 @@ from launch.host.files import check_output, write_output
 from ..options import (
     FILE,
     MODELLED,
-    PAGE,
+    PAGE_OR_DATA,
     TEXT,
     case_of,
     command,
@@ -60,11 +60,11 @@ _KEPT = (
 )
 @option(
     "--save",
-    type=PAGE,
+    type=PAGE_OR_DATA,
     metavar="FILE",
     required=True,
     group="Output",
-    help="The page, one HTML file that loads nothing.",
+    help="The page, one HTML file that loads nothing; .json: its data.",
 )
 @click.pass_context
 def explain(context, save, beside, **values):
@@ -82,7 +82,7 @@ def explain(context, save, beside, **values):
     shows shares of the whole. With another --algorithm in --beside, layouts and options are that
     algorithm's own unless they are given there too.
     """
-    from plots.report.explained import explained_page
+    from plots.report.explained import data_text, explained_page
 
     check_output("--save", save)
     flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
@@ -93,9 +93,13 @@ def explain(context, save, beside, **values):
         given = _given(context, values, beside)
         asked = [flags[name] for name in given]
         cases.append(_told(_beside(context, values, given), asked))
-    page = explained_page(cases, __version__, shlex.join(["drbench", *sys.argv[1:]]))
-    write_output("--save", save, page)
-    click.echo(f"{save}: {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
+    made_by = shlex.join(["drbench", *sys.argv[1:]])
+    if Path(save).suffix == ".json":
+        text, use = data_text(cases, made_by), f"draw it: drbench plot layouts {save} -o FILE.svg"
+    else:
+        text, use = explained_page(cases, __version__, made_by), "open it in a browser"
+    write_output("--save", save, text)
+    click.echo(f"{save}: {len(text.encode()) / 1e6:.2g} MB; {use}")
 
 
 def _beside(context: click.Context, values: dict, given: dict) -> dict:
