@@ -8,6 +8,7 @@
 # make format put the format and the order of imports right
 # make docs   write the tables of the committed records into README, ARTIFACT and docs/
 # make docs-check  hold the tables of those pages against the records; changes nothing
+# make site   build the site of these pages in build/site, strictly: open build/site/index.html
 # make bench  measure the tables of docs/performance.md (half an hour, on a quiet machine)
 #
 # Each makes its environment first: .venv, with everything in it. Variables:
@@ -29,10 +30,10 @@ BACKEND ?= numpy
 CUDA ?= cuda12
 
 comma := ,
-EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
+EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint,site]
 BIN := .venv/bin
 
-.PHONY: mlp install figures test test-full test-torch lint format docs docs-check bench clean
+.PHONY: mlp install figures test test-full test-torch lint format docs docs-check site bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench sweep mlp $(if $(filter cupy,$(BACKEND)),-o backend=cupy) $(MLP_ARGS)
@@ -65,6 +66,9 @@ docs: .venv/.installed
 
 docs-check: .venv/.installed
 	$(BIN)/python -m benchmarks pages
+
+site: .venv/.installed
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/site
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks core --out results/measured/here/performance

@@ -1,6 +1,7 @@
 """How Sphinx builds the site: ``make site``. The source folder is the root of the checkout, so that
 README, ARTIFACT and CONTRIBUTING are pages of the site and links between pages work on both."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from drbench import __version__  # noqa: E402
+from plots.report.explained import explained_page  # noqa: E402
 
 project = "drbench"
 author = "drbench developers"
@@ -19,14 +21,43 @@ root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**"]
 exclude_patterns = ["build", "docs/images"]
 myst_heading_anchors = 4
+autodoc_mock_imports = ["torch"]
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"drbench {release}"
 html_copy_source = False
 html_show_sphinx = False
+smartquotes = False  # of --option
+highlight_language = "text"
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["templates"]
+
+
+def show_examples_as_code(app, context, lines):
+    """Make blocks of code of the lines that help texts keep as they are (after ``\\b``)."""
+    before = ""
+    for at, line in enumerate(list(lines)):
+        if line.startswith("| "):
+            lines[at] = ("" if before.startswith("| ") else "::\n\n") + "    " + line[2:]
+        before = line
+    lines[:] = "\n".join(lines).split("\n")
+
+
+def write_explain_page(app, error):
+    """Add the page of ``drbench explain`` that docs/explain-demo.md shows, of the two runs of the
+    figure in README."""
+    if error is None and app.builder.format == "html":
+        data = json.loads((ROOT / "results/simulated/readings/layouts.json").read_text("utf-8"))
+        page = explained_page(data["cases"], release, data["command"])
+        (Path(app.outdir) / "docs" / "explain.html").write_text(page, encoding="utf-8")
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("build-finished", write_explain_page)
+    app.connect("sphinx-click-process-description", show_examples_as_code)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from . import core as core  # of these the tables are registered
+from . import gallery as gallery
 from . import gpu as gpu
 from . import model as model
 from . import papers as papers
