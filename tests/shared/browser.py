@@ -82,6 +82,11 @@ class Browser:
         self._post("/url", {"url": path.as_uri()})
         self.wait_for("return document.documentElement.dataset.drawn")
 
+    def show(self, path, query=""):
+        """Open a file of others, and wait until it has loaded, 10 s at most."""
+        self._post("/url", {"url": path.as_uri() + query})
+        self.wait_for("return document.readyState == 'complete'")
+
     def run(self, script, *arguments):
         """What a script in the page returns."""
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
