@@ -32,6 +32,7 @@ html_theme = "furo"
 html_title = f"drbench {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # it would load pages, which file: does not allow
 smartquotes = False  # of --option
 highlight_language = "text"
 html_additional_pages = {"index": "redirect.html"}
