@@ -38,7 +38,7 @@ from drbench.measure.noise import enough
 from drbench.measure.roof import timed
 from drbench.program.trace import no_collection
 from drbench.torch.private import handlers, local_of
-from launch.studies.peers import OURS, STOCK
+from launch.studies.libraries import OURS, STOCK
 from launch.sweeps.rounds import over, turned
 
 COMM = MPI.COMM_WORLD

@@ -2,7 +2,7 @@
 ``figures`` of a folder of :mod:`launch.papers`; there is no other list.
 
 >>> print(*(name for name in sorted(figures()) if "-" not in name and name[:3] != "mlp"))
-algorithms bandwidth best peers strong timeline volume weak
+algorithms bandwidth best libraries strong timeline volume weak
 """
 
 import os

@@ -394,7 +394,7 @@ def rivals(fastest, others: Iterable) -> list:
     What a machine gained or lost in between, the no-communication bounds measured with each row
     ("roofs") show: a row is slower only if its roof differs from that of the fastest by less than
     its time does. Where a roof is not known nothing is decided. Rows that were measured in rounds
-    (``peers``), simulated or published do not depend on the minute.
+    (``libraries``), simulated or published do not depend on the minute.
 
     Parameters
     ----------

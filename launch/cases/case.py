@@ -18,7 +18,7 @@ from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 from partitions import LayoutError, parse, preset
 
 #: How a case may end for the sweep as a whole to be fine.
@@ -303,7 +303,7 @@ class Case:
         >>> case.ahead({}), case.ahead({"sums": "push"})
         (1, 'all')
         """
-        if self.prefetch is not None or self.algorithm in PEERS:
+        if self.prefetch is not None or self.algorithm in LIBRARIES:
             return 1 if self.prefetch is None else self.prefetch
         return get_algorithm(self.algorithm).prefetch(**resolved)
 
@@ -512,7 +512,7 @@ def taker_of(name: str) -> Any:
     UsageError
         If there is none.
     """
-    return get_peer(name) if name in PEERS else get_algorithm(name)
+    return get_library(name) if name in LIBRARIES else get_algorithm(name)
 
 
 def refuse_library(name: str) -> None:
@@ -523,7 +523,7 @@ def refuse_library(name: str) -> None:
     UsageError
         If the name is that of a library.
     """
-    if name in PEERS:
+    if name in LIBRARIES:
         raise UsageError(
             f"{name} is a library and plans its own way: it has no program to show or to predict. "
             "Run it; drbench list libraries says more."
@@ -572,7 +572,7 @@ def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
     (0, 0, 2, 2)
     """
     algorithm, problem, options = bound(case, len(node_of))
-    if case.backend == "numpy" and case.algorithm not in PEERS:
+    if case.backend == "numpy" and case.algorithm not in LIBRARIES:
         problem = problem.on_nodes(node_of)
     return algorithm, problem, options
 
@@ -594,7 +594,7 @@ def run_program(case: Case, ranks: int, timeout_s: float | None) -> Record:
     BLAS, so it has no roof."""
     case = replace(case, roof=False)
     try:
-        return get_peer(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
+        return get_library(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
     except DrbenchError as error:
         status = "failed" if error.status == "usage" else error.status
         return failure(case, ranks, status, str(error))

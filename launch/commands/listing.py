@@ -18,7 +18,7 @@ from launch.cases.case import FIELDS, OURS
 from launch.cases.machine_models import about_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml, shipped
 from launch.host.show import console, table
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 from partitions import PRESETS
 from partitions.text import added_kinds
 
@@ -88,7 +88,7 @@ def _algorithm(name: str) -> str:
 
 
 def _library(name: str) -> str:
-    found, (_, _, about) = get_peer(name), _library_row(name)
+    found, (_, _, about) = get_library(name), _library_row(name)
     return f"{name}: {about}\n\n{_options(name, found.options, OURS)}"
 
 
@@ -132,10 +132,10 @@ def _machine(name: str) -> str:
 
 
 def _library_row(name: str) -> tuple[str, ...]:
-    peer = get_peer(name)
-    found = peer.available()
+    library = get_library(name)
+    found = library.available()
     way_out = "" if found.ok else f". {found.get}"
-    return name, "yes" if found.ok else "no", f"{peer.about}\n{found.what}{way_out}"
+    return name, "yes" if found.ok else "no", f"{library.about}\n{found.what}{way_out}"
 
 
 def _machine_row(name: str) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ KINDS = {
         lambda: [(name, each.about, each.source) for name, each in PRESETS.items()],
         _preset,
     ),
-    "libraries": _Kind("library|here|~what", lambda: map(_library_row, PEERS), _library),
+    "libraries": _Kind("library|here|~what", lambda: map(_library_row, LIBRARIES), _library),
     "machines": _Kind(
         "machine|ranks|~links, GB/s|~peaks of a device, TFLOP/s|>assumed",
         lambda: map(_machine_row, machine_names()),

@@ -239,7 +239,7 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
 
 
 #: The figure of each view.
-_FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
+_FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
 
 
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:

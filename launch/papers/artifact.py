@@ -29,9 +29,9 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
+from launch.libraries import get_library
 from launch.models.explained import case_of
 from launch.models.predict import predict
-from launch.peers import get_peer
 
 from . import papers
 from .claims import Paper, Verdict
@@ -240,7 +240,7 @@ def experiments(place: Place) -> Iterator[Task]:
 
 def elsewhere(place: Place) -> Iterator[Task]:
     """What needs a package or hardware that not everyone has."""
-    dtensor = get_peer("dtensor").available()
+    dtensor = get_library("dtensor").available()
     line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
     yield program("X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     line = "drbench run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"

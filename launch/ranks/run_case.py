@@ -67,7 +67,7 @@ from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
-from launch.peers import PEERS, get_peer, present
+from launch.libraries import LIBRARIES, get_library, present
 
 from .backends import Need, call_together, check_memory, open_backend
 from .samples import sample
@@ -205,8 +205,8 @@ def run_case(
     }
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
-            if case.algorithm in PEERS:
-                verdict = _run_peer(case, topology, keys, mem_limit, roofs)
+            if case.algorithm in LIBRARIES:
+                verdict = _run_library(case, topology, keys, mem_limit, roofs)
             else:
                 verdict = _run_algorithm(case, topology, keys, mem_limit, roofs, timelines)
     except UsageError:
@@ -355,18 +355,18 @@ def _baseline(case: Case, problem, rank: int):
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
-def _run_peer(
+def _run_library(
     case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
 ) -> Verification:
     """Run a case of a peer: the same fill, clock, repeats, roof and verification."""
-    peer, comm = get_peer(case.algorithm), topology.comm
+    library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
-    if peer.launch:
+    if library.launch:
         raise UsageError(
-            f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not "
-            "under mpirun."
+            f"{library.name} is a program of its own: start it with drbench run -p {comm.size}, "
+            "not under mpirun."
         )
-    call_together(comm, lambda: present(peer))
+    call_together(comm, lambda: present(library))
     _, problem, options = bound(case, comm.size)
     keys.update(
         dict.fromkeys(_UNKNOWN),
@@ -379,7 +379,7 @@ def _run_peer(
     keys["oversubscribed"] = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
-    job = peer(problem, topology, fill, threads, options)
+    job = library(problem, topology, fill, threads, options)
     try:
         threadpoolctl.threadpool_limits(threads)  # also what the peer has loaded meanwhile
         keys.update(
@@ -433,7 +433,11 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
     clock, roof, known = executor.clock, None, {} if roofs is None else roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
-        multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
+        multiplier = (
+            case.backend,
+            case.threads,
+            case.algorithm if case.algorithm in LIBRARIES else None,
+        )
         same = (
             tuple(problem.local_shapes()),
             problem.dtype,

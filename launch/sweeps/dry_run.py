@@ -14,7 +14,7 @@ from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, bound_on, in_place_on, near_by
 from launch.cases.machine_models import of_schedule
 from launch.host.units import duration, format_bytes, plural
-from launch.peers import PEERS, get_peer, present
+from launch.libraries import LIBRARIES, get_library, present
 from partitions import LayoutError
 
 from .estimate import estimated
@@ -57,11 +57,11 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
     """
     pools, moves = [0] * ranks, True  # beside its tiles, what a peer needs and moves only it knows
     try:
-        if case.algorithm in PEERS:
-            present(get_peer(case.algorithm))
+        if case.algorithm in LIBRARIES:
+            present(get_library(case.algorithm))
         node_of = node_of or [0] * ranks
         taker, problem, options = bound_on(case, node_of)
-        if case.algorithm not in PEERS:
+        if case.algorithm not in LIBRARIES:
             resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
             model = of_schedule(case.model, resolved, case.transport, case.dtype)
             moves = False

@@ -21,7 +21,7 @@ from drbench.measure.noise import (
 )
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.peers import PEERS
+from launch.libraries import LIBRARIES
 
 #: Seconds between the repeats of one case and the next, measured at 4 ranks.
 OVERHEAD_S = 0.03
@@ -41,7 +41,7 @@ class Job(NamedTuple):
         """Whose process the ranks are: each library has ranks of its own, so that none meets what
         another has left in them."""
         name = self.case.algorithm
-        return name.partition("+")[0] if name in PEERS else ""
+        return name.partition("+")[0] if name in LIBRARIES else ""
 
 
 class Experiment(NamedTuple):

@@ -14,7 +14,7 @@ from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 
 from .rounds import Job
 from .starter import Ranks, RanksEnded
@@ -92,8 +92,8 @@ def _without_ranks(job: Job, settings: Settings) -> Record | None:
     from algorithms import algorithms
 
     name = job.case.algorithm
-    if name in PEERS:
-        alone = get_peer(name).launch is not None
+    if name in LIBRARIES:
+        alone = get_library(name).launch is not None
         return run_program(job.case, job.ranks, settings.timeout_s) if alone else None
     if name in algorithms():
         return None

@@ -15,7 +15,7 @@ from drbench.measure.record import HEADER, Record
 from launch.cases.case import GOOD
 from launch.cases.peaks import read_peaks
 from launch.host.units import plural
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 
 from .experiment import Runner, rows_of_runs, run_experiment
 from .plan import Plan, SweepRequest
@@ -27,9 +27,9 @@ INTERRUPTED = 130
 def absent_libraries(names: Iterable[str], simulate: bool) -> dict[str, str]:
     """Libraries of those names that do not take part: name -> why."""
     found = {}
-    for name in PEERS:
+    for name in LIBRARIES:
         if name in names:
-            here = get_peer(name).available()
+            here = get_library(name).available()
             if simulate:
                 found[name] = "its programs cannot be simulated"
             elif not here.ok:

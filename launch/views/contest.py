@@ -7,7 +7,7 @@ from dataclasses import replace
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
 from launch.host.units import plural, seconds
-from launch.peers import ON_DRBENCH, PEERS
+from launch.libraries import LIBRARIES, ON_DRBENCH
 from launch.sweeps.rounds import Standing, pooled, standings
 
 from .tables import Column, Table, layout, name_of
@@ -148,7 +148,7 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
     names = [name_of(each.record, tiles) for each in alike]
     more = f"; not told apart from it: {', '.join(_some(names, '{} more'))}" if names else ""
     lines = [f"fastest: {name_of(first.record, tiles)}{more}"]
-    ours = lambda each: each.record.algorithm not in PEERS
+    ours = lambda each: each.record.algorithm not in LIBRARIES
     rivals = [
         each
         for each in others

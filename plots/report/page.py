@@ -18,7 +18,7 @@ from typing import Any
 from pandas import DataFrame
 
 from drbench.measure.record import HEADER
-from plots.draw.style import PEERS
+from plots.draw.style import LIBRARIES
 from plots.draw.svg import spots, svg_text
 from plots.registry import figures
 from plots.select.cases import Options, SelectionError, names
@@ -140,8 +140,8 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     and why the others are not there. A figure of one mark compares nothing."""
     made, lacking = [], []
     # a row a library, or a row a data movement
-    libraries = table.algorithm.isin(PEERS).any()
-    left_out = *_IN_OTHERS, "algorithms" if libraries else "peers"
+    libraries = table.algorithm.isin(LIBRARIES).any()
+    left_out = *_IN_OTHERS, "algorithms" if libraries else "libraries"
     for figure in figures().values():
         if figure.read is not read_records or figure.name in left_out:
             continue

@@ -106,7 +106,7 @@ def test_bars_are_held_against_what_uneven_work_allows(monkeypatch):
     assert core.core_layers(256).count("| no |") == 2
 
 
-def test_peers_are_shown_as_they_come_and_at_their_best(monkeypatch):
+def test_libraries_are_shown_as_they_come_and_at_their_best(monkeypatch):
     """Six rounds: cosma takes twice as long as it comes, and with a forced split 1.1 times."""
     made = []
     for turn in range(1, 7):

@@ -64,7 +64,7 @@ def test_what_a_plugin_adds_is_swept_and_drawn(drbench, plugin, mpich):
     assert drbench("sweep", "mine.toml", "-p", 2, "--out", "out").returncode == 0
     records = (plugin.parent / "out" / "records.csv").read_text()
     assert records.count(",ok,") == 3 and "uneven:2+10" in records
-    assert drbench("plot", "peers", "out", "-o", "mine.txt").returncode == 0
+    assert drbench("plot", "libraries", "out", "-o", "mine.txt").returncode == 0
     drawn = (plugin.parent / "mine.txt").read_text()
     assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
 

@@ -65,7 +65,7 @@ def test_fonts_change_no_text(monkeypatch):
     records = comparison(shapes=((64, 768, 192),))
     told = lambda: {
         name: tell(find(name).make(records, Options()).picture)
-        for name in ("algorithms", "peers", "strong", "volume")
+        for name in ("algorithms", "libraries", "strong", "volume")
     }
     before = told()
     monkeypatch.setitem(style.RC, "font.family", "DejaVu Serif")

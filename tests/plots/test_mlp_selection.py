@@ -194,7 +194,7 @@ def test_the_roof_is_drawn_when_any_case_has_no_peak():
     assert only(lines, "DT - Row").why == "no percent of roof in its records"
 
 
-def test_peers_of_the_same_problem_are_lines_without_factors():
+def test_libraries_of_the_same_problem_are_lines_without_factors():
     lines = select([case(), *published(64)], "mlp1")
     dtensor = only(lines, "DT - Column")
     assert dtensor.legend == "DT - Column"
@@ -221,7 +221,7 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
     } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
 
-def test_peers_of_another_problem_are_left_out_and_said():
+def test_libraries_of_another_problem_are_left_out_and_said():
     lines = select([case(), *published(12288)], "mlp1")
     assert not only(lines, "DT - Row").points
     assert (

@@ -123,7 +123,7 @@ def test_every_mark_is_where_its_case_is_drawn():
         for m in (64, 128, 256)
         for number, each in enumerate("ABC")
     ]
-    for name in ("mlp1", "algorithms", "best", "peers"):
+    for name in ("mlp1", "algorithms", "best", "libraries"):
         picture = find(name).make(records, Options()).picture
         found = spots(picture)
         assert found and {spot[4] for spot in found} <= set(range(9)), name

@@ -6,12 +6,12 @@ import pytest
 
 from algorithms import algorithms
 from launch.commands.listing import KINDS
-from launch.peers import PEERS
+from launch.libraries import LIBRARIES
 from partitions import PRESETS
 
 NAMES = {
     "algorithms": [*algorithms()],
-    "libraries": [*PEERS],
+    "libraries": [*LIBRARIES],
     "presets": [*PRESETS],
     "partitions": ["row", "block:3x2", "tiles:", "/cN", "S(0)"],
     "transports": ["auto", "direct", "rma", "throttled:GBps,us"],

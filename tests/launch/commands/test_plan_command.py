@@ -6,7 +6,7 @@ import sys
 import pytest
 from starting import within
 
-from launch.peers import PEERS
+from launch.libraries import LIBRARIES
 
 COUNTERS = (
     "get_bytes",
@@ -103,7 +103,7 @@ def test_the_bytes_by_peer_add_up(say):
 )
 def test_what_only_describes_or_starts_ranks_imports_nothing_heavy(process, arguments, code):
     heavy = "mpi4py.MPI numpy pandas matplotlib rich importlib.metadata torch".split()
-    heavy += [f"launch.peers.{name}" for name in PEERS]
+    heavy += [f"launch.libraries.{name}" for name in LIBRARIES]
     program = (
         "import sys; from launch.commands.cli import main; code = main(sys.argv[1:]); "
         f"print(code, sorted(sys.modules.keys() & set({heavy})))"

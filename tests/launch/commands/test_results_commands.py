@@ -51,7 +51,10 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
         (("volume", "old.csv", "-o", "fig.bmp"), "got '.bmp'"),
         (("old.csv", "absent.csv"), "does not exist"),
         (("volume", "empty"), "holds no CSV file"),
-        (("peers", "old.csv", "--quantity", "peak"), "figure peers has no use for --quantity"),
+        (
+            ("libraries", "old.csv", "--quantity", "peak"),
+            "figure libraries has no use for --quantity",
+        ),
     ],
 )
 def test_plot_refuses_in_one_line(say, files, arguments, said, monkeypatch):

@@ -130,14 +130,14 @@ def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(say, started, 
 
 
 def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(say, started, monkeypatch):
-    monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=False))
+    monkeypatch.setattr("launch.sweeps.sweep.get_library", lambda name: _Library(ok=False))
     ended = say(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
     assert ended.returncode == 0 and "without dtensor: no torch. Get it." in ended.stdout
     place = Path("results/measured/here/mlp-scale1of192-p2/records.csv")
     assert len(read_csv(place)) == 96 and f"records: {place}" in ended.stdout
     assert {(row.n, row.k) for row in read_csv(place)} == {(256, 64), (64, 256)}
-    monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=True))
-    monkeypatch.setattr("launch.sweeps.supervisor.get_peer", lambda name: _Peer(ok=True))
+    monkeypatch.setattr("launch.sweeps.sweep.get_library", lambda name: _Library(ok=True))
+    monkeypatch.setattr("launch.sweeps.supervisor.get_library", lambda name: _Library(ok=True))
     ended = say(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
     assert ended.returncode == 0 and "96 done before" in ended.stdout
     theirs = [row for row in read_csv(place) if row.algorithm == "dtensor"]
@@ -170,7 +170,7 @@ def test_every_table_is_text_json_and_csv(say, started, name, more):
 SIMULATE = ["--simulate", "--machine", "h100x8", "--out", "out"]
 
 
-class _Peer:
+class _Library:
     def __init__(self, ok):
         self.ok, self.what, self.get = ok, "no torch", "Get it."
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
-from launch.peers import ON_DRBENCH
+from launch.libraries import ON_DRBENCH
 from launch.sweeps.rounds import fastest_of, over, pooled, seconds_of, turn_of
 
 #: drbench's partitionings whose median, best and worst are compared.
@@ -88,9 +88,9 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
         for who, run in runs.items()
     }
     most = max(map(len, ok.values()))
-    peers = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
-    defaults = {who[0]: who for who in reversed(peers)}.values()
-    moving = [who for who in peers if len(ok[who]) == most and _moved(ok[who]) != 0]
+    libraries = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
+    defaults = {who[0]: who for who in reversed(libraries)}.values()
+    moving = [who for who in libraries if len(ok[who]) == most and _moved(ok[who]) != 0]
     times = {
         who: {turn: each.time_s for turn, each in run.items()} for who, run in ok.items() if run
     }

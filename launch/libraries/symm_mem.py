@@ -3,12 +3,12 @@ and ``fused_matmul_reduce_scatter``, on symmetric memory of GPUs."""
 
 from .base import Availability, installed
 from .fused import Fused, with_gpu
-from .torch_side import GET_TORCH, TorchPeer
+from .torch_side import GET_TORCH, TorchLibrary
 
 _GET = "It needs a CUDA build of torch 2.6 or newer: pip install -U torch."
 
 
-class SymmetricMemory(Fused, TorchPeer):
+class SymmetricMemory(Fused, TorchLibrary):
     """One of the two operations, on this rank's shards."""
 
     name = "symm_mem"
@@ -29,7 +29,7 @@ class SymmetricMemory(Fused, TorchPeer):
         import torch.distributed._symmetric_memory  # defines the operations
 
         self.check_even("m")
-        TorchPeer.prepare(self, {"device": "cuda"})
+        TorchLibrary.prepare(self, {"device": "cuda"})
         self._group = torch.distributed.group.WORLD.group_name
         self.operands = [self.load(local) for local in self.filled()]
         self.resolved |= {"dataflow": self.flow, "transport": "symmetric memory"}
@@ -44,4 +44,4 @@ class SymmetricMemory(Fused, TorchPeer):
         self.wait()
 
 
-PEER = SymmetricMemory
+LIBRARY = SymmetricMemory

@@ -5,10 +5,10 @@ from math import isqrt
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 
-from .base import Peer, installed
+from .base import Library, installed
 
 
-class Pylops(Peer):
+class Pylops(Library):
     """Its operator of A, applied to B as one vector."""
 
     name = "pylops"
@@ -64,4 +64,4 @@ class Pylops(Peer):
         super().close()
 
 
-PEER = Pylops
+LIBRARY = Pylops

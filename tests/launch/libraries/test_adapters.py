@@ -8,29 +8,31 @@ import pytest
 
 from algorithms.mesh import parse_mesh
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
-from launch.peers import PEERS, get_peer, present
-from launch.peers.base import own_words
-from launch.peers.cosma import read_times
-from launch.peers.dtensor import moved_bytes
-from launch.peers.heat import split_of
-from launch.peers.loaded import call_slots, library_at, loaded_file, slot_target
+from launch.libraries import LIBRARIES, get_library, present
+from launch.libraries.base import own_words
+from launch.libraries.cosma import read_times
+from launch.libraries.dtensor import moved_bytes
+from launch.libraries.heat import split_of
+from launch.libraries.loaded import call_slots, library_at, loaded_file, slot_target
 from partitions import partition
 
 
-def test_every_peer_is_registered_under_its_own_name_and_has_a_default():
-    assert [peer.name for peer in map(get_peer, PEERS)] == list(PEERS)
-    for peer in map(get_peer, PEERS):
-        assert peer.settings(4) and peer.about
+def test_every_library_is_registered_under_its_own_name_and_has_a_default():
+    assert [library.name for library in map(get_library, LIBRARIES)] == list(LIBRARIES)
+    for library in map(get_library, LIBRARIES):
+        assert library.settings(4) and library.about
         for nprocs in (1, 2, 4, 6):
-            for setting in peer.settings(nprocs):
-                options = peer.pick(setting.get("options", {}))
-                peer.problem(96, 96, 96, nprocs, *(setting.get(name) for name in "abc"), **options)
+            for setting in library.settings(nprocs):
+                options = library.pick(setting.get("options", {}))
+                library.problem(
+                    96, 96, 96, nprocs, *(setting.get(name) for name in "abc"), **options
+                )
 
 
-@pytest.mark.parametrize("name", PEERS)
-def test_a_missing_peer_is_one_line_with_the_way_to_get_it(name, nothing_installed):
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_missing_library_is_one_line_with_the_way_to_get_it(name, nothing_installed):
     with pytest.raises(MissingError) as raised:
-        present(get_peer(name))
+        present(get_library(name))
     said = str(raised.value)
     assert (
         said.startswith(f"{name} is not available: ")
@@ -49,9 +51,9 @@ def test_a_missing_peer_is_one_line_with_the_way_to_get_it(name, nothing_install
         ("heat", (None, None, "column")),
     ],
 )
-def test_a_partition_that_a_peer_chooses_itself_is_refused(name, given):
+def test_a_partition_that_a_library_chooses_itself_is_refused(name, given):
     with pytest.raises(UsageError, match="got .*'(row|column)'"):
-        get_peer(name).problem(8, 8, 8, 2, *given)
+        get_library(name).problem(8, 8, 8, 2, *given)
 
 
 def test_the_words_of_a_refusal_are_one_line_of_readable_length():
@@ -117,10 +119,10 @@ def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch):
     wrong = tmp_path / "libscalapack.so"
     wrong.write_text("hello")
     monkeypatch.setenv("DRBENCH_SCALAPACK", str(wrong))
-    assert "is no shared library" in get_peer("scalapack").available().what
+    assert "is no shared library" in get_library("scalapack").available().what
 
 
 def test_a_library_without_an_mpi_of_the_abi_is_told_before_it_is_loaded(monkeypatch):
     monkeypatch.setenv("DRBENCH_SCALAPACK", _ctypes.__file__)
-    found = get_peer("scalapack").available()
+    found = get_library("scalapack").available()
     assert not found.ok and "no MPI library" in found.what

@@ -21,7 +21,7 @@ from drbench.errors import MissingError, UnsupportedError
 from drbench.host.blas import Blas, blas_in, blas_pools
 from launch.host.processes import run_alone
 
-from .base import Availability, Peer
+from .base import Availability, Library
 from .loaded import call_slots, library_at, loaded_file, slot_target
 from .options import BLOCK
 
@@ -47,7 +47,7 @@ _PROBE = """
 import mpi4py
 mpi4py.rc.thread_level = "multiple"
 from mpi4py import MPI
-from launch.peers.scalapack import probe
+from launch.libraries.scalapack import probe
 probe(MPI.COMM_SELF)
 print("works")
 """
@@ -63,7 +63,7 @@ def find_library() -> str | None:
     return next((str(paths[0]) for paths in found if paths), None)
 
 
-class Scalapack(Peer):
+class Scalapack(Library):
     """p?gemm on block-cyclic column-major local arrays."""
 
     name = "scalapack"
@@ -279,4 +279,4 @@ def _own_blas() -> Blas:
     return blas
 
 
-PEER = Scalapack
+LIBRARY = Scalapack

@@ -6,8 +6,8 @@ import importlib.util
 import pytest
 
 from drbench.errors import MissingError, UnsupportedError, UsageError
-from launch.peers import Availability, get_peer, present
-from launch.peers.fused import devices, with_gpu
+from launch.libraries import Availability, get_library, present
+from launch.libraries.fused import devices, with_gpu
 
 
 def pretend(monkeypatch, versions):
@@ -48,9 +48,9 @@ def test_what_is_missing_is_one_line_with_the_way_to_get_it(
     monkeypatch, name, versions, count, words
 ):
     pretend(monkeypatch, versions)
-    monkeypatch.setattr("launch.peers.fused.devices", lambda: count)
+    monkeypatch.setattr("launch.libraries.fused.devices", lambda: count)
     with pytest.raises(MissingError) as raised:
-        present(get_peer(name))
+        present(get_library(name))
     said = str(raised.value)
     assert said.startswith(f"{name} is not available: {words}") and "\n" not in said
     assert raised.value.exit_code == 3
@@ -58,10 +58,10 @@ def test_what_is_missing_is_one_line_with_the_way_to_get_it(
 
 
 @pytest.mark.parametrize("name", ["symm_mem", "cublasmp"])
-def test_all_that_is_needed_makes_a_peer_available(monkeypatch, name):
+def test_all_that_is_needed_makes_a_library_available(monkeypatch, name):
     pretend(monkeypatch, dict.fromkeys(("torch", "nvmath", "cupy", "nccl"), "3.0"))
-    monkeypatch.setattr("launch.peers.fused.devices", lambda: 2)
-    assert get_peer(name).available().ok
+    monkeypatch.setattr("launch.libraries.fused.devices", lambda: 2)
+    assert get_library(name).available().ok
 
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
@@ -76,14 +76,14 @@ def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
 
 @pytest.mark.parametrize("name", ["symm_mem", "cublasmp"])
 def test_layouts_are_those_of_the_data_flow_and_others_are_refused(name):
-    peer = get_peer(name)
-    texts = [peer.problem(8, 8, 8, 2, dataflow=flow).texts for flow in ("AG", "RS")]
+    library = get_library(name)
+    texts = [library.problem(8, 8, 8, 2, dataflow=flow).texts for flow in ("AG", "RS")]
     assert [tuple(each.values()) for each in texts] == [
         ("row", "column", "column"),
         ("column", "row", "row"),
     ]
-    assert peer.problem(8, 8, 8, 2, "row").texts == texts[0]
+    assert library.problem(8, 8, 8, 2, "row").texts == texts[0]
     with pytest.raises(UsageError, match=f"{name} has .*; got 'row'"):
-        peer.problem(8, 8, 8, 2, "row", dataflow="RS")
+        library.problem(8, 8, 8, 2, "row", dataflow="RS")
     with pytest.raises(UnsupportedError, match="stored transposed"):
-        peer.problem(8, 8, 8, 2, transpose="a")
+        library.problem(8, 8, 8, 2, transpose="a")

@@ -23,7 +23,7 @@ from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
 from partitions import divisors
 
-from .base import Availability, Peer
+from .base import Availability, Library
 
 _PROGRAM = "cosma_miniapp"
 #: Extents of its own test, at most: rank 0 makes 10**8 products of two elements in a second or so.
@@ -37,7 +37,7 @@ _GET = (
 )
 
 
-class Cosma(Peer):
+class Cosma(Library):
     """A program of its own."""
 
     name = "cosma"
@@ -215,4 +215,4 @@ def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
     return not any(found)
 
 
-PEER = Cosma
+LIBRARY = Cosma

@@ -29,7 +29,7 @@ def test_the_adapters_multiply_exactly_and_count_what_moves(mpirun, name, librar
         uneven["n"] = even | {"n": 37}
         uneven["k"] = even | {"k": 61, "options": {"dataflow": "RS"}}
     wanted = [*cases(name, *uneven.values())]
-    found = mpirun(p, "fused_peers.py", library, wanted)
+    found = mpirun(p, "fused_libraries.py", library, wanted)
     records, refused = found["records"][:4], found["records"][4:]
     assert [(each["status"], each["error"]) for each in records] == [("ok", 0.0)] * 4, records
     assert [each["dataflow"] for each in records] == ["AG", "AG", "RS", "RS"]

@@ -38,7 +38,7 @@ def check_splits(text: str) -> str:
 #: Peers under which drbench multiplies: shown beside the others, and compared as none of them.
 ON_DRBENCH = ("dtensor+drbench",)
 #: Options of every peer, by its name, which is that of its module (+ is _ there).
-PEERS: dict[str, dict[str, Option]] = {
+LIBRARIES: dict[str, dict[str, Option]] = {
     "dtensor": named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu")),
     "dtensor+drbench": {},
     "scalapack": named(

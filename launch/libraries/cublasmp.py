@@ -72,4 +72,4 @@ class CublasMp(Fused):
         self._multiply.free()
 
 
-PEER = CublasMp
+LIBRARY = CublasMp

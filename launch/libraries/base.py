@@ -66,7 +66,7 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)[:2]]
 
 
-class Peer:
+class Library:
     """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
     What is the same for all of them is the class's.
 
@@ -81,7 +81,7 @@ class Peer:
     about : str
         One line for ``drbench list libraries``.
     options : dict of str to Option
-        What it takes, by name; of ours what :data:`launch.peers.options.PEERS` says.
+        What it takes, by name; of ours what :data:`launch.libraries.options.LIBRARIES` says.
     transposes : bool
         Its library multiplies operands that are stored transposed, where they lie.
     instead : str
@@ -176,7 +176,7 @@ class Peer:
         Examples
         --------
         >>> from drbench.options import named
-        >>> class Mine(Peer):
+        >>> class Mine(Library):
         ...     name, options = "mine", named(Option("block", int))
         >>> Mine.pick({"block": 64, "panel": None})
         {'block': 64}

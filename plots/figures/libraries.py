@@ -1,6 +1,6 @@
 """Algorithms and libraries on the same work: the rate of each, a panel a shape, a row an algorithm
-or library (``peers``), or an algorithm with its data movement (``algorithms``), which of one shape
-has the phases that take its time too.
+or library (``libraries``), or an algorithm with its data movement (``algorithms``), which of one
+shape has the phases that take its time too.
 
 The dot is the fastest setting of an algorithm on a shape, by the median time of its rounds; the
 line through it the interval of that median, or of rows that do not have one the range of their
@@ -17,7 +17,7 @@ from pandas import DataFrame, Series, concat
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARKER_PT, note, page_in, patch_handle, width_in
-from plots.draw.style import FONT_PT, ON_DRBENCH, OTHER, PEERS, PHASES, SMALL_PT, style_of
+from plots.draw.style import FONT_PT, LIBRARIES, ON_DRBENCH, OTHER, PHASES, SMALL_PT, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
     Options,
@@ -163,7 +163,7 @@ def finding(found: Sequence[Panel]) -> str:
 
 def _ours(found: DataFrame) -> Series:
     """Rows whose roof is of drbench's own BLAS."""
-    return ~found.algorithm.isin([*PEERS, *ON_DRBENCH])
+    return ~found.algorithm.isin([*LIBRARIES, *ON_DRBENCH])
 
 
 def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Chart:
@@ -233,7 +233,7 @@ def make(by: str, records: Records, options: Options) -> Made:
         f"{names(sources)}. Dot: the fastest setting by its median time, which stands next to it; "
         "line: the interval of the median, or the range of the repeats; dashed: drbench's roof"
     ]
-    if used := sorted({*every.algorithm} & {*PEERS}):
+    if used := sorted({*every.algorithm} & {*LIBRARIES}):
         told.append(f"libraries with a BLAS of their own: {names(used)}")
     looks = [marks.look for chart in phases for marks in chart.marks]
     page, axes = panels(
@@ -269,7 +269,7 @@ FIGURES = tuple(
             "rate of each algorithm and data movement with its interval; of one shape its phases",
         ),
         (
-            "peers",
+            "libraries",
             "algorithm",
             "rate of each algorithm and library with its interval, a panel a shape",
         ),

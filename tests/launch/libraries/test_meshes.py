@@ -7,7 +7,7 @@ import pytest
 from oracles import exhaustive
 
 from drbench.errors import UnsupportedError
-from launch.peers.meshes import on_one_mesh, placed
+from launch.libraries.meshes import on_one_mesh, placed
 from partitions import partition
 from partitions.enumerate import KINDS
 

@@ -3,10 +3,10 @@ same BLAS, multiplied by :mod:`drbench.torch`."""
 
 from math import prod
 
-from .dtensor import DTensorPeer
+from .dtensor import DTensorLibrary
 
 
-class Served(DTensorPeer):
+class Served(DTensorLibrary):
     """The same call, served by drbench."""
 
     name = "dtensor+drbench"
@@ -50,4 +50,4 @@ class Served(DTensorPeer):
         self._served.uninstall()
 
 
-PEER = Served
+LIBRARY = Served

@@ -4,7 +4,7 @@ product before or after it, on one of two layouts, on GPUs alone."""
 import ctypes
 import functools
 
-from .base import Availability, Peer
+from .base import Availability, Library
 from .dtensor import moved_bytes
 
 #: Data flow -> how A, B and C are divided: all-gather and product, product and reduce-scatter.
@@ -35,7 +35,7 @@ def with_gpu(found: Availability) -> Availability:
     return found
 
 
-class Fused(Peer):
+class Fused(Library):
     """All-gather of A and product (AG), or product and reduce-scatter of C (RS)."""
 
     instead = "Leave the partitions out, or take the other data flow."

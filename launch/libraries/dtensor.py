@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 
 from .meshes import on_one_mesh, placed
-from .torch_side import TorchPeer
+from .torch_side import TorchLibrary
 
 #: Operations that wait for, or wrap, a collective, and move nothing themselves.
 _SILENT = ("wait_tensor", "_wrap_tensor_autograd")
 
 
-class DTensorPeer(TorchPeer):
+class DTensorLibrary(TorchLibrary):
     """torch.matmul of two DTensors."""
 
     name = "dtensor"
@@ -184,4 +184,4 @@ def moved_bytes(collective: str, nbytes: int, ranks: int) -> int | None:
     }.get(collective)
 
 
-PEER = DTensorPeer
+LIBRARY = DTensorLibrary

@@ -1,5 +1,5 @@
-"""The fused products of other libraries without a GPU: ``fused_peers.py nvmath|torch CASES.json``;
-each case's record.
+"""The fused products of other libraries without a GPU: ``fused_libraries.py nvmath|torch
+CASES.json``; each case's record.
 
 ``nvmath``: CuPy is NumPy, and nvmath-python a made-up one with the signatures that 1.0 documents,
 which multiplies what the ranks hold as their distributions say. ``torch``: the operations are
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 from harness import answer, ranks
 
-from launch.peers import Availability, cublasmp, symm_mem
+from launch.libraries import Availability, cublasmp, symm_mem
 from launch.ranks.run_case import Case, run_case
 
 PART = {}  # of this process: its communicator, once nvmath is initialised
@@ -105,7 +105,7 @@ def made_up_nvmath(count):
     sys.modules |= modules
     cublasmp.devices = lambda: count
     here = Availability(True, "nvmath-python 1.0.0")
-    cublasmp.PEER.available = lambda: here
+    cublasmp.LIBRARY.available = lambda: here
 
 
 def torch_on_the_cpu():
@@ -116,9 +116,9 @@ def torch_on_the_cpu():
     implementations = torch.library.Library("symm_mem", "IMPL")
     for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
         implementations.impl(name, getattr(symmetric, f"_{name}_fallback"), "CPU")
-    symm_mem.PEER.find_device = lambda self, kind: torch.device("cpu")
+    symm_mem.LIBRARY.find_device = lambda self, kind: torch.device("cpu")
     here = Availability(True, f"torch {torch.__version__}")
-    symm_mem.PEER.available = lambda: here
+    symm_mem.LIBRARY.available = lambda: here
     return implementations
 
 

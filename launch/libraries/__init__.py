@@ -7,26 +7,26 @@ from algorithms import algorithms
 from drbench.errors import MissingError, UsageError
 from drbench.options import Option
 
-from .base import Availability, Peer
-from .options import ON_DRBENCH, PEERS
+from .base import Availability, Library
+from .options import LIBRARIES, ON_DRBENCH
 
 __all__ = [
     "ON_DRBENCH",
-    "PEERS",
+    "LIBRARIES",
     "Availability",
-    "Peer",
-    "add_peer",
-    "get_peer",
+    "Library",
+    "add_library",
+    "get_library",
     "known_options",
     "present",
 ]
 
 
 #: Peers of plugins.
-_ADDED: dict[str, type[Peer]] = {}
+_ADDED: dict[str, type[Library]] = {}
 
 
-def add_peer(peer: type[Peer]) -> None:
+def add_library(library: type[Library]) -> None:
     """Let a library of one's own be found by its name, with its options.
 
     Raises
@@ -34,25 +34,25 @@ def add_peer(peer: type[Peer]) -> None:
     UsageError
         If an algorithm or another library has that name.
     """
-    if peer.name in PEERS or peer.name in algorithms():
-        raise UsageError(f"there is a {peer.name!r} already. Give the library another name.")
-    PEERS[peer.name], _ADDED[peer.name] = peer.options, peer
+    if library.name in LIBRARIES or library.name in algorithms():
+        raise UsageError(f"there is a {library.name!r} already. Give the library another name.")
+    LIBRARIES[library.name], _ADDED[library.name] = library.options, library
 
 
-def get_peer(name: str) -> type[Peer]:
+def get_library(name: str) -> type[Library]:
     """The peer of that name; KeyError if there is none.
 
     Examples
     --------
-    >>> get_peer("dtensor").name
+    >>> get_library("dtensor").name
     'dtensor'
     """
     if name in _ADDED:
         return _ADDED[name]
-    if name not in PEERS:
+    if name not in LIBRARIES:
         raise KeyError(name)
-    found = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
-    found.options = PEERS[name]
+    found = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").LIBRARY
+    found.options = LIBRARIES[name]
     return found
 
 
@@ -66,13 +66,13 @@ def known_options() -> dict[str, dict[str, Option]]:
     """
     found: dict[str, dict[str, Option]] = {}
     ours = {name: each.options for name, each in algorithms().items()}
-    for taker, options in (ours | PEERS).items():
+    for taker, options in (ours | LIBRARIES).items():
         for name, option in options.items():
             found.setdefault(name, {})[taker] = option
     return found
 
 
-def present(peer: type[Peer]) -> str:
+def present(library: type[Library]) -> str:
     """The version of a peer that is here.
 
     Raises
@@ -80,7 +80,7 @@ def present(peer: type[Peer]) -> str:
     MissingError
         If it is not, with the way to get it.
     """
-    found = peer.available()
+    found = library.available()
     if not found.ok:
-        raise MissingError(f"{peer.name} is not available: {found.what}. {found.get}")
+        raise MissingError(f"{library.name} is not available: {found.what}. {found.get}")
     return found.what

@@ -1,4 +1,4 @@
-"""A peer that multiplies by rows and can be told to get it wrong: ``fake_peer.py WAY ...``; each
+"""A peer that multiplies by rows and can be told to get it wrong: ``fake_library.py WAY ...``; each
 rank's record of each way."""
 
 import sys
@@ -8,18 +8,18 @@ import numpy as np
 from harness import answer
 from mpi4py import MPI
 
-import launch.peers
+import launch.libraries
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.options import Option
-from launch.peers import Availability, Peer
+from launch.libraries import Availability, Library
 from launch.ranks.run_case import Case, run_case
 
 WAYS = sys.argv[1:]
 closed = []
 
 
-class Fake(Peer):
+class Fake(Library):
     name, about = "fake", "for tests"
     options = {"variant": Option("variant", str)}
 
@@ -57,8 +57,8 @@ class Fake(Peer):
         closed.append(self.way)
 
 
-sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=Fake)
-launch.peers.PEERS["fake"] = Fake.options
+sys.modules["launch.libraries.fake"] = types.SimpleNamespace(LIBRARY=Fake)
+launch.libraries.LIBRARIES["fake"] = Fake.options
 
 records = []
 for way in WAYS:

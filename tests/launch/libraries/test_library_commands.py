@@ -53,7 +53,7 @@ def without(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dtensor", "cosma"])
-def test_a_missing_peer_exits_3_before_any_rank_is_started(say, nothing_installed, name):
+def test_a_missing_library_exits_3_before_any_rank_is_started(say, nothing_installed, name):
     line = say("run", "-p", 2, *PROBLEM, "--algorithm", name).refusal(3)
     assert f"{name} is not available" in line
 
@@ -74,12 +74,12 @@ def test_a_missing_peer_exits_3_before_any_rank_is_started(say, nothing_installe
         (("-o", "variant=k2"), "is no list of splits"),
     ],
 )
-def test_what_a_peer_does_not_take_is_refused(say, monkeypatch, cosma, options, words):
+def test_what_a_library_does_not_take_is_refused(say, monkeypatch, cosma, options, words):
     monkeypatch.setenv("PATH", cosma["PATH"])
     assert words in say("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", *options).refusal(2)
 
 
-def test_a_peer_has_no_program_to_plan(say):
+def test_a_library_has_no_program_to_plan(say):
     assert "is a library" in say("plan", "-p", 2, *PROBLEM, "--algorithm", "dtensor").refusal(2)
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from launch.cases.case import Case
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 from launch.sweeps.progress import SweepProgress
 from launch.sweeps.rounds import Job
 from launch.sweeps.store import opened
@@ -22,7 +22,7 @@ def ran(environ, tmp_path):
     mpiexec."""
 
     def run(ranks, *cases):
-        found = get_peer(cases[0]["algorithm"]).available()
+        found = get_library(cases[0]["algorithm"]).available()
         if not found.ok:
             pytest.skip(f"{found.what}. {found.get}")
         small = {"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1}
@@ -48,9 +48,9 @@ def check_exact(records):
     return records
 
 
-@pytest.mark.parametrize("name", [name for name in PEERS if name != "cosma"])
+@pytest.mark.parametrize("name", [name for name in LIBRARIES if name != "cosma"])
 def test_every_setting_is_exact_or_refused_with_a_reason(ran, name):
-    cases = [{"algorithm": name, **setting} for setting in get_peer(name).settings(4)]
+    cases = [{"algorithm": name, **setting} for setting in get_library(name).settings(4)]
     check_exact(ran(4, *cases))
 
 
@@ -136,7 +136,7 @@ def test_pylops_refuses_ranks_that_make_no_square(ran):
 
 
 def test_a_run_of_dtensor_ends_in_order(drbench):
-    found = get_peer("dtensor").available()
+    found = get_library("dtensor").available()
     if not found.ok:
         pytest.skip(f"{found.what}. {found.get}")
     ended = drbench(

@@ -3,7 +3,7 @@
 import pytest
 from made_up import made_up
 
-from launch.studies.peers import best_settings, lines
+from launch.studies.libraries import best_settings, lines
 
 
 def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
@@ -106,7 +106,7 @@ def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
     assert [line.label for line in only_noisy] == ["block", "row · row"]
 
 
-def test_a_peer_under_which_drbench_multiplies_is_nobody_s_competitor():
+def test_a_library_under_which_drbench_multiplies_is_nobody_s_competitor():
     """It is shown, and neither the peer that all are compared with nor ahead of drbench."""
     made = [row(1, "drbench", name, 1.0, roof=4) for name in ("row", "column", "inner")]
     made += [row(1, "dtensor", "row", 2.0), row(1, "dtensor+drbench", "row", 0.5)]

@@ -8,7 +8,7 @@ from drbench.errors import UnsupportedError
 from partitions import partition
 
 from .base import installed
-from .torch_side import TorchPeer
+from .torch_side import TorchLibrary
 
 _GET = (
     "It pins an older torch and pulls gigabytes of CUDA; beside any torch: pip install --no-deps "
@@ -18,7 +18,7 @@ _GET = (
 _VISION = ("torchvision", "torchvision.transforms", "torchvision.datasets")
 
 
-class Heat(TorchPeer):
+class Heat(TorchLibrary):
     """ht.matmul."""
 
     name = "heat"
@@ -99,4 +99,4 @@ def split_of(bound) -> int | None:
     )
 
 
-PEER = Heat
+LIBRARY = Heat

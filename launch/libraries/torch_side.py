@@ -6,7 +6,7 @@ import re
 from drbench.errors import MissingError
 from drbench.host.blas import BlasInfo
 
-from .base import ArrayBlas, Availability, Peer, installed
+from .base import ArrayBlas, Availability, Library, installed
 
 GET_TORCH = (
     "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "
@@ -14,7 +14,7 @@ GET_TORCH = (
 )
 
 
-class TorchPeer(Peer):
+class TorchLibrary(Library):
     """A peer whose operands are torch's tensors on the CPU, or on the GPU of this rank."""
 
     @staticmethod
