@@ -322,7 +322,7 @@ def joined(tokens: list[Step], axis: int = 0) -> Steps:
     return tokens[0] if len(tokens) == 1 else (yield Join(tokens, axis))
 
 
-def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Steps:
+def gemm_reduce_scattered(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Steps:
     """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its
     tile."""
     piece = pieces[0] if type(pieces[0]) is Piece else Piece(pieces[0])
@@ -333,7 +333,7 @@ def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -
         yield ReduceScatter(partial, pieces, group, axis)
 
 
-def reduced_product(a: Step, b: Step, target: Block, group: Group) -> Steps:
+def gemm_reduced(a: Step, b: Step, target: Block, group: Group) -> Steps:
     """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its
     tile."""
     if len(group) == 1:

@@ -12,7 +12,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Steps
 from partitions.intervals import Range, union
 
-from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, resolve_mesh, scattered_product
+from .mesh import DATAFLOW, MESH, Mesh, gemm_reduce_scattered, mesh_layout, parse_mesh, resolve_mesh
 from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
@@ -144,7 +144,7 @@ def program(
             # B' = AG_row(B_s)
             b = yield AllGather([slice_col(tile, teeth) for tile in down], column, axis=1)
             # C_s = RdS_col(A · B')
-            yield from scattered_product(
+            yield from gemm_reduce_scattered(
                 a, b, [slice_col(tile, teeth) for tile in across], row, axis=1
             )
         else:
@@ -152,7 +152,7 @@ def program(
             a = yield AllGather([slice_row(tile, teeth) for tile in across], row, axis=0)
             b = yield Get(b_tile(i, j))
             # C_s = RdS_row(A' · B)
-            yield from scattered_product(
+            yield from gemm_reduce_scattered(
                 a, b, [slice_row(tile, teeth) for tile in down], column, axis=0
             )
 

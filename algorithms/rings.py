@@ -96,10 +96,10 @@ def reduce_ring(
             room = []
             for target, _ in batch:
                 room.append((yield Scratch(tile_of(target).shape)))
-            product = yield from multiply([target for target, _ in batch], (yield Join(room, axis)))
+            gemm = yield from multiply([target for target, _ in batch], (yield Join(room, axis)))
             parts, at = [], 0
             for space in room:
-                parts.append((yield Part(product, axis, at, at + space.shape[axis])))
+                parts.append((yield Part(gemm, axis, at, at + space.shape[axis])))
                 at += space.shape[axis]
         size = len(group)
         for (target, by), part in zip(batch, parts):

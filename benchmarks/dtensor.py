@@ -198,12 +198,12 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
     rows = [torch.ones(n // COMM.size, n) for _ in range(COMM.size)]
     result = torch.zeros(n // COMM.size, n)
 
-    def product():
+    def multiply():
         for number, (left, right) in enumerate(zip(local, rows)):
             torch.addmm(result, left, right, beta=float(number > 0), out=result)
 
     measured = {
-        "the local products alone": (STOCK, product),
+        "the local products alone": (STOCK, multiply),
         "S(0) · S(0), stock": (STOCK, lambda: c @ d),
         "S(0) · S(0), on drbench": (OURS, lambda: a @ b),
         "S(0) · S(0), operands copied, on drbench": (OURS, lambda: c @ d),

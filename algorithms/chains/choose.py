@@ -63,8 +63,10 @@ class Solution:
         """The chain of a label of the search."""
         chosen = dict(label.chosen)
         inner = {
-            each.c: tuple(chosen.pop(variable) for variable in costs.layouts_of_product(each))
-            for each in chain.products
+            each.c: tuple(
+                chosen.pop(variable) for variable in costs.layouts_of_multiplication(each)
+            )
+            for each in chain.multiplications
         }
         layouts = {variable: chosen[variable] for variable in chain.variables.values()}
         return cls(name, chain, costs, layouts, inner, label.how, label.memory)
@@ -151,7 +153,7 @@ def known_contenders(chain: Chain) -> dict[str, tuple[dict[str, str], Collection
     variables, seen = chain.variables, {"X"}
     tensor: dict[str, str] = {}
     cut = "R"  # how the rows that come in are laid out: whole, or by columns
-    for each in chain.products:
+    for each in chain.multiplications:
         if chain.matrices[each.b].kind != "weight":
             continue
         if each.c.startswith("d"):

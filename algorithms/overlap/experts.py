@@ -194,7 +194,7 @@ class ExpertProblem(Problem):
         found = [whole(of) if rank is None else of[rank] for of in every]
         return [batch for batch in found if batch.tokens]
 
-    def products(self) -> list[tuple[Tile, Tile, int]]:
+    def gemms(self) -> list[tuple[Tile, Tile, int]]:
         found = []
         for expert, (row, _), tokens in self.batches():
             for _, start, stop in tokens:

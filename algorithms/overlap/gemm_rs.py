@@ -69,8 +69,8 @@ def program(
     # sums of a ring meet the GEMMs of each rank in one order: its parts are of one rank
     parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
     own = () if variant == "reduce" else rows.tiles[rank]
-    products = Products(problem, rank, parts, own, **launch)
-    yield from scattered(problem, rank, rows, products, variant, side)
+    gemms = LocalGemms(problem, rank, parts, own, **launch)
+    yield from scattered(problem, rank, rows, gemms, variant, side)
 
 
 def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
@@ -82,7 +82,7 @@ def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[l
     return sorted(found, key=lambda each: min(map(turn, each)))
 
 
-class Products:
+class LocalGemms:
     """A rank's partial sums of each tile of rows: parts of one GEMM over its share of k, each made
     when the first of its tiles is asked for.
 
@@ -138,16 +138,16 @@ class Products:
 
 
 def scattered(
-    problem: Problem, rank: int, rows: Rows, products, variant: str, side: bool = True
+    problem: Problem, rank: int, rows: Rows, gemms, variant: str, side: bool = True
 ) -> Steps:
     """Each tile that a rank makes goes to the owner of its rows, which adds up what all have made;
-    ``products`` are :class:`Products`, or those of experts."""
+    ``gemms`` are :class:`LocalGemms`, or those of experts."""
     if variant == "reduce":
         for own in problem.c.own_tiles(rank):
             yield Zero(own)
         yield Fence()
-    for t in products.tiles:
-        piece = yield from products.of(t)
+    for t in gemms.tiles:
+        piece = yield from gemms.of(t)
         if piece is not None:
             yield from delivered(piece, t, rows, rank, variant)
     yield from received(problem, rank, rows, variant, side)
@@ -223,9 +223,9 @@ def program_ar(
     others, makes = ring(rank, p, 1)[:-1], owners(problem, "A")
     sums: dict[Tile, Step] = {}
     parts = ordered(rows, own_last(rank, p, swizzle), part, across=True)
-    products = Products(problem, rank, parts, (), **launch)
-    for t in products.tiles:
-        piece = yield from products.of(t)
+    gemms = LocalGemms(problem, rank, parts, (), **launch)
+    for t in gemms.tiles:
+        piece = yield from gemms.of(t)
         if rows.owner(t) == rank:
             sums[t] = piece
         else:

@@ -227,12 +227,12 @@ def ring(rank: int, nprocs: int, start: int = 0) -> list[int]:
     return [(rank + i) % nprocs for i in range(start, start + nprocs)]
 
 
-def cut(product: Step, part: list[Tile], tile: Tile) -> Steps:
+def cut(gemm: Step, part: list[Tile], tile: Tile) -> Steps:
     """A tile's rows of the product of a part."""
     if len(part) == 1:
-        return product
+        return gemm
     top = part[0][0]
-    return (yield Part(product, 0, tile[0] - top, tile[1] - top))
+    return (yield Part(gemm, 0, tile[0] - top, tile[1] - top))
 
 
 def own_tile(operand: Operand, rank: int) -> Block | None:

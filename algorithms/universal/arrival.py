@@ -38,7 +38,7 @@ from drbench.program.steps import Block, Get, Kernel
 from partitions import Partition, part
 from partitions.intervals import Range, between
 
-from .slicing import Product, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
+from .slicing import LocalGemm, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
 
 #: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
 #: smaller than this.
@@ -220,18 +220,18 @@ class Arrivals:
         self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
         self.work = work_of(problem, stationary, work)
         self.sums = partial_sums(problem, stationary, work)
-        self._products: dict[int, list[Product]] = {}
+        self._gemms: dict[int, list[LocalGemm]] = {}
         self._pushed: dict[int, dict[int, list]] = {}
 
-    def products(self, rank: int) -> list[Product]:
+    def gemms(self, rank: int) -> list[LocalGemm]:
         """The GEMMs of a rank in the order of simulated arrival."""
-        if rank not in self._products:
-            self._products[rank] = self._ordered(rank)
-        return self._products[rank]
+        if rank not in self._gemms:
+            self._gemms[rank] = self._ordered(rank)
+        return self._gemms[rank]
 
-    def _ordered(self, rank: int) -> list[Product]:
+    def _ordered(self, rank: int) -> list[LocalGemm]:
         rounds = slices(self.problem, rank, self.stationary, work=self.work)
-        whole = [product for group in rounds for product in group]
+        whole = [gemm for group in rounds for gemm in group]
         axis = cut_along(whole, rank, self.stationary)
         found = _cut(self.problem, whole, rank, self.tile, axis)
         launched = self.machine is not None and not self.machine.adds_on_core
@@ -248,12 +248,12 @@ class Arrivals:
         found = arrange(found, rank, self.problem, launch, self.machine)
         kernels = _kernels(found, launch, axis)
         left = Counter(work.c.key for work in found)
-        products = []
+        gemms = []
         for work in found:
             left[work.c.key] -= 1
             a, b = (each if len(each) > 1 else each[0] for each in (work.a, work.b))
-            products.append(Product(a, b, work.c, not left[work.c.key], kernels.get(launch(work))))
-        return products
+            gemms.append(LocalGemm(a, b, work.c, not left[work.c.key], kernels.get(launch(work))))
+        return gemms
 
     def arriving(self, rank: int) -> list[tuple[int, Block]]:
         """The partial sums that others push to a rank, as (source, block), in the order in which it
@@ -269,7 +269,7 @@ class Arrivals:
     def _pushes(self, rank: int) -> dict[int, list[tuple[int, Block]]]:
         """Owner -> what a rank pushes to it, each block with its turn among all."""
         if rank not in self._pushed:
-            complete = [each.c for each in self.products(rank) if each.last]
+            complete = [each.c for each in self.gemms(rank) if each.last]
             found: dict[int, list] = {}
             for turn, c in enumerate(c for c in complete if c.owner != rank):
                 found.setdefault(c.owner, []).append((turn, c))
@@ -292,31 +292,31 @@ def _kept(*asked) -> list[Arrivals]:
     return []
 
 
-def cut_along(products: list[Product], rank: int, stationary: str) -> str:
+def cut_along(gemms: list[LocalGemm], rank: int, stationary: str) -> str:
     """The axis along which a rank's blocks are cut: all matrices have it that move, or as many of
     them as can.
 
     Examples
     --------
     >>> problem = Problem(8, 8, 8, 2, a="row", b="column", c="column")
-    >>> products = [product for group in slices(problem, 0, "C") for product in group]
-    >>> cut_along(products, 0, "C")
+    >>> gemms = [gemm for group in slices(problem, 0, "C") for gemm in group]
+    >>> cut_along(gemms, 0, "C")
     'm'
     """
     if stationary != "C":
         return free_axis(stationary)
-    of_a, of_b = (_fetched(products, operand, rank) for operand in (0, 1))
-    if any(product.c.owner != rank for product in products):
+    of_a, of_b = (_fetched(gemms, operand, rank) for operand in (0, 1))
+    if any(gemm.c.owner != rank for gemm in gemms):
         return "m" if of_a >= of_b else "n"
-    once = len({product.c.key for product in products}) == len(products)
+    once = len({gemm.c.key for gemm in gemms}) == len(gemms)
     if not once or bool(of_a) == bool(of_b):
         return "k"
     return "m" if of_a else "n"
 
 
-def _fetched(products: list[Product], operand: int, rank: int) -> int:
+def _fetched(gemms: list[LocalGemm], operand: int, rank: int) -> int:
     """Elements of A (0) or B (1) that others own."""
-    blocks = {product[operand].key: product[operand] for product in products}
+    blocks = {gemm[operand].key: gemm[operand] for gemm in gemms}
     return sum(block.size for block in blocks.values() if block.owner != rank)
 
 
@@ -339,23 +339,23 @@ def _kernels(found: list[_Work], launch: Callable, axis: str) -> dict[tuple, Ker
 
 
 def _cut(
-    problem: Problem, products: list[Product], rank: int, tile: int | None, axis: str
+    problem: Problem, gemms: list[LocalGemm], rank: int, tile: int | None, axis: str
 ) -> list[_Work]:
     """The GEMMs of a rank, each cut into communication tiles along an axis; not cut if nothing
     moves for any. Blocks that are the same are one object."""
     known: dict[tuple, Block] = {}
-    remote = any(block.owner != rank for product in products for block in product[:3])
+    remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
     pieces: dict[tuple, list] = {}
     found = []
-    for product in products:
-        whole = start, stop = _range(product, axis)
+    for gemm in gemms:
+        whole = start, stop = _range(gemm, axis)
         if whole not in pieces:
             count = ceil((stop - start) / tile) if tile and remote else 1
             pieces[whole] = between([start + (stop - start) * x // count for x in range(count + 1)])
         for cut in pieces[whole]:
             blocks = (
                 _within(operand, block, axis, cut)
-                for operand, block in zip(problem.operands, product[:3])
+                for operand, block in zip(problem.operands, gemm[:3])
             )
             a, b, c = (known.setdefault(block.key, block) for block in blocks)
             found.append(_Work((a,), (b,), c))
@@ -397,8 +397,8 @@ def _merge(operand: Operand, blocks: list[Block], x: int) -> list[Block]:
     return found
 
 
-def _range(product: Product, axis: str) -> Range:
-    a, b = product.a, product.b
+def _range(gemm: LocalGemm, axis: str) -> Range:
+    a, b = gemm.a, gemm.b
     return {"m": a.rows, "k": a.cols, "n": b.cols}[axis]
 
 

@@ -24,7 +24,7 @@ from drbench.program.steps import Block
 from partitions import ceil_div
 from partitions.intervals import Range, between, length, split
 
-from .slicing import FENCE, Product, Share, rotated, spread
+from .slicing import FENCE, LocalGemm, Share, rotated, spread
 
 #: Cores where no model says more: each rank one of a server with AVX-512, running OpenBLAS. Packing
 #: is what cutting m and n cost in results/measured/spr-2core/performance/pieces.csv.
@@ -339,7 +339,7 @@ def _chunks(runs: list[Range], limit: int) -> list[Group]:
     return split(runs, [total * x // count for x in range(1, count + 1)])
 
 
-def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[list[Product]]:
+def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[list[LocalGemm]]:
     """The local GEMMs of one rank with packed operands, in rounds in which no operand is packed
     twice.
 
@@ -401,10 +401,10 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
         return x if outer == "k" else 0 if alone else {"m": i, "n": j}[outer] if k == 1 else at
 
     for _, items in groupby(enumerate(sequence), round_of):
-        group: list[Product] = []
+        group: list[LocalGemm] = []
         for at, (i, j, x) in items:
             last = x == order["k"][-1]
-            group.append(Product(operand(a, i, x), operand(b, x, j), operand(c, i, j), last))
+            group.append(LocalGemm(operand(a, i, x), operand(b, x, j), operand(c, i, j), last))
             if at == fence:
                 group.append(FENCE)
         yield group

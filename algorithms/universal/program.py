@@ -40,7 +40,7 @@ from .choice import fewest_moved
 from .packing import CORES, Packed, Packing, choose_packing, cores, packed
 from .slicing import (
     FENCE,
-    Product,
+    LocalGemm,
     Share,
     cut_out,
     cuts_rows,
@@ -99,14 +99,14 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
     if _pushes(**found):
         at = arrivals(problem, share.stationary, found.get("work", "own"), chunk, machine)
-        yield from emit(share, [at.products(rank)], found.get("fetch", "slice"), push=True)
+        yield from emit(share, [at.gemms(rank)], found.get("fetch", "slice"), push=True)
         for source, c in at.arriving(rank):
             arrived = yield Await(source, _key(c), c.shape)
             yield Add(arrived, into=c, side=True)  # C[m, n] += the partial sum of the source
         return
     own_first = share.work is None and not stays and own_first_balances(problem, share.stationary)
     packing = _packing(share, found, stays or own_first, machine)
-    rounds: Iterable[list[Product]]
+    rounds: Iterable[list[LocalGemm]]
     if packing:
         rounds = packed(share, packing, own_first)
     else:
@@ -119,7 +119,7 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
 
 
 def emit(
-    share: Share, rounds: Iterable[list[Product]], fetch: str = "slice", push: bool = False
+    share: Share, rounds: Iterable[list[LocalGemm]], fetch: str = "slice", push: bool = False
 ) -> Steps:
     """The steps of one rank's local GEMMs (paper, Algorithm 1): get a block of A and one of B,
     multiply, deliver.
@@ -141,21 +141,21 @@ def emit(
     late: list[tuple[Step, Block]] = []
     for group in rounds:
         operands.next_round(group)
-        for product in group:
-            if product is FENCE:
+        for gemm in group:
+            if gemm is FENCE:
                 yield Fence()
                 exclusive = False
                 for token, block in late:
                     yield Accumulate(token, block)
                 continue
-            a = yield from operands.token(product.a)
-            b = yield from operands.token(product.b, axis=0)
-            c = product.c
+            a = yield from operands.token(gemm.a)
+            b = yield from operands.token(gemm.b, axis=0)
+            c = gemm.c
             if exclusive and isinstance(c, Block) and c.owner == rank:
-                yield Gemm(a, b, into=c, kernel=product.kernel)  # C[m, n] += A[m, k] · B[k, n]
+                yield Gemm(a, b, into=c, kernel=gemm.kernel)  # C[m, n] += A[m, k] · B[k, n]
                 continue
-            partial[c] = yield Gemm(a, b, into=partial.get(c), kernel=product.kernel)
-            if not product.last:
+            partial[c] = yield Gemm(a, b, into=partial.get(c), kernel=gemm.kernel)
+            if not gemm.last:
                 continue
             for token, block in (yield from _blocks_of(partial.pop(c), c)):
                 if block.owner == rank and exclusive:
@@ -187,7 +187,7 @@ class _Operands:
         self._wider: dict[tuple, Step] = {}
         self._tile: object = None
 
-    def next_round(self, group: list[Product]) -> None:
+    def next_round(self, group: list[LocalGemm]) -> None:
         """Let go of the blocks of the last round, and of rows of the last stationary tile."""
         self._held = {
             block: token
@@ -258,11 +258,11 @@ def _blocks_of(total: Step, c: Block | Packed) -> Steps:
     return found
 
 
-def _own_first(rounds: Iterable[list[Product]], rank: int) -> Iterator[list[Product]]:
+def _own_first(rounds: Iterable[list[LocalGemm]], rank: int) -> Iterator[list[LocalGemm]]:
     """The rounds with those first whose GEMMs are all for own tiles, then a Fence."""
     others = []
     for group in rounds:
-        if all(product.c.owner == rank for product in group):
+        if all(gemm.c.owner == rank for gemm in group):
             yield group
         else:
             others.append(group)
@@ -495,7 +495,7 @@ def _describe_pushed(problem: Problem, found: dict) -> str:
     axes = set()
     for rank in range(problem.nprocs):
         rounds = slices(problem, rank, stationary, work=layout)
-        axes.add(cut_along([product for group in rounds for product in group], rank, stationary))
+        axes.add(cut_along([gemm for group in rounds for gemm in group], rank, stationary))
     cut = "nothing is cut"
     if tile:
         cut = f"{' or '.join(sorted(axes, reverse=True))} is cut into tiles of {tile}"

@@ -45,7 +45,7 @@ from partitions.intervals import Range, between, union
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
 
 
-class Product(NamedTuple):
+class LocalGemm(NamedTuple):
     """One local GEMM c += a·b of a rank.
 
     Attributes
@@ -67,7 +67,7 @@ class Product(NamedTuple):
 
 
 #: In place of a GEMM: from here on other ranks may accumulate into this rank's tiles of C.
-FENCE = Product(None, None, None, False)
+FENCE = LocalGemm(None, None, None, False)
 
 
 class Share:
@@ -387,7 +387,7 @@ def slices(
     stationary: str,
     chunk: int | None = None,
     work: Operand | None = None,
-) -> Iterator[list[Product]]:
+) -> Iterator[list[LocalGemm]]:
     """The local GEMMs of one rank, in rounds that share a range of the free axis.
 
     Parameters
@@ -449,13 +449,13 @@ def slices(
             x_blocks, y_blocks = rotated(xs[f][0], offset), rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
                 end, pairs = f == in_order[-1], product(x_blocks, y_blocks)
-                yield [Product(a, b, c, end) for (a, b), c in zip(pairs, own)]
+                yield [LocalGemm(a, b, c, end) for (a, b), c in zip(pairs, own)]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
                 pairs = product(y_blocks, x_blocks)
-                yield [Product(a, b, c, end) for (c, a), b, end in zip(pairs, own, last)]
+                yield [LocalGemm(a, b, c, end) for (c, a), b, end in zip(pairs, own, last)]
             else:  # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
                 pairs = product(x_blocks, y_blocks)
-                yield [Product(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
+                yield [LocalGemm(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
 
 
 def _last(pieces: list) -> list[bool]:

@@ -85,7 +85,7 @@ _SHAPES = [
 ]
 
 
-def products() -> dict[str, float]:
+def peak_rates() -> dict[str, float]:
     """Unsplit products of every arithmetic, of parts of larger matrices as tiles are; the largest
     rate of each, in FLOP/s."""
     best = {}
@@ -147,9 +147,9 @@ def overlap() -> None:
             multiply = lambda: device.gemm(a, b, c, 0.0, one)
             for what, work in (("copies", device.copy), ("accumulates", device.accumulate)):
                 move = lambda: work(target, source, other)
-                single, product = timer.seconds(move, other), timer.seconds(multiply, one)
-                alone_s.setdefault(arithmetic, product)
-                count = max(1, round(product / single))
+                single, gemm_s = timer.seconds(move, other), timer.seconds(multiply, one)
+                alone_s.setdefault(arithmetic, gemm_s)
+                count = max(1, round(gemm_s / single))
                 many = lambda: [move() for _ in range(count)]
                 transfers = timer.seconds(many, other)
                 device.leave_room(one, what == "accumulates")
@@ -251,7 +251,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["peers"]:
         peers()
     else:
-        say(kind="peaks", **{kind: rate / 1e12 for kind, rate in products().items()})
+        say(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
         transfers()
         overlap()
         host()

@@ -16,7 +16,7 @@ from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_ar
 from drbench.plan.strips import (
     copies,
     in_strips,
-    products,
+    strip_gemms,
     strip_widths,
     value_of,
 )
@@ -282,7 +282,7 @@ class ExecutorBase:
                 self.resolved.append(t)
             elif type(step) is Gemm:
                 a, b = (values[value.index] for value in step.inputs[:2])
-                self.gemms[t] = products(a, b, values[t], step.beta)
+                self.gemms[t] = strip_gemms(a, b, values[t], step.beta)
             elif type(step) is Copy:
                 self.copies[t] = copies(values[t], values[step.inputs[0].index])
             elif step.grouped:

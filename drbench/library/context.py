@@ -204,7 +204,7 @@ class Context:
         stationary: str = "auto",
         alpha: float = 1.0,
         beta: float = 0.0,
-    ) -> Product:
+    ) -> MultiplicationPlan:
         """The product of these three matrices, to be called again and again (not collective).
 
         Examples
@@ -223,7 +223,7 @@ class Context:
             self._check(A, B)
             operands = tuple(self._with_sum(each) for each in (A, B))
             plan = self._multiplication(*operands, C, stationary, beta)
-            return Product(self, plan, (A, B, C), operands, alpha, beta)
+            return MultiplicationPlan(self, plan, (A, B, C), operands, alpha, beta)
 
     def _multiplication(self, A, B, out, stationary: str, beta: float) -> Multiplication:
         """The plan of a product, and every error that can be known from the specs alone."""
@@ -464,7 +464,7 @@ class Context:
         return f"Context of {self.size} ranks, {state}"
 
 
-class Product:
+class MultiplicationPlan:
     """A planned product; call it to do it (collective).
 
     Attributes

@@ -188,9 +188,9 @@ class Roof:
         """Of the products on every rank."""
         return self._timed(self._views(shape)).seconds
 
-    def _timed(self, products: list[tuple]) -> Timed:
+    def _timed(self, gemms: list[tuple]) -> Timed:
         def multiply():
-            for operands in products:
+            for operands in gemms:
                 self._work.multiply(*operands, self._beta)
 
         return timed(self._comm, multiply)

@@ -29,13 +29,13 @@ class Bound(NamedTuple):
 
     Attributes
     ----------
-    products_s : float
+    gemms_s : float
         Of the busiest rank, one after another.
     links_s : float
         Of the busiest link, or of the rank whose sums beside products take longest.
     """
 
-    products_s: float
+    gemms_s: float
     links_s: float
 
     @property
@@ -60,10 +60,10 @@ def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
     >>> bound_of(traces, Machine("toy", Compute(256.0), (Link("wire", 64.0),)))
-    Bound(products_s=2.0, links_s=2.0)
+    Bound(gemms_s=2.0, links_s=2.0)
     """
-    products_s, busy = _busy(traces, machine)
-    return Bound(products_s, max(busy.values(), default=0.0))
+    gemms_s, busy = _busy(traces, machine)
+    return Bound(gemms_s, max(busy.values(), default=0.0))
 
 
 class Carried(NamedTuple):
@@ -145,16 +145,16 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
     """Seconds of the products of the busiest rank; and for how long what is kept busy."""
-    products_s, busy, grouped = 0.0, Counter(), Counter()
+    gemms_s, busy, grouped = 0.0, Counter(), Counter()
     costs = None
     for trace in traces:
         costs = costs or Costs(machine, trace.problem.itemsize)
         computes, of_groups = _busy_of(trace, costs, busy)
-        products_s = max(products_s, computes)
+        gemms_s = max(gemms_s, computes)
         for resource, seconds in of_groups.items():  # ranks of a ring occupy it together
             grouped[resource] = max(grouped[resource], seconds)
     busy.update(grouped)
-    return products_s, busy
+    return gemms_s, busy
 
 
 def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]:

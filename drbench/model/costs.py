@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from drbench.plan.strips import product_shapes
+from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push
 from drbench.program.steps import (
@@ -275,10 +275,10 @@ def _touched(step: Step) -> int:
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
     """The (m, n, k) of the products that Gemms consist of, where this machine takes more than one
     for a Gemm."""
-    return product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
+    return gemm_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
 
 
-def products_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:
+def gemms_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:
     """The (m, n, k) of all products of a rank as this machine makes them."""
     parts = parts_of(trace, machine)
     for step in trace.steps:

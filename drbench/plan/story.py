@@ -97,14 +97,14 @@ class Regions:
             source, index = self.sent[rank, step.index]
             return self.of(source, self._traces[source].steps[index].inputs[0])
         if step.does == "multiply":
-            return self._product(rank, step)
+            return self._gemm(rank, step)
         if step.alias:
             return self._shown(rank, step)
         if step.does == "copy" and step.shape is not None:
             return self.of(rank, step.inputs[0])
         return None if step.onto is None else self.of(rank, step.onto)
 
-    def _product(self, rank: int, step: Step) -> Region | None:
+    def _gemm(self, rank: int, step: Step) -> Region | None:
         """The rows of C that the rows of one operand are multiplied for, and the columns of the
         other: of the products that C is the sum of, those of the same block of B."""
         a, b = (self.of(rank, value) for value in step.inputs[:2])
@@ -112,7 +112,7 @@ class Regions:
             return None
         trace, rows = self._traces[rank], []
         block = max(0, b.rows[-1][1] - 1) // trace.problem.k
-        for (into, _), of_a, number in trace.problem.products():
+        for (into, _), of_a, number in trace.problem.gemms():
             for taken in a.rows if number == block else ():
                 start, stop = intersect(taken, of_a)
                 if start < stop:

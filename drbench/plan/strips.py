@@ -136,7 +136,7 @@ def value_of(
     return own(shape, step.transposed, widths.get(step.index))
 
 
-def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
+def strip_gemms(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
     """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
     refinement of the strips.
 
@@ -147,7 +147,7 @@ def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
 
     >>> a = Strips(1, [Extent((2, 3)), Extent((2, 5))])
     >>> c = Strips(1, [Extent((2, 4)), Extent((2, 6))])
-    >>> for x, y, z, beta in products(a, Extent((8, 10)), c, 0.0):
+    >>> for x, y, z, beta in strip_gemms(a, Extent((8, 10)), c, 0.0):
     ...     print(x.shape, y.shape, z.shape, beta)
     (2, 3) (3, 4) (2, 4) 0.0
     (2, 5) (5, 4) (2, 4) 1.0
@@ -195,7 +195,7 @@ def _cells(a: Value, b: Value, c: Value) -> list[tuple]:
     ]
 
 
-def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
+def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     """(m, n, k) of the products of plain arrays that a Gemm is made of, for those of several.
 
     Examples
@@ -217,7 +217,7 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     ...     )
     ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 8, 0, 4))
     ...     yield Gemm(a, b)
-    >>> product_shapes(trace(program(), None, 0, fresh=False).steps)
+    >>> gemm_shapes(trace(program(), None, 0, fresh=False).steps)
     {2: [(2, 4, 3), (2, 4, 5)]}
     """
     widths, found = strip_widths(steps), {}

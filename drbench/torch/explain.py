@@ -82,11 +82,11 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
     decision = state.decision(private.MM, (A, B), {})
     moved, stationary, own, plan = None, "", {}, ""
     if decision.who == "drbench":
-        product = state.product(decision, (A, B))
-        if product is not None:
-            found = product.explain()
+        multiplication = state.multiplication(decision, (A, B))
+        if multiplication is not None:
+            found = multiplication.explain()
             moved, plan = sum(found.moved_bytes), str(found)
-            stationary, own = found.stationary, product.own_bytes()
+            stationary, own = found.stationary, multiplication.own_bytes()
     spec = (
         decision.out
         if decision.out is not None

@@ -88,9 +88,9 @@ def cores(
     spent = lambda make: pace.seconds(lambda: timed(everyone.comm, make).seconds, trials)
     found = {}
     for name, code in (("float32", "f4"), ("float64", "f8")):
-        products = _products(everyone.comm, trials, code, pace)
+        gemms = _gemms(everyone.comm, trials, code, pace)
         functions = {"#": "seconds an element (drbench chain)"} | function_seconds(spent, code)
-        found[name] = compute_section(*products, memory) | {"functions": functions}
+        found[name] = compute_section(*gemms, memory) | {"functions": functions}
     compute, several = found.pop("float32"), comm.size > 1
     rings = collective_samples(comm, comm.rank // 2, trials) if several else {}
     return f"{threads} threads a rank, {os.uname().machine}", {
@@ -172,7 +172,7 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     return min(timed(comm, several).seconds for _ in range(trials)) / repeats
 
 
-def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[tuple]]:
+def _gemms(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[tuple]]:
     """All ranks multiply elements of NumPy's type ``code`` at once: ``(m, n, k, seconds)``, and
     ``(m, n, k, operand, seconds)`` of those with an operand stored transposed.
 
@@ -296,9 +296,9 @@ def _overhead(topology, compute: dict, trials: int) -> float:
     ):
         executor.yields = False
         seconds = best_of(comm, executor.run, trials)
-    products = sum(step.computes for step in trace.steps)
+    gemms = sum(step.computes for step in trace.steps)
     own = compute["launch_s"][0] + 1024 / compute["peak_flops"][0] + 64 * sum(compute["pack_s"])
-    return comm.allreduce(max(0.0, seconds / max(1, products) - own), MPI.MAX)
+    return comm.allreduce(max(0.0, seconds / max(1, gemms) - own), MPI.MAX)
 
 
 def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[int, int, float]]]:

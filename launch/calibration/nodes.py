@@ -142,15 +142,15 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
     found = []
 
-    def multiply(products: int, requests: Sequence = ()):
-        for _ in range(products):
+    def multiply(gemms: int, requests: Sequence = ()):
+        for _ in range(gemms):
             blas.gemm(a, b, c, 1.0)
             MPI.Request.Testall(requests)
 
-    def moved(products: int = 0):
+    def moved(gemms: int = 0):
         start = matrix.rget if kind == "get" else matrix.raccumulate
         requests = [start(value, block) for block, value in pieces]
-        multiply(products, requests)
+        multiply(gemms, requests)
         MPI.Request.Waitall(requests)
         matrix.window.flush()
 

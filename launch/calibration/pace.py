@@ -60,12 +60,12 @@ class Pace:
         blas = load_blas()
         a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
 
-        def product():
+        def multiply():
             for _ in range(_TIMES):
                 blas.gemm(a, b, c, 1.0)
 
-        product()
-        return cls(lambda: timed(comm, product), due)
+        multiply()
+        return cls(lambda: timed(comm, multiply), due)
 
     def refuse_other_work(self) -> None:
         """A CaseFailed if the ranks lacked their cores while the pace was looked at: what was

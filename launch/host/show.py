@@ -220,7 +220,7 @@ def show_record(record: Record) -> None:
     )
     add(
         "problem",
-        product_text(record),
+        multiplication_text(record),
         record.dtype,
         record.fill and f"{record.fill} fill",
     )
@@ -374,16 +374,19 @@ def low_high(record: Record) -> str:
     return f"{low:.1f}-{high:.1f}"
 
 
-def product_text(of) -> str:
+def multiplication_text(of) -> str:
     """What is multiplied, the matrices as they are stored; of a record or a case.
 
     Examples
     --------
     >>> from drbench.measure.record import Record
     >>> product = {"mode": "measured", "status": "ok", "best_s": 1, "m": 8, "n": 6, "k": 4}
-    >>> product_text(Record(**product)), product_text(Record(**product, transpose="a", beta=2))
+    >>> (
+    ...     multiplication_text(Record(**product)),
+    ...     multiplication_text(Record(**product, transpose="a", beta=2)),
+    ... )
     ('C 8x6 = A 8x4 · B 4x6', 'C 8x6 = (A 4x8)ᵀ · B 4x6 + 2·C')
-    >>> product_text(Record(**product, experts=5, topk=2, routing="skewed:3"))
+    >>> multiplication_text(Record(**product, experts=5, topk=2, routing="skewed:3"))
     'C = A · B, 8 tokens to 2 of 5 experts each (skewed:3), experts 4x6'
     """
     scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""

@@ -87,8 +87,8 @@ class DTensorLibrary(TorchLibrary):
         self.attempt(twice)
         work = self.topology.comm.allreduce(seen.multiplied) / (self.work.flops // 2)
         # ranks that do what others do as well
-        product = "mm" if work < 1.001 else f"{work:.3g}x mm"
-        steps = [product if step == "mm" else step for step in seen.steps]
+        multiplication = "mm" if work < 1.001 else f"{work:.3g}x mm"
+        steps = [multiplication if step == "mm" else step for step in seen.steps]
         self.resolved |= {"dataflow": ", ".join(steps)}
         if None not in seen.nbytes:
             self.moved = {"collective_bytes": sum(seen.nbytes)}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import NamedTuple
 
-from drbench.model.costs import products_of
+from drbench.model.costs import gemms_of
 from drbench.model.machine import Machine
 from drbench.model.rank import at_hand
 from drbench.program.trace import Trace
@@ -90,7 +90,7 @@ def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
     """The least and the most of each range that the traces need; None for none of it."""
     found: dict[str, set[int]] = {name: set() for name in _RANGES}
     for trace in traces:
-        for extents in products_of(trace, machine):
+        for extents in gemms_of(trace, machine):
             for name, extent in zip("mnk", extents):
                 found[name].add(extent)
         free = set(at_hand(trace, machine))

@@ -38,7 +38,7 @@ class TuneRequest:
     today : tuple of three (str or None)
         Partitions that A and B come in, and that C is wanted in, where those differ from a
         candidate's: bringing them there and back is charged.
-    products : int
+    multiplications : int
         Products that share what is charged so.
     effort : float or None
         Seconds of CPU that the search takes, about; None for no end before all is known.
@@ -53,7 +53,7 @@ class TuneRequest:
     replication: str | None = None
     top: int = 10
     today: tuple = (None, None, None)
-    products: int = 1
+    multiplications: int = 1
     effort: float | None = None
     refine: int = 0
 

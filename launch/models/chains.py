@@ -228,7 +228,7 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
             "high_s": high_s,
             "memory_bytes": found.memory_bytes,
             "layouts": found.layouts,
-            "how": {one.c: found.describe(one) for one in found.chain.products},
+            "how": {one.c: found.describe(one) for one in found.chain.multiplications},
             "bytes": {name: count for name, count in found.counters.items() if count},
         }
         for _, found, low_s, high_s in answer.rows

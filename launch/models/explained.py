@@ -20,7 +20,7 @@ from drbench.program.trace import no_collection
 from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
 from launch.cases.peaks import arithmetic
-from launch.host.show import product_text
+from launch.host.show import multiplication_text
 
 from .predict import Programs, predict_with, programs_of, simulated_keys, with_interval
 
@@ -153,14 +153,14 @@ def _told(
     keys = simulated_keys(case, model, problem.nprocs) | resolved_keys(case, programs.resolved)
     record = Record(**keys | problem.texts, status="ok", best_s=found["time_s"])
     moved = loads(traces)
-    products = [
+    gemms_s = [
         sum(bar[3] - bar[2] for bar in bars if bar[1] == "multiply") for bars in found["ranks"]
     ]
     links = carried_by_links(traces, programs.machine) if programs.machine.links else []
     facts = [
         ["time", found["time_s"], "s"],
-        ["products", max(products), "s"],
-        ["mean of the ranks", sum(products) / len(products), "s"],
+        ["products", max(gemms_s), "s"],
+        ["mean of the ranks", sum(gemms_s) / len(gemms_s), "s"],
         ["moved", moved.moved_bytes, "B"],
         ["busiest", moved.busiest_bytes, "B"],
         ["buffers", _most_held(found["ranks"]), "B"],
@@ -169,7 +169,7 @@ def _told(
     where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs to a byte"
     return found | {
         "name": describe(record),
-        "product": product_text(case),
+        "product": multiplication_text(case),
         "about": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
         "timed": timed,
         "facts": facts,

@@ -213,7 +213,7 @@ class Found:
             return self.left > 0 and self.gap > 0
         return self.left > 0 and first.best_s / (1 + self.gap) < first.median_low_s
 
-    def within(self, products: int = 1) -> list[int]:
+    def within(self, multiplications: int = 1) -> list[int]:
         """Which further places, the second being 2, may be as fast as the first for all that is
         known: what they take lies in its interval, what is brought here included.
 
@@ -233,8 +233,8 @@ class Found:
         first = self.ranking[0]
         if first.record is None or first.record.median_high_s is None:
             return []
-        most = first.record.median_high_s + first.moving.price / products
-        costs = [place.cost + place.moving.price / products for place in self.ranking]
+        most = first.record.median_high_s + first.moving.price / multiplications
+        costs = [place.cost + place.moving.price / multiplications for place in self.ranking]
         return [at for at, cost in enumerate(costs, 1) if at > 1 and cost <= most]
 
 
@@ -367,7 +367,7 @@ class _ByBytes:
         found = counted(cases[0], self.request.ranks)
         if found.memory > self.memory_bytes:
             raise OutOfMemory(f"it needs {format_bytes(found.memory)}")
-        moved = found.loads.moved_bytes + moving.moved_bytes / self.request.products
+        moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
         cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads
         about = {"loads": found.loads, "needed": found.needed, "key": key}
@@ -640,7 +640,7 @@ class _Search:
             start = Clock.cpu()
             trace = algorithm.trace(problem, 0, planning_model(ruler.seen, resolved), **resolved)
             moving = self._moving(problem)
-            bound = max(ruler.bound(trace), least) + moving.price / request.products
+            bound = max(ruler.bound(trace), least) + moving.price / request.multiplications
             took_s = Clock.cpu() - start
         except UnsupportedError as error:
             self.found.refused += 1
@@ -679,7 +679,7 @@ class _Search:
         if candidate.bound > self.worst:
             return
         if not candidate.final:
-            extra = candidate.moving.price / self.request.products
+            extra = candidate.moving.price / self.request.multiplications
             estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
             self._put(family, replace(candidate, estimate=estimate, final=True))
             return
@@ -695,7 +695,7 @@ class _Search:
         place."""
         within = self.best[name].key[0] if name in self.best else self.worst
         try:
-            extra = moving.price / self.request.products
+            extra = moving.price / self.request.multiplications
             found = list(self.ruler.judge(cases, moving, extra, within))
         except (OutOfMemory, UnsupportedError) as error:
             large = isinstance(error, OutOfMemory)

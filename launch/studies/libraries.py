@@ -187,12 +187,12 @@ class Placed(NamedTuple):
 
 def placement_lines(records: Iterable[Record]) -> list[Placed]:
     """A line a product, of the records of all turns."""
-    products: dict[tuple, dict[str, dict[int, Record]]] = {}
+    multiplications: dict[tuple, dict[str, dict[int, Record]]] = {}
     for r in records:
-        product = products.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
-        product.setdefault(r.algorithm, {})[turn_of(r.case)] = r
+        multiplication = multiplications.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
+        multiplication.setdefault(r.algorithm, {})[turn_of(r.case)] = r
     found = []
-    for (*_, a, b, c), runs in products.items():
+    for (*_, a, b, c), runs in multiplications.items():
         if {STOCK, OURS} <= runs.keys():
             both = runs[STOCK], runs[OURS]
             pools, ratios = [pooled(run.values()) for run in both], [None, None]

@@ -31,8 +31,8 @@ def contest_tables(
     groups: dict[tuple, list[Mapping[int, Record]]] = {}
     for run in filter(None, runs):
         first = next(iter(run.values()))
-        product = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
-        at = f"{product} {first.dtype}, {plural(first.ranks, 'rank')}"
+        multiplication = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
+        at = f"{multiplication} {first.dtype}, {plural(first.ranks, 'rank')}"
         where = ", ".join(map(" ".join, zip("ABC", layout(first))))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append(run)
     found, without = [], []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from arena import multiplied
 from traced import everyone_of, resolved_as
-from whole_products import pairs_of_experts
+from whole_multiplications import pairs_of_experts
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of

@@ -102,7 +102,7 @@ MISALIGNED = ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block")
 CYCLIC = ("tiles:1000x900", "tiles:700x1100", "tiles:1300x512")
 
 
-def products(trace):
+def gemms(trace):
     return sum(type(step) is Gemm for step in trace.steps)
 
 
@@ -115,7 +115,7 @@ def test_misaligned_tiles_are_packed_on_cores(texts, stationary):
             universal.trace(problem, rank, stationary=stationary, pack=how, machine=CORES)
             for how in ("never", "auto")
         )
-        assert products(found) < products(plain) / 4 and found.flops == plain.flops
+        assert gemms(found) < gemms(plain) / 4 and found.flops == plain.flops
         moved = [sum(traffic(each).counters.values()) for each in (found, plain)]
         assert moved[0] <= moved[1]
 

@@ -82,7 +82,7 @@ def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
 def cuts(problem, rank, grid):
     """The axis along which the blocks of a rank are cut."""
     rounds = slices(problem, rank, "C", work=work_of(problem, "C", grid))
-    return cut_along([product for each in rounds for product in each], rank, "C")
+    return cut_along([gemm for each in rounds for gemm in each], rank, "C")
 
 
 def count(traces, kind):
@@ -345,8 +345,8 @@ def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_r
         told = PartialSums(problem, stationary).of(rank)
         assert told == sorted({*told} - {rank})
         for other in range(problem.nprocs):
-            products = [each for group in slices(problem, other, stationary) for each in group]
-            pushes = any(each.c.owner == rank for each in products)
+            gemms = [each for group in slices(problem, other, stationary) for each in group]
+            pushes = any(each.c.owner == rank for each in gemms)
             assert other == rank or (other in told) == pushes
 
 

@@ -151,11 +151,11 @@ def test_the_search_is_that_of_trying_every_layout_of_every_matrix(costs, backwa
 
 def test_a_product_costs_what_its_redistributions_and_its_program_cost():
     chain, costs = layers(8, (4, 8), ()), Costs(replace(TOY, adds_on_core=True), 2, "float64")
-    (each,) = chain.products
+    (each,) = chain.multiplications
     domains = costs.domains(chain)
     factor = costs.factors(chain, domains)[-1]
     inner = list(product(LAYOUTS, LAYOUTS, (*LAYOUTS, "P")))
-    programs = {made: list(costs._products(chain, each, made)) for made in inner}
+    programs = {made: list(costs._multiplications(chain, each, made)) for made in inner}
 
     @cache
     def moved_s(name, one, two):

@@ -118,9 +118,9 @@ def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
     def program():
         a = yield Get(A.operand.block((2, 4), (0, 4)))
         b = yield Get(A.operand.block((0, 2), (0, 2)))
-        product = yield Gemm(b, a)
-        product = yield Gemm(b, a, into=product)
-        yield Accumulate(product, C.operand.block((2, 4), (0, 4)))
+        gemm = yield Gemm(b, a)
+        gemm = yield Gemm(b, a, into=gemm)
+        yield Accumulate(gemm, C.operand.block((2, 4), (0, 4)))
 
     frame = ExecutorBase(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
     for t in (0, 2, 3):

@@ -283,16 +283,14 @@ def test_a_chip_of_cannon_with_nothing_to_skew_waits_for_nobody_but_its_neighbou
     assert max(event.stop_s for event in found.timeline if event.rank == 0) == 6.5 + 2
 
 
-@pytest.mark.parametrize("rate, product_s", [(8.0, 1.0), (1.0, 8.0)])
-def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both_ways(
-    rate, product_s
-):
+@pytest.mark.parametrize("rate, gemm_s", [(8.0, 1.0), (1.0, 8.0)])
+def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both_ways(rate, gemm_s):
     """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum
     alone, then two together, then the own product."""
     found = simulate(
         of_algorithm("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate)
     )
-    assert found.time_s == max(3 * product_s, product_s + 6.5) + max(6.5, product_s)
+    assert found.time_s == max(3 * gemm_s, gemm_s + 6.5) + max(6.5, gemm_s)
 
 
 def test_a_throttled_ring_is_the_executors_throttle():

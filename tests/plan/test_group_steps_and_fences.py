@@ -51,8 +51,8 @@ def places(found, *kinds):
 
 def reduced_then_fenced(step_into_c):
     def program():
-        product = yield Gemm((yield Get(A)), (yield Get(B)))
-        yield step_into_c(product)
+        gemm = yield Gemm((yield Get(A)), (yield Get(B)))
+        yield step_into_c(gemm)
         yield Fence()
         pulled = yield ReplicaGet(Block("C", 2, 1, (0, 0), 0, 4, 0, 4))
         yield Add(pulled, into=C)

@@ -86,7 +86,7 @@ def peak_bytes(work):
 @tiles_and_stationary
 def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank):
     per_axis = tiles // GRID  # own tiles along each axis of each matrix
-    products = per_axis**2 * tiles  # every own tile meets every tile of the free axis
+    gemms = per_axis**2 * tiles  # every own tile meets every tile of the free axis
     if stationary == "C":
         accumulates = fences = 0
     else:
@@ -94,7 +94,7 @@ def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank)
     steps = universal.trace(aligned(tiles), rank, stationary=stationary).steps
     kinds = [type(step) for step in steps]
     counted = {kind: kinds.count(kind) for kind in (Get, Gemm, Accumulate, Fence)}
-    assert counted == {Get: 2 * products, Gemm: products, Accumulate: accumulates, Fence: fences}
+    assert counted == {Get: 2 * gemms, Gemm: gemms, Accumulate: accumulates, Fence: fences}
     assert len(steps) == sum(counted.values())
 
 

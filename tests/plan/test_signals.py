@@ -25,7 +25,7 @@ def traced(*programs):
     return [trace(program, None, rank, fresh=False) for rank, program in enumerate(programs)]
 
 
-def product(rank):
+def gemm(rank):
     """A product of own operands."""
     a = yield Get(block("A", rank, (0, 4)))
     b = yield Get(block("B", rank, (0, 4)))
@@ -33,7 +33,7 @@ def product(rank):
 
 
 def sends(rank, *pushes):
-    token = yield from product(rank)
+    token = yield from gemm(rank)
     for kind, to, key in pushes:
         yield kind(token, to, key)
 
@@ -52,7 +52,7 @@ def test_ends_are_matched_by_ranks_and_key():
         receives((Await, 0, "y", (4, 4)), (Await, 0, "x", (4, 4))),
     )
     assert pairs_of([first, second]) == {(0, 3): (1, 1), (0, 4): (1, 0)}
-    assert pairs_of(traced(product(0), product(1))) == {}
+    assert pairs_of(traced(gemm(0), gemm(1))) == {}
 
 
 WRONG = {
@@ -90,7 +90,7 @@ def test_a_signal_without_its_other_end_is_refused(wrong):
 
 def test_only_parts_of_a_product_can_be_offered():
     def columns():
-        token = yield from product(0)
+        token = yield from gemm(0)
         yield Offer((yield Part(token, 1, 1, 3)), 1, "x")
 
     taken = traced(columns(), receives((Take, 0, "x", (4, 2))))
@@ -230,7 +230,7 @@ def test_exactly_the_programs_that_get_stuck_step_by_step_are_refused(seed, p):
             programs[rank].insert(chance.randint(0, len(programs[rank])), (what, other, key))
 
     def program(rank, steps):
-        token = yield from product(rank)
+        token = yield from gemm(rank)
         b = yield Get(block("B", rank, (0, 4)))
         for what, other, key in steps:
             if what == "push":
@@ -331,7 +331,7 @@ def test_a_reduction_beside_the_products_keeps_its_order_with_those_of_the_same_
 
 def test_what_is_offered_lies_in_the_inbox_and_not_in_the_arena():
     def program():
-        token = yield from product(0)
+        token = yield from gemm(0)
         yield Offer((yield Part(token, 0, 0, 2)), 1, "top")
         yield Offer((yield Part(token, 0, 2, 4)), 1, "bottom")
         yield Await(1, "y", (3, 4))

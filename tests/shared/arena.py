@@ -5,7 +5,7 @@ driver of ``virtual_time`` says when steps start and end; and the lifetimes of w
 import numpy as np
 from oracles import Memory, assign, operands, require
 from virtual_time import RandomDelays, drive, reads_all, reads_even, reads_own
-from whole_products import expected
+from whole_multiplications import expected
 
 from drbench.plan.schedule import Lookahead, plan_arena
 from drbench.plan.signals import plan_inbox

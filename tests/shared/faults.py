@@ -22,10 +22,10 @@ def every_gemm(function):
     true = Blas.prepared  # by which all products are made
 
     def prepared(self, a, b, c):
-        product = true(self, a, b, c)
+        gemm = true(self, a, b, c)
 
         def struck(*scalars):
-            product(*scalars)
+            gemm(*scalars)
             function(a, b, c)
 
         return struck

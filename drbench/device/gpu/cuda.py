@@ -401,18 +401,20 @@ class CudaDevice(CupyArrays, Device, Peers):
             self._launch(self._kernels.fill(target, fill, matrix, row0, col0), stream)
 
     def times(self, tile, x: np.ndarray) -> np.ndarray:
-        return self._product(tile.shape[0], x, functools.partial(self._kernels.times, tile))
+        return self._multiply_by_vectors(
+            tile.shape[0], x, functools.partial(self._kernels.times, tile)
+        )
 
     def hashed_times(
         self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
     ) -> np.ndarray:
-        return self._product(
+        return self._multiply_by_vectors(
             row1 - row0,
             x,
             functools.partial(self._kernels.hashed_times, fill, matrix, (row0, row1), columns),
         )
 
-    def _product(self, rows: int, x: np.ndarray, make) -> np.ndarray:
+    def _multiply_by_vectors(self, rows: int, x: np.ndarray, make) -> np.ndarray:
         """Give x and the result a place on the device; ``make(address of x, vectors, address of the
         result)`` is the launch."""
         x, vectors = np.asarray(x, float), x.shape[1]

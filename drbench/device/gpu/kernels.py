@@ -54,7 +54,7 @@ _WORD = 16  # bytes
 #: Rows that a thread of a kernel over words moves at once; ROWS_AT_ONCE in kernels.cu.
 ROWS_AT_ONCE = 4
 #: Threads of a block of ``times_*`` and ``hashed_times``; THREADS in kernels.cu.
-PRODUCT_THREADS = 128
+TIMES_THREADS = 128
 _MOST_BLOCKS_DOWN = 65535  # of a grid's second axis
 
 
@@ -199,7 +199,7 @@ class Kernels:
         rows×vectors doubles without gaps."""
         rows, columns = tile.shape
         words = _words64(tile.ctypes.data, _leading(tile), columns)
-        return _product(f"times_{_suffix(tile.dtype)}", rows, words, x, vectors, out)
+        return _multiply_by_vectors(f"times_{_suffix(tile.dtype)}", rows, words, x, vectors, out)
 
     def hashed_times(
         self,
@@ -214,7 +214,7 @@ class Kernels:
         """out = rows [start, stop) of A or B, remade from their hash, times x."""
         start, stop = rows
         words = [*_words64(start), *_hash(fill, matrix), *_words64(columns)]
-        return _product("hashed_times", stop - start, words, x, vectors, out)
+        return _multiply_by_vectors("hashed_times", stop - start, words, x, vectors, out)
 
     def not_finite(self, tile, whole: bool, found: int) -> Launch | None:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
@@ -300,11 +300,13 @@ def _passes(rows: int, columns: int, shape: tuple) -> tuple[int, int]:
     return -(-columns // (wide * across)) * -(-rows // (tall * down)), -across
 
 
-def _product(name: str, rows: int, matrix: list, x: int, vectors: int, out: int) -> Launch | None:
+def _multiply_by_vectors(
+    name: str, rows: int, matrix: list, x: int, vectors: int, out: int
+) -> Launch | None:
     if not (rows and vectors):
         return None
     arguments = (*matrix, *_words64(x, vectors, out))
-    return Launch(name, (rows, vectors, 1), (PRODUCT_THREADS, 1, 1), arguments)
+    return Launch(name, (rows, vectors, 1), (TIMES_THREADS, 1, 1), arguments)
 
 
 def _leading(x) -> int:

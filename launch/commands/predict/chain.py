@@ -189,7 +189,7 @@ def chain_command(
     out, say = printing()
     say(headline(told))
     say(
-        f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "
+        f"{chain.name}: {len(chain.multiplications)} products, {chain.flops / 1e12:.4g} TFLOP, "
         f"{dtype}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))

@@ -26,7 +26,7 @@ from pandas import DataFrame
 from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, named
-from .autotuner import MODELS, PRODUCTS, layers_of
+from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, STUDIES, VARIED, simulate
 
@@ -111,7 +111,7 @@ def _leads(rows: Rows) -> DataFrame:
     """By how much MeshSlice is faster than others in the products on 256 chips, each shape once,
     percent."""
     index = ["model", "m", "n", "k", "layer", "product"]
-    of = {"study": "weak", "chips": 256, "product": [*PRODUCTS]}
+    of = {"study": "weak", "chips": 256, "product": [*MULTIPLICATIONS]}
     seconds = rows.by("seconds", "algorithm", index, **of).dropna(subset=["meshslice", "wang"])
     seconds = seconds[~seconds.index.droplevel(["layer", "product"]).duplicated()]
     return 100 * (seconds[_OTHERS].div(seconds["meshslice"], axis="index") - 1)

@@ -42,7 +42,7 @@ _PART_LOOKS = {
         _PARTS.values(), ("#0072B2", "#E69F00", "#CC79A7", "#333333"), "os^D"
     )
 }
-_PRODUCTS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
+_MULTIPLICATIONS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 _PERCENT = Axis("FLOP utilization (%)", (0, 102))
 
 
@@ -116,7 +116,7 @@ def _shapes(rows: Rows, options: Options) -> Made:
     """Figure 11: the distinct products of each model."""
     every = _most_chips(rows)
     every = every[every["product"] != ALL]
-    every = every.assign(name=every.layer + " " + every["product"].map(_PRODUCTS))
+    every = every.assign(name=every.layer + " " + every["product"].map(_MULTIPLICATIONS))
     looks = _shown(every, dashes="None")
 
     def panel(found: DataFrame) -> tuple:

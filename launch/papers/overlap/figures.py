@@ -13,7 +13,7 @@ from ..claims import Rows
 from ..drawing import draw_page, drawn, lines, steps
 from .rows import SAME, read_tables
 
-_PRODUCTS = {
+_MULTIPLICATIONS = {
     "ag": "AllGather + GEMM",
     "rs": "GEMM + ReduceScatter",
     "ag_moe": "AllGather + experts",
@@ -57,7 +57,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
             ends = {"low": [max(one.low, _LEAST)], "high": [max(one.high, _LEAST)]}
             name = f"{one.series}, the paper"
             marks.append(Marks("points", name, [one.at], [one.mean], (), looks[one.series], **ends))
-        title, first = f"{_PRODUCTS[product]}, {_MACHINES[machine]}", found.iloc[0]
+        title, first = f"{_MULTIPLICATIONS[product]}, {_MACHINES[machine]}", found.iloc[0]
         charts.append(Chart(title, f"n, k = {first.n}, {first.k}", x, y, marks))
     notes = [
         "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
@@ -89,7 +89,9 @@ def _against(
             for name, of in found.groupby("series", sort=False)
         ]
         marks.append(Marks("rule", "as published", x.limits, [1, 1]))
-        charts.append(Chart(_PRODUCTS[product], ", ".join(found.study.unique()), x, y, marks))
+        charts.append(
+            Chart(_MULTIPLICATIONS[product], ", ".join(found.study.unique()), x, y, marks)
+        )
     return draw_page(charts, looks, ["ours: simulated"], 2.0)
 
 

@@ -17,8 +17,8 @@ from drbench.device.address import DeviceArray
 from drbench.device.gpu.kernels import (
     ACCUMULATE_BLOCKS,
     NAMES,
-    PRODUCT_THREADS,
     ROWS_AT_ONCE,
+    TIMES_THREADS,
     Kernels,
 )
 from drbench.errors import UnsupportedError, UsageError
@@ -240,7 +240,7 @@ def test_every_kernel_of_the_source_is_launched_by_name():
         r"^COPY\((\w+),", source, re.MULTILINE
     )
     assert sorted(declared) == sorted(NAMES)
-    assert f"#define THREADS {PRODUCT_THREADS}\n" in source
+    assert f"#define THREADS {TIMES_THREADS}\n" in source
     assert f"#define ROWS_AT_ONCE {ROWS_AT_ONCE}\n" in source
 
 

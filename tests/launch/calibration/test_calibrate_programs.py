@@ -87,9 +87,9 @@ def test_products_and_programs_are_of_one_pace_whenever_the_machine_became_faste
         pace = Pace(made.beside)
         pace.begin()
         products = [pace.around(lambda: made._pass(0.3)) for _ in range(9)]
-        product_s = pace.median(products)
+        multiplication_s = pace.median(products)
         found = in_rounds(TIMES, 5, made.run, pace)
-        ratios = [took / product_s for took in found]
+        ratios = [took / multiplication_s for took in found]
         assert ratios == pytest.approx([time / 0.3 for time in TIMES], rel=1e-6), until
 
 

@@ -29,7 +29,12 @@ DEVICE = Machine.from_dict(
 )
 TODAY = ("row", "tiles:25x36@2x2", "block")
 REQUEST = TuneRequest(
-    Case(96, 128, 64), 4, ("universal", "summa"), replication="equal", today=TODAY, products=50
+    Case(96, 128, 64),
+    4,
+    ("universal", "summa"),
+    replication="equal",
+    today=TODAY,
+    multiplications=50,
 )
 
 
@@ -53,11 +58,11 @@ def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
     price = first.moving.busiest_bytes if machine is None else first.moving.seconds
     assert price > 0
     stays, goes = 0.0, price
-    products = 0
+    multiplications = 0
     while goes > stays * (1 + 1e-12):
-        products += 1
+        multiplications += 1
         stays, goes = stays + found.mine.cost, goes + first.cost
-    assert found.pays_after == products
+    assert found.pays_after == multiplications
 
 
 def test_the_best_layout_is_left_alone():
@@ -140,7 +145,7 @@ def test_the_json_of_an_empty_bound_is_json(say):
         (["--preset", "row", "--fix", "d"], "some of A,B,C"),
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),
-        (["--products", "0"], "--products"),
+        (["--multiplications", "0"], "--products"),
         (["--threads", "2"], "--threads belongs to --measure"),
         (["--backend", "numpy"], "--backend belongs to --measure"),
         (["--iters", "5"], "--iters belongs to --measure"),
@@ -148,7 +153,7 @@ def test_the_json_of_an_empty_bound_is_json(say):
         (["--transport", "rma"], "--transport belongs to --machine or --measure"),
         (["-o", "compute=tf32"], "-o compute belongs to --machine or --measure"),
         (["-o", "prefetch=3"], "-o prefetch belongs to --machine or --measure"),
-        (["--products", "9"], "--products belongs to --preset or --a or --b or --c"),
+        (["--multiplications", "9"], "--multiplications belongs to --preset or --a or --b or --c"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(say, more, says):

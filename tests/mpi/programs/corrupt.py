@@ -108,7 +108,7 @@ WAYS = {
 
 def main() -> None:
     (m, _, few), names = sys.argv[2].partition(":"), sys.argv[3:]
-    m, cheap = int(m), 0 if few else verifying._CHEAP_PRODUCTS
+    m, cheap = int(m), 0 if few else verifying._CHEAP_CHECKS
     case = Case(
         m,
         N,
@@ -148,7 +148,7 @@ def main() -> None:
         return verdict
 
     spoilt = mock.patch.object(launch.ranks.run_case, "verify", spoil_and_verify)
-    sampled = mock.patch.object(verifying, "_CHEAP_PRODUCTS", cheap)
+    sampled = mock.patch.object(verifying, "_CHEAP_CHECKS", cheap)
     with ranks() as comm, spoilt, sampled:
         record = run_case(case, comm)
         answer(

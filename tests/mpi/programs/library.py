@@ -568,14 +568,14 @@ def grown(comm):
         n = len(array)
         A, B = (ctx.from_global(array, text) for text in ("column", "row"))
         C = ctx.zeros((n, n), "block", "f8")
-        product = ctx.plan(A, B, C, stationary="A")
-        p = p or product
-        product()
+        p_plan = ctx.plan(A, B, C, stationary="A")
+        p = p or p_plan
+        p_plan()
         ctx._plans.clear()
         found.append(np.array_equal(host(C.to_global()), array @ array))
     p.matrices[2].local.fill(0)
     found.append(np.array_equal(host(p().to_global()), arrays[0] @ arrays[0]))
-    A = B = C = p = product = None
+    A = B = C = p = p_plan = None
     ctx.close()
     return [comm.allreduce(found), LEFT()]
 

@@ -1,7 +1,7 @@
 """Products of any layouts by any algorithm with any options, drawn by a seed, and proved without
 MPI against slow oracles.
 
-    python tests/shared/any_products.py FIRST COUNT  # the seeds that fail, and how
+    python tests/shared/any_multiplications.py FIRST COUNT  # the seeds that fail, and how
 
 A case is a dict that :func:`prove` takes, so that one that fails can be made smaller by hand.
 """
@@ -172,7 +172,7 @@ def any_other(chance: random.Random) -> dict:
     }
 
 
-def any_product(seed: int) -> dict:
+def any_multiplication(seed: int) -> dict:
     """A case; two of three are of the universal algorithm."""
     chance = random.Random(f"product {seed}")
     return any_universal(chance) if chance.random() < 0.67 else any_other(chance)
@@ -303,7 +303,7 @@ def failing(seeds) -> tuple[Counter, list]:
     tally: Counter = Counter()
     wrong = []
     for seed in seeds:
-        case = any_product(seed)
+        case = any_multiplication(seed)
         try:
             tally[prove(case)] += 1
         except Exception as error:

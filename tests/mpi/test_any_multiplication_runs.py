@@ -10,7 +10,7 @@ import random
 from itertools import product
 
 import pytest
-from any_products import any_layout, any_product
+from any_multiplications import any_layout, any_multiplication
 from cases import amiss, case
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
@@ -29,7 +29,7 @@ def drawn(situation, wanted):
     count = 0
     while count < wanted:
         seed += 1
-        made = any_product(seed * len(SITUATIONS) + SITUATIONS.index(situation))
+        made = any_multiplication(seed * len(SITUATIONS) + SITUATIONS.index(situation))
         if made["p"] not in RANKS.get(situation, (2, 3, 4, 6)):
             continue
         how = {"dtype": chance.choice(("float32", "float64")), "seed": seed, "iters": 1 + seed % 2}

@@ -33,7 +33,7 @@ def finish():
     return COMM.allreduce(left)
 
 
-def product(a, b, c=""):
+def multiply(a, b, c=""):
     """``a @ b``, in placements that are asked for, if any."""
     if not c:
         return a @ b
@@ -65,7 +65,7 @@ def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float
                 triples = random.Random(m).sample(triples, sample)
             for a, b, c in triples:
                 cases += 1
-                got = product(made[0][a], made[1][b], c)
+                got = multiply(made[0][a], made[1][b], c)
                 right = not c or got.placements == placements(c)
                 if not (is_right(got, C, mesh) and right):
                     wrong.append([m, k, n, heap, a, b, c, str(got.placements)])
@@ -124,7 +124,7 @@ def forms(mesh_shape):
     counts = drbench.torch.counts()
     for kind in (torch.float64, torch.bfloat16):
         a, b = (put(each.to(kind), Shard(0)).requires_grad_() for each in (X, W))
-        got = product(a, b.t(), (Shard(1), *spare))
+        got = multiply(a, b.t(), (Shard(1), *spare))
         got.sum().backward()
         ones = torch.ones(got.shape, dtype=kind)
         check(("grad", str(kind)), a.grad, ones @ W.to(kind))
@@ -133,7 +133,7 @@ def forms(mesh_shape):
     # what drbench leaves to torch is right, too, and in the placements that are asked for
     a, b = put(X, Shard(0)), put(W, Shard(0))
     for kind in (torch.float16, torch.int64):
-        got = product(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
+        got = multiply(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
         if got.placements[0] != Shard(1) or not is_right(got.float(), X @ W.t(), mesh):
             wrong.append(str(kind))
     batch = put(integers((3, 4, 6), 5), Shard(0)), put(integers((3, 6, 5), 6), Shard(0))
@@ -167,7 +167,7 @@ def rounding(mesh_shape):
             dtensor(whole, mesh, placements(each + spare)) if each != "P" else halves(whole, mesh)
             for whole, each in ((A, a), (B, b))
         )
-        got = product(x, y, "R" * mesh.ndim).to_local().double()
+        got = multiply(x, y, "R" * mesh.ndim).to_local().double()
         worst = max(worst, float(((got - C) / C).abs().max()))
     count = drbench.torch.counts().drbench
     x = y = got = None
@@ -197,7 +197,7 @@ def meshes():
     ):
         for a, b, c in triples:
             x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
-            got = product(x, y, c)
+            got = multiply(x, y, c)
             if not is_right(got, A @ B, mesh):
                 wrong.append([str(mesh), a, b, c])
     three = torch.distributed.device_mesh.DeviceMesh("cpu", [0, 2, 3])
@@ -211,7 +211,7 @@ def meshes():
         )
     else:
         x, y = (dtensor(z, three, (Shard(0),)) for z in (A, B))
-    got = product(x, y, "1")
+    got = multiply(x, y, "1")
     if got.shape != (5, 6) or got.placements != (Shard(1),):
         wrong.append("three")
     if COMM.rank != 1 and not is_right(got, A @ B, three):
@@ -240,7 +240,7 @@ def trouble():
         else None
     )
     for placed in "01R":
-        if not is_right(product(a, b, placed), A @ B, mesh):
+        if not is_right(multiply(a, b, placed), A @ B, mesh):
             wrong.append("full")
         p = dtensor(A, mesh, (Partial(),))
         if not is_right(p @ b, A @ B, mesh):
@@ -271,8 +271,8 @@ def trouble():
         "before": before,
         "twice": said(install),
         "when": said(lambda: drbench.torch.install(when="alway")),
-        "long": said(lambda: product(a, b, (Shard(0), Shard(0)))),
-        "third": said(lambda: product(a, b, (Shard(2),))),
+        "long": said(lambda: multiply(a, b, (Shard(0), Shard(0)))),
+        "third": said(lambda: multiply(a, b, (Shard(2),))),
         "explain": said(lambda: drbench.torch.explain(a, B)),
         "type": said(lambda: drbench.torch.empty((4, 4), mesh, [Shard(0)], torch.int32)),
         "placements": said(lambda: drbench.torch.empty((4, 4), mesh, [])),
@@ -366,8 +366,8 @@ def churn(steps, seed):
             (A, a), (B, b) = rng.choice(held), rng.choice(held)
             if A.shape == B.shape:
                 turn = lambda x, y: (x, y.t()) if number % 2 else (x.t(), y)
-                got = product(*turn(a, b), rng.choice("01RP"))
-                wrong += not is_right(got, product(*turn(A, B)), mesh)
+                got = multiply(*turn(a, b), rng.choice("01RP"))
+                wrong += not is_right(got, multiply(*turn(A, B)), mesh)
         held = held[-12:]
     held = a = b = got = None
     return {"wrong": COMM.allreduce(wrong), "left": finish()}

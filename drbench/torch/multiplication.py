@@ -23,7 +23,7 @@ class Declined(UnsupportedError):
     """Some rank cannot: raised by all, so that all of them let stock multiply."""
 
 
-class Product:
+class DTensorMultiplication:
     """C = beta·C + alpha·A·B of three specs, for any local tensors.
 
     Parameters

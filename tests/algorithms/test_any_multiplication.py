@@ -1,11 +1,11 @@
 """Products of any layouts by any algorithm with any options, drawn by a seed, without MPI: exact in
 random orders of completion, out of planned memory, with no transfer too many.
 
-``python tests/shared/any_products.py FIRST COUNT`` tries other seeds.
+``python tests/shared/any_multiplications.py FIRST COUNT`` tries other seeds.
 """
 
 import pytest
-from any_products import failing
+from any_multiplications import failing
 
 
 @pytest.mark.parametrize("part", range(4))
