@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from drbench.errors import UnsupportedError
 from drbench.options import Option
-from drbench.program.group_steps import AllGather, Piece
+from drbench.program.group_steps import AllGather, Fragment
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Steps
 from partitions.intervals import Range, union
@@ -80,14 +80,14 @@ def congruent(
     )
 
 
-def slice_col(tile: Block, teeth: list) -> Piece:
+def slice_col(tile: Block, teeth: list) -> Fragment:
     """The columns of a tile that are in a slice."""
-    return Piece(tile, cols=_clipped(teeth, *tile.cols))
+    return Fragment(tile, cols=_clipped(teeth, *tile.cols))
 
 
-def slice_row(tile: Block, teeth: list) -> Piece:
+def slice_row(tile: Block, teeth: list) -> Fragment:
     """The rows of a tile that are in a slice."""
-    return Piece(tile, rows=_clipped(teeth, *tile.rows))
+    return Fragment(tile, rows=_clipped(teeth, *tile.rows))
 
 
 def _clipped(teeth: list, start: int, stop: int) -> tuple:

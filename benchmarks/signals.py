@@ -131,7 +131,7 @@ class Ground:
         """The time of one run, with links of so many bytes a second."""
         if bandwidth is not None:
             executor.throttle.bandwidth_bytes_per_s = bandwidth
-        executor.spoil()
+        executor.poison()
         executor.clock.reset()
         return timed(self.comm, executor.run)
 

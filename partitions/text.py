@@ -465,10 +465,10 @@ def _aligned_tile(shape: Pair, grid: ProcessGrid, role: str | None) -> Pair:
     k is cut into lcm(Pr, Pc) pieces: a whole number for each process column, over
     which A spreads k, and for each process row, over which B does.
     """
-    pieces = lcm(grid.rows, grid.cols)
+    k_tiles = lcm(grid.rows, grid.cols)
     parts = {
-        "A": (grid.rows, pieces),
-        "B": (pieces, grid.cols),
+        "A": (grid.rows, k_tiles),
+        "B": (k_tiles, grid.cols),
         "C": (grid.rows, grid.cols),
     }
     if role not in parts:

@@ -33,7 +33,18 @@ from algorithms.mesh import joined
 from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.program.problem import Problem
-from drbench.program.steps import Add, Block, Gemm, Get, Kernel, Panel, Part, Scratch, Step, Steps
+from drbench.program.steps import (
+    Add,
+    Block,
+    FilledScratch,
+    Gemm,
+    Get,
+    Kernel,
+    Part,
+    Scratch,
+    Step,
+    Steps,
+)
 from partitions import part as share
 
 from .ag_gemm import Gathered, awaited
@@ -314,6 +325,6 @@ class Sums:
                 filled[x].append(c)
         rounds = []
         for room, gemms in zip(rooms, filled):
-            rounds.append((yield Panel(room, gemms)))
+            rounds.append((yield FilledScratch(room, gemms)))
         sums, *others = rounds
         return (yield Add(others, into=sums, side=self._side)) if others else sums

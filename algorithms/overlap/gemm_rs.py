@@ -147,9 +147,9 @@ def scattered(
             yield Zero(own)
         yield Fence()
     for t in gemms.tiles:
-        piece = yield from gemms.of(t)
-        if piece is not None:
-            yield from delivered(piece, t, rows, rank, variant)
+        partial_sum = yield from gemms.of(t)
+        if partial_sum is not None:
+            yield from delivered(partial_sum, t, rows, rank, variant)
     yield from received(problem, rank, rows, variant, side)
 
 
@@ -172,23 +172,23 @@ def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool =
         yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += what all others have made
 
 
-def delivered(piece: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
+def delivered(partial_sum: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
     """A tile's rows of a product on their way to their owner."""
     target, owner, nprocs = rows.block(t), rows.owner(t), len(rows.tiles)
     before, after = (rank - 1) % nprocs, (rank + 1) % nprocs
     if variant == "reduce":
-        yield Accumulate(piece, target)  # FLUX's Reduce
+        yield Accumulate(partial_sum, target)  # FLUX's Reduce
     elif owner == rank:
-        yield Copy(piece, into=target)  # of a part that other ranks' rows share
+        yield Copy(partial_sum, into=target)  # of a part that other ranks' rows share
     elif variant == "write":
-        yield Push(piece, owner, t)  # FLUX's Write; Triton-distributed, Alg. 3
+        yield Push(partial_sum, owner, t)  # FLUX's Write; Triton-distributed, Alg. 3
     elif variant == "pull":
-        yield Offer(piece, owner, t)  # FLUX on Hopper
+        yield Offer(partial_sum, owner, t)  # FLUX on Hopper
     else:
         if owner != after:  # the sum that has come so far
             grown = yield Await(after, t, target.shape)
-            piece = yield Add(grown, into=piece, side=True)
-        yield Push(piece, before, t)
+            partial_sum = yield Add(grown, into=partial_sum, side=True)
+        yield Push(partial_sum, before, t)
 
 
 def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
@@ -225,11 +225,11 @@ def program_ar(
     parts = ordered(rows, own_last(rank, p, swizzle), part, across=True)
     gemms = LocalGemms(problem, rank, parts, (), **launch)
     for t in gemms.tiles:
-        piece = yield from gemms.of(t)
+        partial_sum = yield from gemms.of(t)
         if rows.owner(t) == rank:
-            sums[t] = piece
+            sums[t] = partial_sum
         else:
-            yield Push(piece, rows.owner(t), t)
+            yield Push(partial_sum, rows.owner(t), t)
     for source in reversed(others):
         for t in rows.tiles[rank] if makes[source] else ():
             brought = yield Await(source, t, (t[1] - t[0], n))

@@ -345,14 +345,16 @@ def _cut(
     moves for any. Blocks that are the same are one object."""
     known: dict[tuple, Block] = {}
     remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
-    pieces: dict[tuple, list] = {}
+    fragments: dict[tuple, list] = {}
     found = []
     for gemm in gemms:
         whole = start, stop = _range(gemm, axis)
-        if whole not in pieces:
+        if whole not in fragments:
             count = ceil((stop - start) / tile) if tile and remote else 1
-            pieces[whole] = between([start + (stop - start) * x // count for x in range(count + 1)])
-        for cut in pieces[whole]:
+            fragments[whole] = between(
+                [start + (stop - start) * x // count for x in range(count + 1)]
+            )
+        for cut in fragments[whole]:
             blocks = (
                 _within(operand, block, axis, cut)
                 for operand, block in zip(problem.operands, gemm[:3])

@@ -33,7 +33,7 @@ CORES = Machine.from_dict(
         "name": "cores",
         "step_s": 4e-6,
         "adds_on_core": True,
-        "pieces_apart": True,
+        "gemm_per_fragment": True,
         "compute": {
             "peak_flops": 1.28e11,
             "launch_s": 2e-6,
@@ -205,7 +205,7 @@ def choose_packing(
 class _Cut:
     """One axis cut into groups: what the costs need to know."""
 
-    __slots__ = ("groups", "sizes", "total", "count", "most", "pieces", "single")
+    __slots__ = ("groups", "sizes", "total", "count", "most", "fragments", "single")
 
     def __init__(self, axis: str, groups: list[Group], problem: Problem):
         lengths = [length(group) for group in groups]
@@ -213,17 +213,17 @@ class _Cut:
         self.count, self.most = len(groups), max(lengths)
         #: By matrix: ranges between its tile boundaries in all groups; elements of those groups
         #: that are one such range.
-        self.pieces: dict[str, int] = {}
+        self.fragments: dict[str, int] = {}
         self.single: dict[str, int] = {}
         for each in problem.operands:
             if axis not in each.axes:
                 continue
-            counts = [_pieces(each, axis, group) for group in groups]
-            self.pieces[each.name] = sum(counts)
+            counts = [_count_fragments(each, axis, group) for group in groups]
+            self.fragments[each.name] = sum(counts)
             self.single[each.name] = sum(n for n, count in zip(lengths, counts) if count == 1)
 
 
-def _pieces(operand: Operand, axis: str, group: Group) -> int:
+def _count_fragments(operand: Operand, axis: str, group: Group) -> int:
     return sum(len(operand.cuts(axis, *each)) - 1 for each in group)
 
 
@@ -265,8 +265,8 @@ class _Costs:
                 times = 1 if kept else other.count
             again |= times > 1
             copied += times * elements
-            pieces = across.pieces[name] * along.pieces[name]
-            seconds += times * pieces * self.step_s if elements else 0.0
+            fragments = across.fragments[name] * along.fragments[name]
+            seconds += times * fragments * self.step_s if elements else 0.0
             if elements:
                 held = across.total if outer == "k" else across.most
                 memory += held * along.most * (1 if across.count * along.count == 1 else 2)
@@ -276,7 +276,7 @@ class _Costs:
             memory += m.total * n.total if outer == "k" else one
         if elements:
             copied += int(self.copied * elements)
-            seconds += self.copied * m.pieces["C"] * n.pieces["C"] * self.step_s
+            seconds += self.copied * m.fragments["C"] * n.fragments["C"] * self.step_s
         return (
             seconds + self.compute.memory_s(2 * copied * self.itemsize),
             copied,
@@ -437,7 +437,7 @@ def _starts(matrix: Operand, axis: str, group: Group) -> list[tuple[int, Range]]
     group."""
     found, at = [], 0
     for start, stop in group:
-        for piece in between(matrix.cuts(axis, start, stop)):
-            found.append((at + piece[0] - start, piece))
+        for fragment in between(matrix.cuts(axis, start, stop)):
+            found.append((at + fragment[0] - start, fragment))
         at += stop - start
     return found

@@ -22,14 +22,14 @@ from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Block,
     Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Scratch,
     Step,
     Steps,
@@ -244,8 +244,8 @@ class _Operands:
         into = yield Scratch(operand.shape, first.matrix, first.transposed)
         blocks = []
         for row, col, block in operand.parts:
-            blocks.append((yield Assemble(block, into, row, col)))
-        return (yield Panel(into, blocks))
+            blocks.append((yield Pack(block, into, row, col)))
+        return (yield FilledScratch(into, blocks))
 
 
 def _blocks_of(total: Step, c: Block | Packed) -> Steps:
@@ -389,9 +389,9 @@ def _resolve_moves(
         in_place or fetch == "tile" or (fetch == "rows" and cuts_rows(problem, stationary))
     ):
         free = free_axis(stationary)
-        pieces, shortest = _CUTS[free]
+        cuts, shortest = _CUTS[free]
         replicas = (layout or problem.operand(stationary)).partition.replicas
-        size = max(shortest, -(-(problem.extent(free) // replicas) // pieces))
+        size = max(shortest, -(-(problem.extent(free) // replicas) // cuts))
     moves["chunk"] = size
     side_by_side = fetch == "slice" or (fetch == "rows" and keeps_rows(problem, stationary))
     if pack == "always" or (found["schedule"] == "direct" and side_by_side):

@@ -33,8 +33,8 @@ from partitions import (
     LayoutError,
     Partition,
     Places,
+    balanced_axis,
     ceil_div,
-    levelled_axis,
     parse_grid,
     part,
     work_on,
@@ -372,7 +372,7 @@ def _level(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | Non
     axes, ranks = [], []
     for axis, at in ((rows, places.rows), (cols, places.cols)):
         if max(map(axis.length, range(axis.parts))) > ceil_div(axis.extent, axis.parts):
-            axis, numbers = levelled_axis(axis)
+            axis, numbers = balanced_axis(axis)
             at = [at[x] for x in numbers]
         axes.append(axis)
         ranks.append(at)
@@ -433,11 +433,11 @@ def slices(
             (share.x, share.y), (share.p, share.q), tile, share.layout.tile_bounds(tile)
         ):
             if (axis, x) not in strips:
-                pieces = cut_at(axis, bounds, (operand, stored) if work else (operand,))
-                strips[axis, x] = pieces, _strip(operand, pieces, ranges, rank, share.free)
+                fragments = cut_at(axis, bounds, (operand, stored) if work else (operand,))
+                strips[axis, x] = fragments, _strip(operand, fragments, ranges, rank, share.free)
             sides.append(strips[axis, x])
-        (p_pieces, xs), (q_pieces, ys) = sides
-        s_order, t_order = rotated(p_pieces, offset), rotated(q_pieces, offset)
+        (p_fragments, xs), (q_fragments, ys) = sides
+        s_order, t_order = rotated(p_fragments, offset), rotated(q_fragments, offset)
         if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
             own = [stored.block(s, t, replica) for t in t_order for s in s_order]
             last = _last(s_order) * len(t_order)
@@ -458,9 +458,9 @@ def slices(
                 yield [LocalGemm(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
 
 
-def _last(pieces: list) -> list[bool]:
+def _last(fragments: list) -> list[bool]:
     """Which of the pieces that add up to one block is the last."""
-    return [False] * (len(pieces) - 1) + [True]
+    return [False] * (len(fragments) - 1) + [True]
 
 
 def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
@@ -476,14 +476,16 @@ def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
     return found
 
 
-def _strip(operand: Operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
+def _strip(operand: Operand, fragments: list, ranges: list, rank: int, free: str) -> dict:
     """For each free range the blocks of X or Y that are multiplied with the stationary tile, and
     whether one of them is another rank's."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
     strip, block = {}, operand.block
     for whole, chunks in ranges:
         for f in (whole, *chunks):
-            blocks = [block(f, s, replica) if rows_free else block(s, f, replica) for s in pieces]
+            blocks = [
+                block(f, s, replica) if rows_free else block(s, f, replica) for s in fragments
+            ]
             strip[f] = blocks, {each.owner for each in blocks} != {rank}
     return strip
 

@@ -22,12 +22,12 @@ from drbench.program.group_steps import GROUP_STEPS
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Part,
     Put,
     ReplicaAdd,
@@ -512,9 +512,9 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     _STARTERS = {
         **SignalSteps._STARTERS,
-        **dict.fromkeys((Get, ReplicaGet, Assemble, Put, Accumulate, ReplicaAdd), _start_one_sided),
+        **dict.fromkeys((Get, ReplicaGet, Pack, Put, Accumulate, ReplicaAdd), _start_one_sided),
         Fence: _start_fence,
-        **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
+        **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
         **dict.fromkeys(GROUP_STEPS, _start_group),
     }
 

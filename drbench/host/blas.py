@@ -104,7 +104,7 @@ class Blas:
         return call_gemm
 
 
-def cuts(k: int, pieces: int) -> list[int]:
+def cuts(k: int, segments: int) -> list[int]:
     """Where a product is cut along k into about so many pieces: the ends of the pieces, k the last.
 
     OpenBLAS goes through k in blocks, for each of which it packs A and B and reads and writes C. A
@@ -128,7 +128,7 @@ def cuts(k: int, pieces: int) -> list[int]:
             block = left
         ends.append(ends[-1] + block)
     blocks = len(ends) - 1
-    each = max(1, round(blocks / max(1, pieces)))
+    each = max(1, round(blocks / max(1, segments)))
     return [*ends[each:blocks:each], k]
 
 

@@ -18,13 +18,13 @@ from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Part,
     Put,
     ReplicaAdd,
@@ -39,7 +39,7 @@ from .executor_base import ExecutorBase
 from .matrix import Window
 from .throttle import Throttle
 
-_PIECE_S = 0.020  # a GEMM is cut along k into pieces of about this long
+_SEGMENT_S = 0.020  # a GEMM is cut along k into pieces of about this long
 _FIRST_FLOPS_PER_S = 5e10  # until a GEMM has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 #: The phase that idle time counts as: that of the first kind of step that is waited for.
@@ -455,7 +455,7 @@ class Executor(ExecutorBase):
     _STARTERS = {
         Get: _start_get,
         ReplicaGet: _start_get,
-        Assemble: _start_get,
+        Pack: _start_get,
         Put: _start_put,
         Accumulate: _start_accumulate,
         ReplicaAdd: _start_accumulate,
@@ -465,7 +465,7 @@ class Executor(ExecutorBase):
         Offer: _start_push,
         Take: _start_await,
         Add: _start_side,
-        **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
+        **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
         **dict.fromkeys(GROUP_STEPS, _start_group),
     }
 
@@ -498,8 +498,8 @@ class Executor(ExecutorBase):
     def _gemm(self, t: int, step: Gemm) -> None:
         for gemm in self._calls[t]:
             beta = self._beta(gemm.beta)
-            if gemm.flops > self._flops_per_s * _PIECE_S and self._awaits():
-                self._gemm_in_pieces(gemm, beta)
+            if gemm.flops > self._flops_per_s * _SEGMENT_S and self._awaits():
+                self._gemm_in_segments(gemm, beta)
             else:
                 with self.clock.phase("gemm"):
                     gemm.call(beta, self.alpha)
@@ -510,20 +510,20 @@ class Executor(ExecutorBase):
         """Whether there is something to poll for while this rank computes."""
         return self.polls and bool(self._serves or self._requests or self._watching or self._timers)
 
-    def _gemm_in_pieces(self, gemm: _Gemm, beta: float) -> None:
+    def _gemm_in_segments(self, gemm: _Gemm, beta: float) -> None:
         """Cut a GEMM along k (which costs BLAS least) and pump between the pieces, as long as
         something is awaited."""
         a, b, c = gemm.a, gemm.b, gemm.c
         k = a.shape[1]
-        ends = cuts(k, round(gemm.flops / (self._flops_per_s * _PIECE_S)))
+        ends = cuts(k, round(gemm.flops / (self._flops_per_s * _SEGMENT_S)))
         spent, start_k = 0.0, 0
         for end_k in ends:
             if not self._awaits():
                 end_k = k  # the rest at once
             start = self.clock.now()
             with self.clock.phase("gemm"):
-                piece = a[:, start_k:end_k], b[start_k:end_k], c
-                self.blas.gemm(*piece, 1.0 if start_k else beta, self.alpha)
+                segment = a[:, start_k:end_k], b[start_k:end_k], c
+                self.blas.gemm(*segment, 1.0 if start_k else beta, self.alpha)
             spent += self.clock.now() - start
             start_k = end_k
             if not self._requests:

@@ -172,11 +172,11 @@ class ExecutorBase:
             self.inbox.prepare()
         self._prepared = True
 
-    def spoil(self) -> None:
+    def poison(self) -> None:
         """Make this rank's part of the result NaN, so that nothing but what the next run computes
         (and what C is to hold before, ``restore``) can pass for it; and make ready for that run.
         Never inside the timed region."""
-        self.matrices[self.trace.written].spoil()
+        self.matrices[self.trace.written].poison()
         if self.restore is not None:
             self.restore()
         self.prepare()

@@ -229,7 +229,7 @@ class DistributedMatrix:
         offset, *strides = self.places[self.rank]
         return type(memory)(shape, self.dtype, memory, offset, tuple(strides))
 
-    def spoil(self) -> None:
+    def poison(self) -> None:
         """Make every element of this rank's tiles NaN: a result that was not computed is none."""
         self.local_in(self.window.in_reach[self.rank]).fill(np.nan)
 

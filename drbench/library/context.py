@@ -163,7 +163,7 @@ class Context:
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
             self.ground.zero(made.local)
             return made
-        for there, here in made.spec.pieces():
+        for there, here in made.spec.fragments():
             self.ground.copy(made.local[here], array[there])
         return made
 

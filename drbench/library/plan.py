@@ -88,7 +88,7 @@ class Plan:
             C = beta·C + alpha·A·B.
         """
         ground = self.ground
-        ground.settle()
+        ground.finish_user_work()
         ground.sync()
         key = self._exchange.meet(places, fault, alpha, beta)
         executor = self._bound.get(key) if private is None else None

@@ -275,7 +275,7 @@ def _touched(step: Step) -> int:
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
     """The (m, n, k) of the products that Gemms consist of, where this machine takes more than one
     for a Gemm."""
-    return gemm_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
+    return gemm_shapes(trace.steps) if machine.gemm_per_fragment and trace.groups else {}
 
 
 def gemms_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:

@@ -79,7 +79,7 @@ class Machine(MachineFile):
     adds_on_core : bool
         The core that computes does everything else, too: accumulates, at
         ``compute.memory_bytes_per_s``, packing, and the data of collectives.
-    pieces_apart : bool
+    gemm_per_fragment : bool
         A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU
         libraries need; else it is as fast as of whole ones.
     dtype : str
@@ -141,7 +141,7 @@ class Machine(MachineFile):
     kernel_slowdown: float = 0.0
     side_units: int = 0
     adds_on_core: bool = False
-    pieces_apart: bool = False
+    gemm_per_fragment: bool = False
     dtype: str = "float32"
     dtypes: dict[str, Compute] = field(default_factory=dict)
     packets: int = 8

@@ -12,10 +12,10 @@ from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.steps import (
-    Assemble,
     Fence,
     Gemm,
     Get,
+    Pack,
     Scratch,
     Step,
 )
@@ -28,7 +28,7 @@ from .machine import Machine
 #: The phase that a wait for a step counts as, by what it does, but for two types.
 _WAITS = {
     Fence: "fence",
-    Assemble: "pack",
+    Pack: "pack",
     "fetch": "get_wait",
     "wait": "get_wait",
     "send": "accumulate",

@@ -88,7 +88,7 @@ class InboxPlan:
 
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
-    kept = (step.inputs[0].lies_in()[0] for step in steps if isinstance(step, Offer))
+    kept = (step.inputs[0].location()[0] for step in steps if isinstance(step, Offer))
     return {root.index for root in kept if not root.anytime}  # what came lies in its slot already
 
 
@@ -175,7 +175,7 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
         offset = pitch = span = 0
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
-            root, row, col = value.lies_in()
+            root, row, col = value.location()
             if not root.may_be_offered:
                 raise CaseFailed(
                     f"rank {trace.rank}, step {t}, {step!r}: only a product in memory of its own, "

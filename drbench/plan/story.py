@@ -90,7 +90,9 @@ class Regions:
         if step.grouped and step.shape is not None:
             if step.kind == "shift":
                 return step.brings and _whole(step.brings)
-            return _joined([_piece(piece) for piece in step.pieces], getattr(step, "axis", 0))
+            return _joined(
+                [_fragment(fragment) for fragment in step.fragments], getattr(step, "axis", 0)
+            )
         if step.reads():
             return _whole(step.reads()[0])
         if (rank, step.index) in self.sent:
@@ -264,7 +266,7 @@ def _read_and_written(rank: int, step: Any, regions: Regions) -> tuple[list, lis
     reads = [of(value) for value in values if value is not step.onto]
     writes: list[Region | None] = []
     if step.grouped and step.sums:
-        writes += [_piece(piece) for piece in step.pieces]
+        writes += [_fragment(fragment) for fragment in step.fragments]
     if not writes:
         block = step.block if step.writes() else None
         writes = [_whole(block) if block is not None else of(step)]
@@ -297,8 +299,10 @@ def _whole(block: Block) -> Region:
     return Region(block.matrix, block.replica, (rows,), (cols,))
 
 
-def _piece(piece: Any) -> Region:
-    return Region(piece.block.matrix, piece.block.replica, tuple(piece.rows), tuple(piece.cols))
+def _fragment(fragment: Any) -> Region:
+    return Region(
+        fragment.block.matrix, fragment.block.replica, tuple(fragment.rows), tuple(fragment.cols)
+    )
 
 
 def _joined(regions: Sequence[Region], axis: int) -> Region | None:

@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Any
 
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import Gemm, Join, Panel, Part, Step
+from drbench.program.steps import FilledScratch, Gemm, Join, Part, Step
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
@@ -99,7 +99,7 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
-            found[value.index] = tuple([piece.shape[step.axis] for piece in step.pieces])
+            found[value.index] = tuple([fragment.shape[step.axis] for fragment in step.fragments])
     return found
 
 
@@ -123,7 +123,7 @@ def value_of(
     """
     if isinstance(step, Join):
         return _joined([values[value.index] for value in step.inputs], step.axis)
-    if isinstance(step, Panel):
+    if isinstance(step, FilledScratch):
         return values[step.inputs[0].index]
     if isinstance(step, Part):
         return _part(values[step.inputs[0].index], step.axis, step.start, step.stop)

@@ -17,7 +17,7 @@ from typing import Any
 from drbench.errors import UsageError
 
 from .problem import Problem
-from .steps import Assemble, Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
+from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Pack, Step, Zero
 
 
 @dataclass(slots=True)
@@ -67,9 +67,7 @@ class Trace:
         """Bytes of operands that are copied into panels."""
         sizes = self.problem.itemsizes if self.problem else {}
         return sum(
-            step.block.size * sizes[step.block.matrix]
-            for step in self.steps
-            if type(step) is Assemble
+            step.block.size * sizes[step.block.matrix] for step in self.steps if type(step) is Pack
         )
 
     @property

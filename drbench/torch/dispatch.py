@@ -215,7 +215,7 @@ class Installed:
 
 def _bias(term: DTensor, c, out_spec):
     """What fills the local tensor of C with addmm's first argument, in C's layout."""
-    alike = _lies_alike(term, out_spec)
+    alike = _is_laid_out_alike(term, out_spec)
     if not alike and not all(each.is_replicate() for each in term.placements):  # all ranks do
         term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
     whole = c.partition
@@ -227,13 +227,13 @@ def _bias(term: DTensor, c, out_spec):
     part = private.local_of(term).expand(c.shape)
 
     def start(local: torch.Tensor) -> None:
-        for there, here in c.pieces():
+        for there, here in c.fragments():
             local[here].copy_(part[there])
 
     return start
 
 
-def _lies_alike(term: DTensor, spec) -> bool:
+def _is_laid_out_alike(term: DTensor, spec) -> bool:
     """Whether each rank has just the part of addmm's first argument that its part of C needs."""
     if any(private.split_factor(each) is not None for each in spec.placements):
         return False

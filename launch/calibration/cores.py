@@ -97,7 +97,7 @@ def cores(
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
         | ranges(_SHAPES, SIZES, SHARDS),
         "adds_on_core": True,
-        "pieces_apart": True,
+        "gemm_per_fragment": True,
         "step_s": (
             _overhead(topology, compute, trials),
             "executor, products of 8x8x8 in place, less the product",

@@ -31,7 +31,7 @@ _LEAST = 0.02
 #: Edge of the products beside a transfer, one a poll, and how many times as long they all take.
 _EDGE, _TIMES = 384, 3
 #: How many transfers are under way next to products, and elements of the rows that they move.
-_PIECES, _WIDTHS = 4, (COLS, 128, 512, 1024)
+_TRANSFERS, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
 def between_nodes(
@@ -149,7 +149,7 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
 
     def moved(gemms: int = 0):
         start = matrix.rget if kind == "get" else matrix.raccumulate
-        requests = [start(value, block) for block, value in pieces]
+        requests = [start(value, block) for block, value in transfers]
         multiply(gemms, requests)
         MPI.Request.Waitall(requests)
         matrix.window.flush()
@@ -157,11 +157,11 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
     with rows_of_ranks(topology, "rma") as (matrix, rows):
         one_s = best_of(comm, lambda: multiply(8), trials) / 8
         for width in _WIDTHS:
-            pieces = []
-            for x in range(_PIECES):
-                first = rows * others[x % len(others)] + rows // _PIECES * x
-                block = matrix.operand.block((first, first + rows // _PIECES), (0, width))
-                pieces.append((block, np.ones(block.shape, "f4")))
+            transfers = []
+            for x in range(_TRANSFERS):
+                first = rows * others[x % len(others)] + rows // _TRANSFERS * x
+                block = matrix.operand.block((first, first + rows // _TRANSFERS), (0, width))
+                transfers.append((block, np.ones(block.shape, "f4")))
             alone_s = best_of(comm, moved, trials)
             count = comm.bcast(ceil(_TIMES * alone_s / one_s))
             lost_s = statistics.median(

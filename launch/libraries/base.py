@@ -159,7 +159,7 @@ class Library:
         """This rank's local array of C."""
         return self.out
 
-    def spoil(self) -> None:
+    def poison(self) -> None:
         """Before each repeat, untimed: what the run before computed is no result of the next."""
         self.out = None
 

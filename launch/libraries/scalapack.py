@@ -128,7 +128,7 @@ class Scalapack(Library):
             "panel": options.get("panel"),
         }
 
-    def spoil(self):
+    def poison(self):
         """Poison C with NaN: beta is 0, so that what was there must not matter."""
         self.operands[2].fill(np.nan)
 

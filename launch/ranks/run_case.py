@@ -414,7 +414,7 @@ def _run_library(
 def _timeline(executor, comm, keys: dict) -> list[str]:
     """One more repeat, with the times of every step of every rank: on rank 0 its text."""
     executor.timeline = []
-    executor.spoil()
+    executor.poison()
     comm.Barrier()
     zero = Clock.now()
     executor.run()
@@ -449,7 +449,7 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
         known[same] = roof.shape
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
-            each.spoil()
+            each.poison()
             comm.Barrier()
             each.run()
 
@@ -459,7 +459,7 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
             collective_s.append(timed(comm, baseline.run).seconds)
         # the roof goes first every other time: what drifts is in both alike
         alone = [roof.sample()] if roof and place % 2 else []
-        executor.spoil()
+        executor.poison()
         if clock is not None:  # on a device nobody is idle where the host could see it
             clock.reset()
         found = timed(comm, executor.run)

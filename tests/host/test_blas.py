@@ -72,7 +72,7 @@ def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
 
 
 @given(st.integers(0, 6000), st.integers(0, 30))
-def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, pieces):
+def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, segments):
     """The pieces go through OpenBLAS in as many blocks as the whole product: as its
     driver/level3/level3.c takes them, done here piece by piece."""
 
@@ -83,12 +83,12 @@ def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, pieces):
             yield step
             low += step
 
-    ends = cuts(k, pieces)
+    ends = cuts(k, segments)
     assert ends[-1] == k and ends == sorted({*ends})
     parts = [block for ends in zip([0, *ends], ends) for block in blocks(*ends)]
     whole = [*blocks(0, k)]
     assert len(parts) == len(whole)
-    assert len(ends) <= max(1, 2 * pieces) and len(ends) >= min(len(whole), pieces) / 2
+    assert len(ends) <= max(1, 2 * segments) and len(ends) >= min(len(whole), segments) / 2
 
 
 @both

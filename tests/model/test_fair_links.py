@@ -32,7 +32,7 @@ def speeds(asked):
     levels = Levels()
     for name, (full, uses) in enumerate(asked):
         levels.come(name, full, tuple(uses.items()))
-    return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.settle())).values())
+    return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.resolve_rates())).values())
 
 
 @settings(quick, max_examples=500)
@@ -57,10 +57,10 @@ def test_rates_stay_max_min_while_flows_come_and_go(seed):
             del going[leaves], speed[leaves]
             changed |= levels.go(leaves)
         if changed and rng.random() < 0.7:
-            speed |= levels.settle()
+            speed |= levels.resolve_rates()
             fresh = speeds(list(going.values()))
             assert list(map(speed.get, going)) == pytest.approx(fresh, rel=1e-11)
-    speed |= levels.settle()
+    speed |= levels.resolve_rates()
     expected = list(map(float, filled(list(going.values()))))
     assert list(map(speed.get, going)) == pytest.approx(expected, rel=1e-9)
 
@@ -71,11 +71,11 @@ def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
     levels, looked = Levels(), []
     for x in range(300):
         levels.come(x, 1.0, ((x, 0.7), (x + 1, 0.7)))
-    assert dict(levels.settle())[150] == pytest.approx(1 / 1.4)
+    assert dict(levels.resolve_rates())[150] == pytest.approx(1 / 1.4)
     level_of = Levels._level_of
     monkeypatch.setattr(Levels, "_level_of", lambda *a: looked.append(a[1]) or level_of(*a))
     levels.come("new", 1.0, ((150, 0.7),))
-    list(levels.settle())
+    list(levels.resolve_rates())
     assert 150 in looked and len(looked) < 30
 
 

@@ -16,7 +16,7 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
-from drbench.program.group_steps import AllGather, Piece, ReduceScatter, Shift
+from drbench.program.group_steps import AllGather, Fragment, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
 
@@ -60,12 +60,12 @@ def programs(program, p):
 @pytest.mark.parametrize("kind", [AllGather, ReduceScatter])
 def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards_of_the_largest_size(kind, p):
     def program(rank):
-        pieces = [tile("C", owner, 1, 6 - (owner == p - 1)) for owner in range(p)]
+        fragments = [tile("C", owner, 1, 6 - (owner == p - 1)) for owner in range(p)]
         if kind is AllGather:
-            yield AllGather(pieces, ring(p, rank), axis=1)
+            yield AllGather(fragments, ring(p, rank), axis=1)
         else:
             room = yield Scratch((1, 6 * p - 1))
-            yield ReduceScatter(room, pieces, ring(p, rank), axis=1)
+            yield ReduceScatter(room, fragments, ring(p, rank), axis=1)
 
     found = simulate(programs(program, p), toy())
     assert found.time_s == 2 + (p - 1) * (0.5 + 6)
@@ -140,11 +140,13 @@ def test_strided_pieces_are_packed_before_or_unpacked_after_at_the_speed_of_memo
 
     def program(rank, strided):
         cols = ((0, 2), (4, 6)) if strided else None
-        pieces = [Piece(tile("C", owner, 3, 8 if strided else 4), cols=cols) for owner in range(2)]
+        fragments = [
+            Fragment(tile("C", owner, 3, 8 if strided else 4), cols=cols) for owner in range(2)
+        ]
         if kind is AllGather:
-            yield AllGather(pieces, ring(2, rank), axis=1)
+            yield AllGather(fragments, ring(2, rank), axis=1)
         else:
-            yield ReduceScatter((yield Scratch((3, 8))), pieces, ring(2, rank), axis=1)
+            yield ReduceScatter((yield Scratch((3, 8))), fragments, ring(2, rank), axis=1)
 
     machine = replace(toy(collectives={}), compute=Compute(1.0, memory_bytes_per_s=48.0))
     assert [
@@ -176,7 +178,7 @@ def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_n
     free = (Link("wire", inf),)
     assert simulate(traces, Machine("device", calls, free)).time_s == pytest.approx(1)
     assert simulate(
-        traces, Machine("library", calls, free, pieces_apart=True)
+        traces, Machine("library", calls, free, gemm_per_fragment=True)
     ).time_s == pytest.approx(4)
 
 
@@ -222,7 +224,7 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
         rate=data.draw(st.sampled_from([1.0, 50.0])),
         torus=data.draw(st.sampled_from([None, (rows, cols)])),
         adds_on_core=data.draw(st.booleans()),
-        pieces_apart=data.draw(st.booleans()),
+        gemm_per_fragment=data.draw(st.booleans()),
     )
     depth = data.draw(st.integers(0, 3))
     throttled = Machine.from_dict({"name": "t", "compute": {"peak_flops": 20.0}}).for_transport(

@@ -31,8 +31,8 @@ def cut(values, parts, placement):
     """What each coordinate of one mesh dimension takes of a list."""
     if not isinstance(placement, tuple):
         return chunk(values, parts)
-    every = [chunk(piece, parts) for piece in chunk(values, placement[1])]
-    return [sum((pieces[x] for pieces in every), []) for x in range(parts)]
+    every = [chunk(segment, parts) for segment in chunk(values, placement[1])]
+    return [sum((segments[x] for segments in every), []) for x in range(parts)]
 
 
 def dim_of(placement):

@@ -165,11 +165,17 @@ def test_planning_many_small_regions_of_one_tile_takes_time_in_proportion():
     """Comparing every region with every other one took 7 minutes for 262 144 regions of one
     tile."""
     seconds_per_step = []
-    for pieces in (32, 128):
+    for fragments in (32, 128):
         problem = Problem(
-            4096, 4096, 64, 1, f"tiles:{4096 // pieces}x64", f"tiles:64x{4096 // pieces}", "block"
+            4096,
+            4096,
+            64,
+            1,
+            f"tiles:{4096 // fragments}x64",
+            f"tiles:64x{4096 // fragments}",
+            "block",
         )
         seconds = cpu_seconds(lambda problem=problem: universal.trace(problem, 0, stationary="C"))
-        seconds_per_step.append(seconds / pieces**2)
+        seconds_per_step.append(seconds / fragments**2)
     few, many = seconds_per_step
     assert many < 3 * few

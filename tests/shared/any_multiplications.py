@@ -29,7 +29,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.problem import TRANSPOSES, Problem
-from drbench.program.steps import Panel
+from drbench.program.steps import FilledScratch
 from partitions import divisors, part
 
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
@@ -227,7 +227,7 @@ def _prove_universal(case: dict) -> str:
         _check_result(problem, found, c, right)
         if found["schedule"] == "direct" and seed % 8 == 0 and case["depth"] != "all":
             timeline = drive(traces, case["depth"], RandomDelays(seed))
-            if not any(type(step) is Panel for trace in traces for step in trace.steps):
+            if not any(type(step) is FilledScratch for trace in traces for step in trace.steps):
                 check_rule(traces, case["depth"], timeline)  # it knows no panels
     if found["schedule"] == "direct" and found.get("work", "own") == "own":
         for trace in traces:

@@ -53,7 +53,7 @@ def strike(error):
     return strikes
 
 
-def spoil(a, b, c):
+def poison(a, b, c):
     c[0, 0] += 1
 
 
@@ -176,7 +176,7 @@ EVERY_RANK = {
     "small products": small_products,
     "fewer products": fewer_products,
     "drifting": drifting,
-    "wrong": lambda: every_gemm(spoil),
+    "wrong": lambda: every_gemm(poison),
     "killed at k = 13": lambda: every_gemm(die_of_13),
     "chatter": lambda: print("a library says hello"),
 }
@@ -197,7 +197,7 @@ ZOO = {
     22: (hang, 1),
     23: (segfault, 1),
     24: (not_a_number, None),
-    25: (spoil, None),
+    25: (poison, None),
     26: (strike(MemoryError("struck by the test")), 1),
 }
 

@@ -169,7 +169,7 @@ def estimate(
     --------
     >>> from launch.cases.machine_models import find_machine
     >>> multiplication = Multiplication("forward", 262144, 49152, 12288, "OS")
-    >>> f"{estimate(product, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
+    >>> f"{estimate(multiplication, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
     '0.0052'
     """
     rows, cols = mesh[::-1] if multiplication.flipped else mesh

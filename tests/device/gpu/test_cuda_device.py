@@ -30,7 +30,7 @@ examples = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 # transposed, rows above, left, right
-pieces = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
+fragments = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
 
 
 def by_address(view):
@@ -55,7 +55,7 @@ def ones(rows=2, columns=2, dtype="f4"):
 @examples
 @given(
     shape=st.tuples(*[st.integers(1, 12)] * 3),
-    layouts=st.tuples(pieces, pieces, pieces),
+    layouts=st.tuples(fragments, fragments, fragments),
     beta=st.sampled_from([0.0, 1.0]),
     seed=st.integers(0, 999),
 )

@@ -23,10 +23,10 @@ def chunks_of_chunks(shape, placements, mesh, rank):
     for placement, extent, coordinate in zip(placements, mesh, coordinates):
         if placement is not None:
             start, stop = ranges[placement]
-            piece = -(-(stop - start) // extent)
+            fragment = -(-(stop - start) // extent)
             ranges[placement] = (
-                min(start + coordinate * piece, stop),
-                min(start + (coordinate + 1) * piece, stop),
+                min(start + coordinate * fragment, stop),
+                min(start + (coordinate + 1) * fragment, stop),
             )
     return tuple(ranges)
 

@@ -120,7 +120,7 @@ def run(case, topology, late_s):
         with Executor(found, matrices, **how) as executor:
             for number in range(RUNS):
                 right = refilled(problem, matrices, number)
-                executor.spoil()
+                executor.poison()
                 comm.Barrier()
                 start = time.perf_counter()
                 time.sleep(0.0 if comm.rank else late_s)
