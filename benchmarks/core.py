@@ -34,7 +34,7 @@ from launch.cases.sweep_file import expand
 from launch.cases.sweep_values import read_toml
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
-from launch.sweeps.rounds import turned
+from launch.sweeps.rounds import rotated
 
 #: What a bar's ``environ`` names: every rank remote; two virtual nodes of this machine.
 ENVIRON = {
@@ -98,13 +98,13 @@ def prefixed(environ: dict, command: str) -> str:
     return " ".join([*(f"{name}={value}" for name, value in environ.items()), command])
 
 
-def interleave(ways: dict, rounds: int) -> dict:
+def interleave(contenders: dict, rounds: int) -> dict:
     """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
     that alternates."""
-    found: dict = {way: [] for way in ways}
+    found: dict = {contender: [] for contender in contenders}
     for turn in range(rounds):
-        for way in turned(list(ways), turn):
-            found[way].append(run(*ways[way]))
+        for contender in rotated(list(contenders), turn):
+            found[contender].append(run(*contenders[contender]))
     return found
 
 
@@ -160,18 +160,18 @@ def mixed(section: str, scale: str, limits: dict) -> Iterator[dict]:
     moved = ("direct_bytes", "get_bytes", "put_bytes", "accumulate_bytes")
     for about, case, ranks, environ in cases(section, scale):
         one = replace(case, transport="rma")
-        ways = {"mixed": (case, ranks, environ), "one": (one, ranks, {})}
-        found = interleave(ways, ROUNDS)
-        far, near = (found[way][-1] for way in ways)
+        contenders = {"mixed": (case, ranks, environ), "one": (one, ranks, {})}
+        found = interleave(contenders, ROUNDS)
+        mixed_row, single_row = (found[contender][-1] for contender in contenders)
         yield {
             **about,
             **{axis: getattr(case, axis) for axis in "mnk"},
             **ratios(*found.values()),
-            "mixed_median_s": far["median_s"],
-            "one_median_s": near["median_s"],
-            **{name: far[name] for name in moved},
-            **{f"one_{name}": near[name] for name in moved},
-            "command": far["command"],
+            "mixed_median_s": mixed_row["median_s"],
+            "one_median_s": single_row["median_s"],
+            **{name: mixed_row[name] for name in moved},
+            **{f"one_{name}": single_row[name] for name in moved},
+            "command": mixed_row["command"],
         }
 
 

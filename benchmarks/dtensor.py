@@ -39,7 +39,7 @@ from drbench.measure.roof import timed
 from drbench.program.trace import no_collection
 from drbench.torch.private import handlers, local_of
 from launch.studies.libraries import OURS, STOCK
-from launch.sweeps.rounds import over, turned
+from launch.sweeps.rounds import over, rotated
 
 COMM = MPI.COMM_WORLD
 #: Rows of the batch, width, hidden.
@@ -166,7 +166,7 @@ def in_turn(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
     start, turn, done = Clock.now(), 0, False
     with no_collection():
         while not done:
-            for name in turned(list(timed_of), turn):
+            for name in rotated(list(timed_of), turn):
                 with sides[name]():
                     found = timed(COMM, timed_of[name])
                 times[name][turn] = found.seconds
@@ -211,7 +211,7 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
         "S(0) · R, kept by stock, on drbench": (OURS, lambda: c @ whole),
     }
     for turn in range(ROUNDS):
-        for name in turned(list(measured), turn):
+        for name in rotated(list(measured), turn):
             side, call = measured[name]
             with sides[side](), no_collection():
                 call()

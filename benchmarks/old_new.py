@@ -35,8 +35,8 @@ def main() -> None:
     for section in given.sections:
         for about, *case in cases(section, given.scale, iters=6, budget=0.0):
             if given.only in about["case"]:
-                ways = {name: (*case, root) for name, root in roots.items()}
-                found = interleave(ways, given.rounds)
+                contenders = {name: (*case, root) for name, root in roots.items()}
+                found = interleave(contenders, given.rounds)
                 shares = {
                     name: statistics.median(each["percent_of_roof"] for each in records) / 100
                     for name, records in found.items()

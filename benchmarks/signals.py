@@ -41,7 +41,7 @@ from drbench.program.steps import COUNTERS, Get
 from drbench.program.trace import no_collection, trace
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.ranks.run_case import MPI, world
-from launch.sweeps.rounds import turned
+from launch.sweeps.rounds import rotated
 
 #: Bytes a second of a network that takes no time.
 FREE = 1e15
@@ -214,10 +214,10 @@ def on_slow_networks(
 
         def repeat(turn: int) -> dict:
             found = {}
-            for name in turned(list(executors), turn):
+            for name in rotated(list(executors), turn):
                 executor = executors[name]
                 free = found[name, "before"] = here.compute(executor)
-                for share in turned(SHARES, turn):
+                for share in rotated(SHARES, turn):
                     found[name, share] = here.time(executor, moved[name] / (share * free.seconds))
                 found[name, "after"] = here.compute(executor)
             return found
@@ -270,7 +270,7 @@ def against_roof(kind: str, tiles: list[int], size: int, least: int, budget_s: f
 
         def repeat(turn: int) -> dict:
             found = {"roof": roof.sample()} if turn % 2 else {}
-            for place in turned(range(len(contenders)), turn):
+            for place in rotated(range(len(contenders)), turn):
                 found[place] = here.time(executors[place])
             return found if turn % 2 else found | {"roof": roof.sample()}
 

@@ -194,8 +194,8 @@ class Partition:
         if self.text.startswith("block"):
             text = f"block:{places.grid}{replica_suffix(self.replicas)}"
         if not (text or _explicit(self)):
-            text = self.text.removeprefix(_TURNED)
-            text = text if text != self.text else _TURNED + text
+            text = self.text.removeprefix(_TRANSPOSED)
+            text = text if text != self.text else _TRANSPOSED + text
         return Partition.of(self.cols, self.rows, places, text)
 
     def part(self, rows: Range, cols: Range) -> "Partition":
@@ -445,7 +445,7 @@ class Partition:
 
 
 #: Begins the text of a transposed partition that no other text says.
-_TURNED = "transposed "
+_TRANSPOSED = "transposed "
 
 
 def _explicit(partition: Partition) -> bool:

@@ -296,11 +296,17 @@ class Costs:
             table = {
                 layouts: best(
                     (
-                        Label(way.seconds, way.link_s, 0, way.pool, (Use(each.c, "", way),))
-                        for way in self._programs(
+                        Label(
+                            candidate.seconds,
+                            candidate.link_s,
+                            0,
+                            candidate.pool,
+                            (Use(each.c, "", candidate),),
+                        )
+                        for candidate in self._programs(
                             (*shapes, layouts), self._multiplications(chain, each, layouts)
                         )
-                        if way.name in allowed
+                        if candidate.name in allowed
                     ),
                     limit,
                 )
@@ -339,13 +345,13 @@ class Costs:
         first = what[0] == chain.multiplications[0].c
         weight = chain.matrices[name].kind == "weight"
         prefetched = weight and not first and not self.machine.adds_on_core
-        for way in self._programs((shape, old, new), self._redistributions(shape, old, new)):
-            if way.name == LOCAL:  # a part of what each rank has
+        for candidate in self._programs((shape, old, new), self._redistributions(shape, old, new)):
+            if candidate.name == LOCAL:  # a part of what each rank has
                 found.append(Label(0.0))
-            elif way.name in allowed:
-                use = Use(*what, way, prefetched and way.name == "gather")
+            elif candidate.name in allowed:
+                use = Use(*what, candidate, prefetched and candidate.name == "gather")
                 held = self._nbytes(shape, new)
-                found.append(Label(*use.seconds(way.times), held, way.pool, (use,)))
+                found.append(Label(*use.seconds(candidate.times), held, candidate.pool, (use,)))
         return found
 
     # -- programs

@@ -312,19 +312,19 @@ class Sums:
         """The partial sums of the tokens of a tile: each round of pairs in memory of its own, then
         the rounds added up."""
         problem, (top, stop), k = self._problem, tile, self._own.cols
-        rooms, filled = [], [[] for _ in range(problem.topk)]
+        scratches, filled = [], [[] for _ in range(problem.topk)]
         for _ in filled:
-            rooms.append((yield Scratch((stop - top, problem.n))))
+            scratches.append((yield Scratch((stop - top, problem.n))))
         for expert, pairs, spans in problem.batches(self.tiles[tile]):
             if expert not in self._weights:
                 self._weights[expert] = yield Get(problem.matrix(expert, k, (0, problem.n)))
             a = yield Get(problem.a.block(pairs, k))
-            into = yield from cut([rooms[x] for x, *_ in spans], top, spans)
+            into = yield from cut([scratches[x] for x, *_ in spans], top, spans)
             c = yield Gemm(a, self._weights[expert], into=into, kernel=self._kernel)
             for x, *_ in spans:
                 filled[x].append(c)
         rounds = []
-        for room, gemms in zip(rooms, filled):
-            rounds.append((yield FilledScratch(room, gemms)))
+        for scratch, gemms in zip(scratches, filled):
+            rounds.append((yield FilledScratch(scratch, gemms)))
         sums, *others = rounds
         return (yield Add(others, into=sums, side=self._side)) if others else sums

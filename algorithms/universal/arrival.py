@@ -427,7 +427,7 @@ def arrange(
     transfer: for other ranks from tiles of this node, then for own tiles from own tiles. Transfers
     are simulated one after another, in the order in which GEMMs need them.
     """
-    node = problem.near(rank)
+    node = problem.ranks_of_node(rank)
     remote = lambda work: work.from_outside(node)
     sums: dict[Block, list[_Work]] = {}
     turns: dict[tuple | None, int] = {}
@@ -482,7 +482,7 @@ def _seconds(
             lambda work: gemm_s(*work.c.shape, work.k, itemsize),
             lambda block: step_s(step_cost(machine, Get(block), rank, itemsize)),
         )
-    node = problem.near(rank)
+    node = problem.ranks_of_node(rank)
     moved = {work.c: work.c.size for work in found if work.c.owner not in node}
     moved |= {block: block.size for work in found for block in work.from_outside(node)}
     size = lambda work: work.c.size * work.k

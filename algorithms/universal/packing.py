@@ -49,7 +49,7 @@ _SHARE, _SAVED_S = 0.01, 1e-4
 #: Elements of a group that are tried along each axis, besides all of it and those between tiles.
 _LENGTHS = {"k": (512, 1024, 2048), "m": (1024, 2048, 4096), "n": (1024, 2048, 4096)}
 #: Packed operands and scratch may take as many elements as a rank's tiles, or this many.
-_ROOM = 1 << 22
+_LEAST_BUDGET = 1 << 22
 #: Sizes of GEMMs that are told apart in one sum.
 _SIZES = 512
 
@@ -181,14 +181,14 @@ def choose_packing(
         return None  # nothing to gain even if copies were free
     tried = {axis: _tried(axis, share, chunk) for axis in "mnk"}
     tiles = (each.partition.local_size(share.rank) for each in problem.operands)
-    room = max(_ROOM, sum(tiles))
+    budget = max(_LEAST_BUDGET, sum(tiles))
     best: tuple | None = None
     for cuts in product(*tried.values()):
         by_axis = dict(zip(tried, cuts))
         for outer in "kmn":
             seconds, copied, memory, again = costs.of(by_axis, outer)
             seconds += transfer_s  # at worst transfers hide behind no GEMM
-            if memory > room or (again and chunk):
+            if memory > budget or (again and chunk):
                 continue
             if best is None or seconds < best[0]:
                 best = seconds, copied, by_axis, outer

@@ -152,10 +152,10 @@ def overlap() -> None:
                 count = max(1, round(gemm_s / single))
                 many = lambda: [move() for _ in range(count)]
                 transfers = timer.seconds(many, other)
-                device.leave_room(one, what == "accumulates")
+                device.reserve(one, what == "accumulates")
                 both = timer.together(one, {one: multiply, other: many})
                 beside = timer.seconds(multiply, one)
-                device.leave_room(one, False)
+                device.reserve(one, False)
                 say(
                     kind="overlap",
                     what=what,
@@ -188,10 +188,10 @@ def host() -> None:
     }
     for what, work in works.items():
         many = lambda: [work() for _ in range(200)]
-        ways = {what: many}
+        variants = {what: many}
         if what in ("product", "copy", "accumulate"):
-            ways[f"{what} in a graph, done"] = device.capture([stream], many)
-        for way, launch in ways.items():
+            variants[f"{what} in a graph, done"] = device.capture([stream], many)
+        for variant, launch in variants.items():
             found = []
             for _ in range(9):
                 device.synchronise()
@@ -200,7 +200,7 @@ def host() -> None:
                 if launch is not many:
                     device.synchronise()
                 found.append((Clock.now() - start) / 200)
-            say(kind="host", what=way, us=1e6 * statistics.median(found))
+            say(kind="host", what=variant, us=1e6 * statistics.median(found))
     device.close()
 
 
@@ -223,13 +223,13 @@ def peers() -> None:
         if in_reach[right] is None:
             say(kind="peer", rank=comm.rank, reached=False)
         else:
-            mine, far = (
+            mine, remote = (
                 in_reach[rank].view(own.dtype).reshape(own.shape) for rank in (comm.rank, right)
             )
             works |= {
                 "plain copy": lambda: device.copy(mine, own, stream),
-                "get": lambda: device.copy(own, far, stream),
-                "accumulate": lambda: device.accumulate(far, own, stream),
+                "get": lambda: device.copy(own, remote, stream),
+                "accumulate": lambda: device.accumulate(remote, own, stream),
             }
         for together in (False, True):
             for what, work in works.items():  # ranks that reach nobody come to the barriers too

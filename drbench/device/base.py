@@ -169,7 +169,7 @@ class Device(ABC):
         first product would have to make."""
 
     @abstractmethod
-    def leave_room(self, stream: Stream, sums: bool) -> None:
+    def reserve(self, stream: Stream, sums: bool) -> None:
         """Let the products of a stream leave processors to sums that run beside them, or use all
         of the device; a device that cannot divides itself as it will."""
 

@@ -185,8 +185,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             elif step.side:
                 names.add("side")
             elif step.signals and (step.sends or not self._by_taker(step)):
-                way = "push" if step.sends else "in"
-                names |= {f"{way}{x}" for x in range(self._resources.copies)}
+                lane_kind = "push" if step.sends else "in"
+                names |= {f"{lane_kind}{x}" for x in range(self._resources.copies)}
         for name in sorted(
             names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
         ):
@@ -239,7 +239,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     def _capture(self) -> None:
         """Keep what a run launches, which repeats launch at once: to launch step by step takes the
         host longer than a GPU takes for a small GEMM."""
-        self._leave_room()
+        self._reserve()
         lanes, self._capturing = list(self._lanes.values()), True
         self._captured_for = self._scalars
         self._graph = self.device.capture([lane.stream for lane in lanes], self._launch_steps)
@@ -249,15 +249,15 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     # -- the loop
     # ---------------------------------------------------------------------------------------------
 
-    def _leave_room(self) -> None:
+    def _reserve(self) -> None:
         """Let GEMMs leave processors to sums, if there are any; executors share their lanes."""
         for lane in self._lanes.values():
             if lane.multiplies and lane.beside_sums != self._sums:
-                self.device.leave_room(lane.stream, self._sums)
+                self.device.reserve(lane.stream, self._sums)
                 lane.beside_sums = self._sums
 
     def _run(self) -> None:
-        self._leave_room()
+        self._reserve()
         if self.timeline is not None:
             zero = self.device.event(timed=True)
             stream = self._lane("gemm0").stream
@@ -542,8 +542,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             device.zero(target, stream)
         elif beta not in (0.0, 1.0):  # of a tile, which is one array
             device.scale(target, beta, stream)
-        for room, value in self.copies.get(step.index, ()):
-            (device.copy if beta == 0.0 else device.add)(room, value, stream)
+        for destination, value in self.copies.get(step.index, ()):
+            (device.copy if beta == 0.0 else device.add)(destination, value, stream)
 
     # -- the end
     # ---------------------------------------------------------------------------------------------

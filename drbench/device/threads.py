@@ -208,7 +208,7 @@ class HostDevice(HostElements, Device):
         self._streams.append(stream)
         return stream
 
-    def leave_room(self, stream: Stream, sums: bool) -> None:
+    def reserve(self, stream: Stream, sums: bool) -> None:
         """Threads are the system's to divide."""
 
     def event(self, timed: bool = False) -> HostEvent:

@@ -89,7 +89,7 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
     """
     ring, kind = step.ring(), type(step)
     source, memory, flat, value = arrays
-    call = Call(ring.way, ring.hops, ring.elements * itemsize)
+    call = Call(ring.direction, ring.hops, ring.elements * itemsize)
     if kind is Shift:
         if comm is None or not ring.hops:
             call.before, comm = [(value, source)], None

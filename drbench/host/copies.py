@@ -37,7 +37,7 @@ class Strided(NamedTuple):
 Move = tuple[Strided, Strided]
 
 
-def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
+def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
     """The same copies as few strided ones.
 
     Parameters
@@ -46,7 +46,7 @@ def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
         Targets and sources, in an order in which they may be copied.
     item : int
         Bytes of an element.
-    near : bool
+    local : bool
         Targets and sources are places of the same memory: where the target of a series lies within
         the reach of its source they stay apart, because NumPy would then copy all of the source
         first, in case the two overlap.
@@ -64,12 +64,12 @@ def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
     """
     found = list(moves)
     while True:
-        before, found = found, _once(found, item, near)
+        before, found = found, _once(found, item, local)
         if len(found) == len(before):
             return found
 
 
-def _once(moves: list[Move], item: int, near: bool) -> list[Move]:
+def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
     """Neighbours at equal distances as one."""
     found, x = [], 0
     while x < len(moves):
@@ -80,7 +80,7 @@ def _once(moves: list[Move], item: int, near: bool) -> list[Move]:
             )
             if apart not in (None, distance) or min(distance) < 0:
                 break
-            if near and _mixed(first, moves[stop], item):
+            if local and _mixed(first, moves[stop], item):
                 break
             apart, stop = distance, stop + 1
         found.append(

@@ -134,7 +134,7 @@ class Executor(ExecutorBase):
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
             for step in self.trace.steps:
-                if isinstance(step, Signal) and step.sends and not self.inbox.is_near(step.index):
+                if isinstance(step, Signal) and step.sends and not self.inbox.is_local(step.index):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
 
@@ -386,17 +386,17 @@ class Executor(ExecutorBase):
     def _start_push(self, t: int) -> None:
         """Set the flag of a value, once it is copied into its slot, or where it was computed if it
         is offered; or send a message."""
-        step, way, message = self.trace.steps[t], self.inbox.ways[t], self._sends.get(t)
+        step, route, message = self.trace.steps[t], self.inbox.routes[t], self._sends.get(t)
         value, due = self.values[step.inputs[0].index], 0.0
         if type(step) is Push:
             self.bytes["put_bytes"] += value.nbytes
             if message is None:
-                np.copyto(self._slot(step, way.place, value), value)
+                np.copyto(self._slot(step, route.place, value), value)
                 if self.throttle is not None:
                     # the receiver waits for the link: this rank may be in a GEMM when it is done
                     due = self.throttle.due("out", value.nbytes, self.clock.now())
         if message is None:
-            self.inbox.signal(way, due)
+            self.inbox.signal(route, due)
             self._finish_at(due, t)
         else:
             self.inbox.window.sync()
@@ -405,12 +405,12 @@ class Executor(ExecutorBase):
 
     def _slot(self, step: Push, place: np.ndarray, value: np.ndarray) -> np.ndarray:
         """A slot of another rank as an array for the value."""
-        flat, turned = place.view(value.dtype), step.inputs[0].transposed
-        return flat.reshape(value.shape[::-1]).T if turned else flat.reshape(value.shape)
+        flat, column_major = place.view(value.dtype), step.inputs[0].transposed
+        return flat.reshape(value.shape[::-1]).T if column_major else flat.reshape(value.shape)
 
     def _start_await(self, t: int) -> None:
         """Look out for a flag, or for a message."""
-        if self.inbox.is_near(t):
+        if self.inbox.is_local(t):
             self._watching += 1
             self.inbox.watch(t)
         else:
@@ -421,18 +421,18 @@ class Executor(ExecutorBase):
         if type(self.trace.steps[t]) is Take:
             self._read_offered(t)
             return
-        self._finish_at(self.inbox.dues[self.inbox.ways[t].number], t)
+        self._finish_at(self.inbox.dues[self.inbox.routes[t].number], t)
 
     def _read_offered(self, t: int) -> None:
         """What was offered is there: read it."""
-        value, turned = self.values[t], self.trace.steps[t].transposed
-        if not self.inbox.is_near(t):
+        value, column_major = self.values[t], self.trace.steps[t].transposed
+        if not self.inbox.is_local(t):
             self.bytes["get_bytes"] += value.nbytes
-            self._request(t, self.inbox.read(t, value, turned))
+            self._request(t, self.inbox.read(t, value, column_major))
             return
         if value.flags.writeable:  # a buffer: -o get=copy
             with self.clock.phase("get_wait"):
-                np.copyto(value, self.inbox.there(t, value.shape, turned, value.dtype))
+                np.copyto(value, self.inbox.there(t, value.shape, column_major, value.dtype))
             self.bytes["get_bytes"] += value.nbytes
         else:
             self.bytes["direct_bytes"] += value.nbytes
@@ -489,11 +489,11 @@ class Executor(ExecutorBase):
             if kind is Zero and beta == 0.0:
                 target.fill(0)
             elif kind is Copy:
-                for room, value in self.copies[t]:
+                for destination, value in self.copies[t]:
                     if beta == 0.0:
-                        np.copyto(room, value)
+                        np.copyto(destination, value)
                     else:
-                        np.add(room, value, out=room)
+                        np.add(destination, value, out=destination)
 
     def _gemm(self, t: int, step: Gemm) -> None:
         for gemm in self._calls[t]:

@@ -109,13 +109,13 @@ class Mover:
             for call in calls:
                 call()
             MPI.Request.Waitall(requests)
-            under_way: deque = deque()
+            in_flight: deque = deque()
             for owner, moves, sums in added:
-                if len(under_way) == 2:  # as many as there are buffers
-                    _finish(*under_way.popleft())
-                under_way.append((read(owner, moves), sums))
-            while under_way:
-                _finish(*under_way.popleft())
+                if len(in_flight) == 2:  # as many as there are buffers
+                    _finish(*in_flight.popleft())
+                in_flight.append((read(owner, moves), sums))
+            while in_flight:
+                _finish(*in_flight.popleft())
 
     # -- the layout
 
@@ -211,7 +211,7 @@ class Mover:
     def _along(self, moves: list) -> tuple:
         """Few strided moves, whose axes are in the order in which they lie at the source."""
         found = []
-        for target, source in joined(moves, self._item, near=False):
+        for target, source in joined(moves, self._item, local=False):
             axes = sorted(
                 zip(source.shape, target.strides, source.strides), key=lambda axis: -axis[2]
             )

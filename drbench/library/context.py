@@ -146,11 +146,11 @@ class Context:
                 )
             offset = self.heap.offset_of(local) if local.size else 0
             if offset is None:
-                turned = _by_columns(local)  # a transposed array stays transposed
+                transposed = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(
-                    local.shape[::-1] if turned else local.shape, spec.dtype
+                    local.shape[::-1] if transposed else local.shape, spec.dtype
                 )
-                copied = copied.T if turned else copied
+                copied = copied.T if transposed else copied
                 self.ground.copy(copied, local)
                 local = copied
             return Matrix(self, spec, local, offset)

@@ -101,8 +101,8 @@ class DeviceGround(Ground):
     def copy(self, target, source) -> None:
         target, source = self.device.seen(target), self.device.seen(source)
         if type(source) is np.ndarray:  # between host and device rows are copied at a pitch
-            turned = target.strides[0] < target.strides[1]
-            source = (np.asfortranarray if turned else np.ascontiguousarray)(source)
+            transposed = target.strides[0] < target.strides[1]
+            source = (np.asfortranarray if transposed else np.ascontiguousarray)(source)
         self.finish_user_work()
         self.device.copy(target, source, self._moves)
         self._moves.synchronise()

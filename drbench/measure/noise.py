@@ -152,10 +152,10 @@ def median_ranks(samples: int) -> tuple[int, int] | None:
     (None, (0, 5), (5, 14))
     """
     allowed = int(Fraction(1 - CONFIDENCE) / 2 * 2**samples)  # no float holds 2**1024
-    below, place, ways = 0, -1, 1  # ways to throw place + 1 heads
-    while (below := below + ways) <= allowed:
+    below, place, combinations = 0, -1, 1  # ways to throw place + 1 heads
+    while (below := below + combinations) <= allowed:
         place += 1
-        ways = ways * (samples - place) // (place + 1)
+        combinations = combinations * (samples - place) // (place + 1)
     return None if place < 0 else (place, samples - 1 - place)
 
 

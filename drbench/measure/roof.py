@@ -153,7 +153,7 @@ class Roof:
         shape: tuple | None = None,
     ):
         self._comm, self._work = comm, work
-        self._turned, self._beta = problem.transpose, float(problem.updates)
+        self._transposed, self._beta = problem.transpose, float(problem.updates)
         shapes = [shape] if shape else problem.local_shapes()
         self._memory = [
             work.empty(size, numpy_type(problem.type_of(name)))
@@ -171,9 +171,9 @@ class Roof:
         """A, B and C of the local products, in the memory of the largest."""
         found = []
         for name, memory, (size, rows, columns) in zip("abc", self._memory, _operands(shape)):
-            turned = name in self._turned
-            view = memory[:size].reshape((columns, rows) if turned else (rows, columns))
-            found.append(view.T if turned else view)
+            transposed = name in self._transposed
+            view = memory[:size].reshape((columns, rows) if transposed else (rows, columns))
+            found.append(view.T if transposed else view)
         return found
 
     def _views(self, shape) -> list[tuple]:

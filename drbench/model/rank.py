@@ -247,10 +247,10 @@ class Rank:
         seconds = self._machine.compute.memory_s(2 * nbytes)
         return self.on_core(now, seconds) if self._machine.adds_on_core else now + seconds
 
-    def queued(self, way: tuple, now: float, seconds: float, more: float = 0.0) -> float:
+    def queued(self, queue: tuple, now: float, seconds: float, more: float = 0.0) -> float:
         """When a transfer on the rank's own throttled link is through: in order of starting."""
-        free = max(now, self.own_free.get(way, 0.0)) + seconds + more
-        self.own_free[way] = free
+        free = max(now, self.own_free.get(queue, 0.0)) + seconds + more
+        self.own_free[queue] = free
         return free
 
 

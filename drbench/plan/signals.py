@@ -56,7 +56,7 @@ class End(NamedTuple):
     key: Any = None
     offset: int = 0
     nbytes: int = 0
-    pitch: int = 0
+    row_stride_bytes: int = 0
     span: int = 0
 
     @property
@@ -65,8 +65,8 @@ class End(NamedTuple):
         if self.kind in ("meet", "use"):
             return f"step {self.step}"
         names = {"push": ("Await", "Push"), "offer": ("Take", "Offer")}[self.kind]
-        way = "to" if self.sends else "from"
-        return f"step {self.step}, {names[self.sends]}({way} {self.peer}, {self.key!r}),"
+        preposition = "to" if self.sends else "from"
+        return f"step {self.step}, {names[self.sends]}({preposition} {self.peer}, {self.key!r}),"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
             ends.append(End(t, "use", key=awaited))
         if not isinstance(step, Signal):
             continue
-        offset = pitch = span = 0
+        offset = row_stride_bytes = span = 0
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
             root, row, col = value.location()
@@ -182,16 +182,18 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
                     "or what was awaited, can be offered. Correct the program."
                 )
             width = widths[root.index]
-            pitch = root.shape[not root.transposed] * width
+            row_stride_bytes = root.shape[not root.transposed] * width
             run, within = (col, row) if root.transposed else (row, col)
-            offset = inbox.offsets[root.index] + run * pitch + within * width
+            offset = inbox.offsets[root.index] + run * row_stride_bytes + within * width
             runs, length = value.shape[:: -1 if root.transposed else 1]
-            span = ((runs - 1) * pitch + length * width) if runs * length else 0
+            span = ((runs - 1) * row_stride_bytes + length * width) if runs * length else 0
         elif step.kind == "push" and not step.sends:
             offset = inbox.offsets[t]
         rows, cols = value.shape
         nbytes = rows * cols * widths[value.index]
-        end = End(t, step.kind, step.sends, step.peer, step.key, offset, nbytes, pitch, span)
+        end = End(
+            t, step.kind, step.sends, step.peer, step.key, offset, nbytes, row_stride_bytes, span
+        )
         name = end[1:5]
         if step.peer == trace.rank or name in seen:
             wrong = "is to itself" if step.peer == trace.rank else "is there twice"

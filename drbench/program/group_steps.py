@@ -98,7 +98,7 @@ class Ring(NamedTuple):
 
     Attributes
     ----------
-    way : str
+    direction : str
         The group's name and the direction: ``"row+"``.
     hops : int
         Neighbours passed, one after another.
@@ -106,7 +106,7 @@ class Ring(NamedTuple):
         Elements that cross a link of the ring.
     """
 
-    way: str
+    direction: str
     hops: int
     elements: int
 

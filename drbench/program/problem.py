@@ -245,12 +245,12 @@ class Problem:
         Examples
         --------
         >>> problem = Problem(8, 8, 8, 4)
-        >>> [sorted(each.near(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
+        >>> [sorted(each.ranks_of_node(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
         [[2], [0, 2]]
         """
         return replace(self, nodes=tuple(nodes) if len({*nodes}) > 1 else ())
 
-    def near(self, rank: int) -> set[int]:
+    def ranks_of_node(self, rank: int) -> set[int]:
         """The ranks of the node of a rank, as far as ``nodes`` tells: itself at least."""
         if not self.nodes:
             return {rank}

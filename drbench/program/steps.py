@@ -528,7 +528,7 @@ class Gemm(Step):
         )
 
     @property
-    def turned(self) -> str:
+    def transposed_operands(self) -> str:
         """Which operands are stored transposed: ``a``, ``b``, both or none."""
         return "".join(name for name, value in zip("ab", self.inputs) if value.transposed)
 

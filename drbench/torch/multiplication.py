@@ -144,9 +144,9 @@ def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, in
 def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
     """A copy in the heap, and its place; a transposed matrix stays transposed."""
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
-    turned = by_row == 1 and by_col >= rows and by_col > 1
-    made, place = _new((cols, rows) if turned else (rows, cols), _NUMPY[local.dtype], context)
-    if turned:
+    transposed = by_row == 1 and by_col >= rows and by_col > 1
+    made, place = _new((cols, rows) if transposed else (rows, cols), _NUMPY[local.dtype], context)
+    if transposed:
         made, place = made.t(), (place[0], place[2], place[1])
     made.copy_(local)
     return made, place

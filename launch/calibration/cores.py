@@ -18,7 +18,7 @@ from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
-from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_turned
+from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_transposed
 from drbench.program.problem import Problem
 
 from .pace import Pace
@@ -51,7 +51,7 @@ _SHAPES = [
     (2048, 256, 2048),
 ]
 #: Those of them that are measured with one operand stored transposed, too.
-_TURNED = [
+_TRANSPOSED = [
     (1024, 1024, 1024),
     (512, 512, 512),
     (256, 256, 4096),
@@ -104,7 +104,7 @@ def cores(
         ),
         "compute": compute,
         "dtypes": found,
-        **({"transports": _near(topology, trials)} if several else {}),
+        **({"transports": _local_transports(topology, trials)} if several else {}),
         "collectives": {
             name: fit_collective(samples) | {"#": about_collective(comm.size)}
             for name, samples in rings.items()
@@ -124,7 +124,7 @@ def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
     return {name: [min(values), max(values)] for name, values in found.items()}
 
 
-def _near(topology: Topology, trials: int) -> dict:
+def _local_transports(topology: Topology, trials: int) -> dict:
     """The tables of transports between ranks that share memory."""
     _, adds = transfers(topology, "direct", trials)
     (get_s, *gets), rma_adds = transfers(topology, "rma", trials)
@@ -181,13 +181,13 @@ def _gemms(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[
     disturbance. Operands lie in huge pages, as tiles and panels do."""
     blas, rng = load_blas(), np.random.default_rng(0)
 
-    def matrix(rows: int, cols: int, turned: bool) -> np.ndarray:
+    def matrix(rows: int, cols: int, transposed: bool) -> np.ndarray:
         made = empty_in_huge_pages(rows * cols, np.dtype(code))
         made[:] = rng.random(rows * cols, code)
-        return made.reshape(cols, rows).T if turned else made.reshape(rows, cols)
+        return made.reshape(cols, rows).T if transposed else made.reshape(rows, cols)
 
     cases = [(shape, "") for shape in _SHAPES]
-    cases += [(shape, operand) for shape in _TURNED for operand in "ab" if shape in _SHAPES]
+    cases += [(shape, operand) for shape in _TRANSPOSED for operand in "ab" if shape in _SHAPES]
     operands = {}
     for (m, n, k), operand in cases:
         extents = (("a", m, k), ("b", k, n), ("c", m, n))
@@ -335,9 +335,10 @@ def _calls(comm, count: int) -> dict[str, Callable]:
     }
 
 
-def compute_section(plain: list, turned: list, memory: tuple[float, str]) -> dict:
+def compute_section(plain: list, transposed: list, memory: tuple[float, str]) -> dict:
     """The table ``[model.compute]`` that fits products (:func:`fit_gemm`), those with an operand
-    stored transposed if there are any (:func:`fit_turned`), and the bytes a second of an add."""
+    stored transposed if there are any (:func:`fit_transposed`), and the bytes a second of an
+    add."""
     gemm, error = fit_gemm(plain)
     rate = f"fitted rate of {len(plain)} local products; median error {100 * error:.1f} %"
     return {
@@ -345,7 +346,7 @@ def compute_section(plain: list, turned: list, memory: tuple[float, str]) -> dic
         "peak_measured": True,
         "launch_s": (gemm["launch_s"], "fitted, likewise pack_s (an element of A, B and C)"),
         "pack_s": list(gemm["pack_s"]),
-        **({"turn_s": fit_turned(plain, turned)} if turned else {}),
+        **({"transposed_element_s": fit_transposed(plain, transposed)} if transposed else {}),
         "k_block": (float(gemm["k_block"]), "of those tried the one with the best fit"),
         "memory_bytes_per_s": memory,
     }

@@ -40,8 +40,8 @@ def between_nodes(
     """What the cores of several nodes take, all at once, and what lies between them (collective):
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
-    with Topology(topology.node) as near:
-        about, tables = cores(near, trials, pace, threads, topology)
+    with Topology(topology.node) as local_topology:
+        about, tables = cores(local_topology, trials, pace, threads, topology)
         tables["links"] = _links(topology, size, trials)
         tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})

@@ -49,9 +49,9 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     >>> whole_programs("numpy", nodes=True)["any"][0].options
     {'stationary': 'C'}
     """
-    ways, more = {"any": "auto"}, {"pack": "never"}
+    transports, more = {"any": "auto"}, {"pack": "never"}
     if backend == "numpy" and not nodes:
-        ways = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
+        transports = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
     elif nodes:
         more = {}
     return {
@@ -67,7 +67,7 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
             )
             for shape, layouts, stationary in _PROGRAMS
         ]
-        for kind, transport in ways.items()
+        for kind, transport in transports.items()
     }
 
 

@@ -454,11 +454,11 @@ def in_place_on(case: Case, nodes: int) -> bool:
     return kind in ("auto", "direct") and case.get == "view" and nodes == 1
 
 
-def near_by(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
+def blocks_in_place(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
     """Which blocks a rank reads in place, as far as is known before there are windows; ``node_of``
     has the lowest rank on each rank's node."""
-    near = case.get == "view" and parse_transport(case.transport).kind != "rma"
-    return lambda block: near and node_of[block.owner] == node_of[rank]
+    by_view = case.get == "view" and parse_transport(case.transport).kind != "rma"
+    return lambda block: by_view and node_of[block.owner] == node_of[rank]
 
 
 def resolved_keys(case: Case, resolved: dict) -> dict:
@@ -484,17 +484,19 @@ def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
     named: tuple = (None, None, None)
     if values.get("preset"):
         sizes = tuple(values.get(name) for name in "mnk")
-        named = preset(values["preset"], ranks, sizes if all(sizes) else None, _room(values, ranks))
+        named = preset(
+            values["preset"], ranks, sizes if all(sizes) else None, _space_of_rank(values, ranks)
+        )
     return {name: values.get(name) or text for name, text in zip("abc", named)}
 
 
-def _room(values: dict, ranks: int) -> int | None:
+def _space_of_rank(values: dict, ranks: int) -> int | None:
     """Elements that a rank has room for, if that is limited: its share of the three matrices, and
     those of ``pool``.
 
     Examples
     --------
-    >>> _room({"m": 8, "n": 8, "k": 8, "pool": 64}, 4)
+    >>> _space_of_rank({"m": 8, "n": 8, "k": 8, "pool": 64}, 4)
     64
     """
     if values.get("pool") is None:

@@ -134,8 +134,8 @@ def _machine(name: str) -> str:
 def _library_row(name: str) -> tuple[str, ...]:
     library = get_library(name)
     found = library.available()
-    way_out = "" if found.ok else f". {found.get}"
-    return name, "yes" if found.ok else "no", f"{library.about}\n{found.what}{way_out}"
+    remedy = "" if found.ok else f". {found.get}"
+    return name, "yes" if found.ok else "no", f"{library.about}\n{found.what}{remedy}"
 
 
 def _machine_row(name: str) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def printing() -> tuple:
 
 
 @contextmanager
-def reading(way_out: str = "Use files that can be read."):
+def reading(remedy: str = "Use files that can be read."):
     """What cannot be read, or is no result file, as an error in one line; then a line for each torn
     row."""
     try:
@@ -207,7 +207,7 @@ def reading(way_out: str = "Use files that can be read."):
             click.echo(str(warning.message), err=True)
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "  # none of a full disk
-        raise UsageError(f"{name}{error.strerror or error}. {way_out}") from None
+        raise UsageError(f"{name}{error.strerror or error}. {remedy}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -262,10 +262,10 @@ def show_record(record: Record) -> None:
             else f"median {seconds(record.time_s)}{_interval(record)} of "
             f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
         )
-        for name, value, way_out in DOUBTS:
+        for name, value, remedy in DOUBTS:
             if getattr(record, name) is value:
                 why = cores_text(record) if name == "noisy" else ""
-                told = "; ".join(filter(None, (why, way_out)))
+                told = "; ".join(filter(None, (why, remedy)))
                 add("", Text(f"{name if value else f'not {name}'}: {told}", "yellow"))
         add("peak", _of_peak(record))
         add(
@@ -391,16 +391,16 @@ def multiplication_text(of) -> str:
     """
     scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
     more = f" + {of.beta:g}·C" if of.beta else ""
-    turned, parts = of.transpose or "", []
+    transposed_text, parts = of.transpose or "", []
     option = of.options.get if isinstance(of.options, dict) else partial(getattr, of)
     if option("experts"):
-        named = " · ".join(name + "ᵀ" * (name.lower() in turned) for name in "AB")
+        named = " · ".join(name + "ᵀ" * (name.lower() in transposed_text) for name in "AB")
         return (
             f"C = {scale}{named}{more}, {of.m} tokens to {option('topk')} of {option('experts')} "
             f"experts each ({option('routing')}), experts {of.k}x{of.n}"
         )
     for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
-        if name.lower() in turned:
+        if name.lower() in transposed_text:
             parts.append(f"({name} {cols}x{rows})ᵀ")
         else:
             parts.append(f"{name} {rows}x{cols}")
@@ -415,7 +415,7 @@ def drawing(problem: Problem) -> Table:
     for operand in (problem.a, problem.b, problem.c):
         p = operand.stored  # as its layout is written
         rows, cols = p.shape
-        turned = ", multiplied transposed" * operand.transposed
+        transposed_text = ", multiplied transposed" * operand.transposed
         replicas = (
             f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
         )
@@ -423,7 +423,7 @@ def drawing(problem: Problem) -> Table:
             replicas += f",\ntheir sum over {p.terms} terms pending"
         height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         table.add_column(
-            f"{operand.name} {rows}x{cols}{turned}\n{p.text}{replicas}\n{_dealt(p)}"
+            f"{operand.name} {rows}x{cols}{transposed_text}\n{p.text}{replicas}\n{_dealt(p)}"
             f"{_left_out(p, height, width)}"
         )
         cells.append(_raster(picture(p, height, width)))

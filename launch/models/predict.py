@@ -335,12 +335,12 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
     """An UnsupportedError if all is to be done in place, and some rank is on another node."""
     if case.transport == "direct":
-        far = [rank for rank in range(ranks) if not machine.link(0, rank).reads_in_place]
-        if far:
+        remote = [rank for rank in range(ranks) if not machine.link(0, rank).reads_in_place]
+        if remote:
             raise UnsupportedError(
                 f"--transport direct needs every rank's memory in reach, and on {machine.name} "
-                f"rank {far[0]} is not in that of rank 0. Use --transport auto, or at most "
-                f"{far[0]} ranks."
+                f"rank {remote[0]} is not in that of rank 0. Use --transport auto, or at most "
+                f"{remote[0]} ranks."
             )
 
 
@@ -388,8 +388,8 @@ def _simulated(
 def _local_s(problem: Problem, machine: Machine, rows: tuple[int, ...], n: int, k: int) -> float:
     """Seconds of local products of a rank, one after another, of so many rows each."""
     compute = machine.compute
-    turned_s = sum(compute.turned_s(m, n, k, problem.transpose) for m in rows)
-    return compute.grouped_s(rows, n, k, problem.itemsize, machine.adds_on_core) + turned_s
+    transposed_s = sum(compute.transposed_s(m, n, k, problem.transpose) for m in rows)
+    return compute.grouped_s(rows, n, k, problem.itemsize, machine.adds_on_core) + transposed_s
 
 
 def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:

@@ -47,13 +47,13 @@ from .candidates import (
     TuneRequest,
     candidates,
     changed,
+    data_movements,
     look_aheads,
     on_triple,
     others,
     replicated,
     settings,
     texts,
-    ways,
     with_copies,
 )
 from .counts import counted, least_bytes, share_of
@@ -293,7 +293,7 @@ class _ByTime:
         self.memory_bytes = self.seen.memory_bytes
         self.in_place = reads_in_place(self.seen, request.ranks)
         self.nodes = nodes_on(self.seen, request.ranks)
-        self.ways = ways(True, self.in_place)
+        self.data_movements = data_movements(True, self.in_place)
         case, compute = request.case, self.seen.compute
         rate = request.ranks * compute.peak_flops * compute.sustained
         self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
@@ -351,7 +351,7 @@ class _ByBytes:
     is uneven come last."""
 
     seen = None
-    in_place, nodes, ways, least_of_all = False, (0,), ways(False), 0.0
+    in_place, nodes, data_movements, least_of_all = False, (0,), data_movements(False), 0.0
 
     def __init__(self, request: TuneRequest):
         self.request = request
@@ -380,8 +380,10 @@ class _ByBytes:
 def _operand(request: TuneRequest, name: str, text: str) -> Operand:
     """A matrix of the request in a layout."""
     case = request.case
-    sizes, turned = (case.m, case.n, case.k), case.transpose or ""
-    return Problem(*sizes, request.ranks, **{name.lower(): text}, transpose=turned).operand(name)
+    sizes, transposed = (case.m, case.n, case.k), case.transpose or ""
+    return Problem(*sizes, request.ranks, **{name.lower(): text}, transpose=transposed).operand(
+        name
+    )
 
 
 @dataclass(eq=False)
@@ -574,7 +576,7 @@ class _Search:
         few steps first."""
         request, ruler = self.request, self.ruler
         kinds: dict[tuple, list[Case]] = {}
-        for case in others(request, ruler.ways):
+        for case in others(request, ruler.data_movements):
             kinds.setdefault(_family_of(case, case.options), []).append(case)
             self.found.tried += 1
         for cases in kinds.values():
@@ -598,13 +600,13 @@ class _Search:
         rates = rates_of(ruler.seen, self.sizes["A"], request.ranks)
         case = request.case
         bounds, guesses = bounds_of(layouts, (case.m, case.n, case.k), rates)
-        self.found.tried += 3 * len(ruler.ways) * sum(fits)
-        self.found.too_large += 3 * len(ruler.ways) * int((large & fits).sum())
+        self.found.tried += 3 * len(ruler.data_movements) * sum(fits)
+        self.found.too_large += 3 * len(ruler.data_movements) * int((large & fits).sum())
         left = np.flatnonzero(~large & fits)
         for which, stationary in enumerate("CBA"):
             each = lambda at, stationary=stationary: [
-                on_triple(case, [text for text, _ in triples[left[at]]], stationary, way)
-                for way in ruler.ways
+                on_triple(case, [text for text, _ in triples[left[at]]], stationary, movement)
+                for movement in ruler.data_movements
             ]
             of = (values[..., which].ravel()[left] for values in (bounds, guesses))
             self.sources.append(_Source(each, *of))
@@ -798,5 +800,7 @@ def every_program(request: TuneRequest, machine: Machine | None = None) -> list[
     [('row', 'C'), ('row', 'B'), ('row', 'A'), ('column', 'C'), ('column', 'B'), ('column', 'A')]
     """
     search = _Search(request, machine)
-    made = (search._add(case, 0.0, 0.0) for case in candidates(request, search.ruler.ways))
+    made = (
+        search._add(case, 0.0, 0.0) for case in candidates(request, search.ruler.data_movements)
+    )
     return [each.case for each in made if each]

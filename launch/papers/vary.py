@@ -61,6 +61,8 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
     for words, changed in chain([("", {})], *single):
         found = check_claims(claims, what.judged(what.simulate(changed), results))
         after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
-        turned = (f"{name} {word}" for name, word in after.items() if before.get(name) != word)
-        yield Turn(paper, ", ".join(changed), words, "; ".join(turned))
+        new_verdicts = (
+            f"{name} {word}" for name, word in after.items() if before.get(name) != word
+        )
+        yield Turn(paper, ", ".join(changed), words, "; ".join(new_verdicts))
         before = before or after

@@ -28,7 +28,7 @@ from partitions import partition
 from .run_case import MPI, world
 from .samples import sample
 
-_ROOM = 1 << 16  # bytes of a heap beside the elements of each matrix
+_HEAP_MARGIN = 1 << 16  # bytes of a heap beside the elements of each matrix
 
 
 class ChainRun:
@@ -137,7 +137,7 @@ def heap_bytes(chain: Chain, order: ChainOrder) -> int:
             ]
         for text in texts:
             size = partition(text, matrix.shape, order.ranks).local_size(0)
-            found += 8 * size + _ROOM
+            found += 8 * size + _HEAP_MARGIN
     return found
 
 

@@ -54,12 +54,12 @@ from drbench.program.steps import COUNTERS
 from launch.cases.case import (
     TOLD,
     Case,
+    blocks_in_place,
     bound,
     bound_on,
     case_keys,
     check_case,
     in_place_on,
-    near_by,
     refuse_our_options,
     resolved_keys,
 )
@@ -321,7 +321,7 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
     # a part that is too large to search may be one rank's alone
     trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
     plan_s = Clock.now() - start
-    views = near_by(case, topology.node_of, comm.rank)
+    views = blocks_in_place(case, topology.node_of, comm.rank)
     return resolved, trace, ahead, pool_bytes(trace, ahead, views), plan_s
 
 

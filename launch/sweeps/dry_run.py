@@ -11,7 +11,7 @@ from rich.text import Text
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, bound_on, in_place_on, near_by
+from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
 from launch.cases.machine_models import of_schedule
 from launch.host.units import duration, format_bytes, plural
 from launch.libraries import LIBRARIES, get_library, present
@@ -68,7 +68,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
             for rank in range(ranks):
                 trace = taker.trace(problem, rank, model, **resolved)
                 moves = moves or any(traffic(trace).counters.values())
-                views = near_by(case, node_of, rank)
+                views = blocks_in_place(case, node_of, rank)
                 pools[rank] = pool_bytes(trace, case.ahead(resolved), views)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
@@ -91,10 +91,10 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             counts["refused"] += 1
             marks = [f"refused: {each.refused}"]
         else:
-            room = math.inf if request.mem_limit is None else request.mem_limit * nodes
+            space = math.inf if request.mem_limit is None else request.mem_limit * nodes
             flags = {
                 "no communication": not each.moves,
-                "beyond --mem-limit": each.total_bytes > room,
+                "beyond --mem-limit": each.total_bytes > space,
             }
             marks = [mark for mark, holds in flags.items() if holds]
             counts.update(marks)

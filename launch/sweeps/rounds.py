@@ -109,9 +109,9 @@ class Experiment(NamedTuple):
             return
         known, left = self.rounds == "known", self.groups
         for turn in range(max(self.least, MOST_REPEATS) if known else self.least):
-            for group in turned(left, turn):
-                for batch in turned(_batches(group), turn):
-                    yield from (self._in_turn(job, turn) for job in turned(batch, turn))
+            for group in rotated(left, turn):
+                for batch in rotated(_batches(group), turn):
+                    yield from (self._in_turn(job, turn) for job in rotated(batch, turn))
             if known:
                 left = [self._unknown(group, done, turn + 1) for group in self.groups]
                 if not any(left):
@@ -169,13 +169,13 @@ def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
     return list(found.values())
 
 
-def turned(items: Sequence, turn: int) -> list:
+def rotated(items: Sequence, turn: int) -> list:
     """The order of a round, the first being turn 0: every second one is the last one backwards, so
     that a steady drift cancels in each two, and each two begin with another.
 
     Examples
     --------
-    >>> [turned("abc", turn) for turn in range(4)]
+    >>> [rotated("abc", turn) for turn in range(4)]
     [['a', 'b', 'c'], ['c', 'b', 'a'], ['b', 'c', 'a'], ['a', 'c', 'b']]
     """
     first = turn // 2 % max(1, len(items))

@@ -188,7 +188,7 @@ def panels(
     notes: Sequence[str],
     high_in: float | Sequence[float] = 2.2,
     columns: int = 2,
-    room_in: tuple[float, float] = (0.56, 0.12),
+    margins_in: tuple[float, float] = (0.56, 0.12),
     below_in: float = BELOW_IN,
     finding: str = "",
     left_in: float = 0.0,
@@ -196,7 +196,7 @@ def panels(
     """A page with titled axes for each chart, some in a row right of ``left_in``: all of one
     height, or each of its own."""
     columns = min(
-        columns, len(charts), max(1, int((page_in() - left_in) / (sum(room_in) + _LEAST_IN)))
+        columns, len(charts), max(1, int((page_in() - left_in) / (sum(margins_in) + _LEAST_IN)))
     )
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
@@ -206,7 +206,7 @@ def panels(
         row, column = divmod(index, columns)
         found.append(
             page.panel(
-                chart[:2], left_in + column * wide_in, tops_in[row], wide_in, high_in, room_in
+                chart[:2], left_in + column * wide_in, tops_in[row], wide_in, high_in, margins_in
             )
         )
     return page, found

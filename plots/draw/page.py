@@ -175,12 +175,12 @@ class Page:
         top_in: float,
         wide_in: float,
         high_in: float,
-        room_in: tuple[float, float],
+        margins_in: tuple[float, float],
     ) -> Axes:
         """Axes under a title and what is told of it, in a column of some width that keeps room at
         the left and right of the axes."""
         self.title(left_in + MARGIN_IN, top_in, wide_in - 2 * MARGIN_IN, *chart)
-        before_in, after_in = room_in
+        before_in, after_in = margins_in
         wide_in = wide_in - before_in - after_in
         axes = self.axes(left_in + before_in, top_in + TITLE_IN, wide_in, high_in)
         return named(axes, "\n".join(chart))

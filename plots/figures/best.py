@@ -32,8 +32,8 @@ from plots.select.records import Records, frame, rows
 from plots.select.selection import FASTEST, not_decided, shown, usable
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
-_ROW_IN, _WIDEST_IN, _GAP_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
-_SHORT_S, _NEAR = 1e-3, 95
+_ROW_IN, _WIDEST_IN, _SPACING_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
+_SHORT_S, _CLOSE_PERCENT = 1e-3, 95
 
 #: Source and shape of a map, and its cells: the best case of each ``row``, ``stationary`` and
 #: ``factor`` with its ``percent`` of the fastest.
@@ -89,9 +89,9 @@ def finding(cells: DataFrame) -> str:
     best, *others = rows(sure)
     one, unit = time_unit(best.time_s)
     layouts = f"A {best.a}, B {best.b}, C {best.c}, Stationary {best.stationary}"
-    near = sum(case.percent >= _NEAR for case in others)
+    close = sum(case.percent >= _CLOSE_PERCENT for case in others)
     told = f"Fastest: {layouts}, {number(best.time_s / one)} {unit}"
-    told += f"; {near} of {cases(len(others), 'other')} within 5 %"
+    told += f"; {close} of {cases(len(others), 'other')} within 5 %"
     return told + ", not decided" * bool(not_decided(best, others))
 
 
@@ -125,8 +125,8 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, told: str) -
     order = sorted(cells.row.unique())
     still = {each: sorted(own.factor.unique()) for each, own in cells.groupby("stationary")}
     columns = sum(map(len, still.values()))
-    room_in = page_in() - left_in - MARGIN_IN - _GAP_IN * (len(still) - 1)
-    cell_in, x_in = min(_WIDEST_IN, room_in / columns), left_in
+    width_left_in = page_in() - left_in - MARGIN_IN - _SPACING_IN * (len(still) - 1)
+    cell_in, x_in = min(_WIDEST_IN, width_left_in / columns), left_in
     for matrix, factors in still.items():
         own = cells[cells.stationary == matrix]
         place = (x_in, top_in + TITLE_IN + _HEAD_IN, cell_in * len(factors), len(order) * _ROW_IN)
@@ -136,7 +136,7 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, told: str) -
         axes.tick_params(length=0, pad=2, labelsize=SMALL_PT)
         axes.set_title(f"S-{matrix}", size=FONT_PT, pad=2, loc="left")
         axes.set_xlabel("c of C", size=SMALL_PT, labelpad=1)
-        x_in += cell_in * len(factors) + _GAP_IN
+        x_in += cell_in * len(factors) + _SPACING_IN
 
 
 def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int], wide_in: float):

@@ -34,7 +34,7 @@ from plots.select.records import Records, rows
 from plots.select.selection import FASTEST, SETTING, not_decided, not_shown, usable
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
-_NEAR = 1.02  # times as fast: less is a tie
+_TIE = 1.02  # times as fast: less is a tie
 _WITHIN = 1.05  # times that of the fastest: near it
 
 #: Source and shape of a panel, and the fastest setting of each algorithm: its case, with ``rate``,
@@ -145,7 +145,7 @@ def finding(found: Sequence[Panel]) -> str:
         if ours > 0 and theirs > 0:
             ratio = ours / theirs
             ahead[
-                "ahead of" if ratio > _NEAR else "behind" if ratio < 1 / _NEAR else "level with"
+                "ahead of" if ratio > _TIE else "behind" if ratio < 1 / _TIE else "level with"
             ] += 1
     if count := sum(ahead.values()):
         told = ", ".join(
@@ -156,9 +156,9 @@ def finding(found: Sequence[Panel]) -> str:
     sure = dots[~dots.hollow].sort_values("time_s")
     if sure.empty:
         return "Every case is noisy: none is the fastest"
-    near = (sure.time_s <= _WITHIN * sure.time_s.iloc[0]).sum() - 1
+    close = (sure.time_s <= _WITHIN * sure.time_s.iloc[0]).sum() - 1
     others = cases(len(dots) - 1, "other")
-    return f"{sure.name.iloc[0]} is fastest; {near} of {others} within 5 %"
+    return f"{sure.name.iloc[0]} is fastest; {close} of {others} within 5 %"
 
 
 def _ours(found: DataFrame) -> Series:

@@ -29,7 +29,7 @@ from plots.select.panels import select_panels
 from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
 
-_HIGH_IN, _ROOM_IN = 2.3, (0.5, 1.1)
+_HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
 _LEAST_SPAN = 20  # of the axis, in percent: what is less is noise
 
 
@@ -61,13 +61,15 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
     limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
     described = [_chart(lines, limits, step) for lines in drawn]
     told = finding(drawn)
-    page, every = panels(described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, finding=told)
+    page, every = panels(
+        described, (), _notes(chosen, drawn), _HIGH_IN, 2, _MARGINS_IN, finding=told
+    )
     for axes, chart in zip(every, described, strict=True):
         draw_chart(axes, chart)
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
         if limits[0] < 100 < limits[1]:
             axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-        label_lines(axes, chart, _ROOM_IN[1])
+        label_lines(axes, chart, _MARGINS_IN[1])
     return page.picture
 
 

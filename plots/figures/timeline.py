@@ -26,7 +26,7 @@ TRACKS = {
 }
 _LANE_IN, _NAME_IN, _ABOUT_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
 #: Between the panels above and what is told of those below.
-_GAP_IN = 0.1
+_SPACING_IN = 0.1
 
 
 class Panel(NamedTuple):
@@ -131,15 +131,17 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     ]
     # what runs have in common is said once
     says = [p.told != before.told for before, p in pairwise([panels[0]._replace(told=""), *panels])]
-    gaps_in = [_GAP_IN * (said and at > 0) for at, said in enumerate(says)]
-    heads_in = [_NAME_IN + _ABOUT_IN * said + gap for said, gap in zip(says, gaps_in)]
+    spacings_in = [_SPACING_IN * (said and at > 0) for at, said in enumerate(says)]
+    heads_in = [_NAME_IN + _ABOUT_IN * said + spacing for said, spacing in zip(says, spacings_in)]
     heights_in = [_LANE_IN * len(p.tracks) for p in panels]
     page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, (), notes, finding)
     top_in = MARGIN_IN
-    for p, said, gap_in, head_in, high_in in zip(panels, says, gaps_in, heads_in, heights_in):
+    for p, said, spacing_in, head_in, high_in in zip(
+        panels, says, spacings_in, heads_in, heights_in
+    ):
         if said:
             text, size = fitted(p.told, FONT_PT, page_in() - 2 * MARGIN_IN)
-            named(page.text(MARGIN_IN, top_in + gap_in, text, size), "")
+            named(page.text(MARGIN_IN, top_in + spacing_in, text, size), "")
         wide_in = page_in() - _LEFT_IN - _RIGHT_IN
         text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
         at_in = top_in + head_in - 0.17

@@ -73,14 +73,14 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
     for key, inside in own:
         source, k = key
         # threads are ours to choose: a peer of the same machine may say none
-        near = lambda each: (
+        closeness = lambda each: (
             _place(each[0]) != _place(key),
             each[0][0].mode != "published",
             rising(each[0]),
         )
         same = lambda source, k: (source.family, source.dtype, k)
         rivals = [each for each in baselines if same(*each[0]) == same(source, k)]
-        for other, theirs in sorted(rivals, key=near)[:1]:
+        for other, theirs in sorted(rivals, key=closeness)[:1]:
             used.add(other)
             inside = inside.append(theirs)
         panels.append((_order(key), found.loc[inside]))

@@ -27,8 +27,8 @@ def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
     rng = np.random.default_rng(seed)
     x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
     (a, *around_a), (b, *around_b), (c, *around_c) = (
-        bordered(values, dtype, turned, edge, edge, edge)
-        for values, (turned, edge) in zip((x, y, z), layouts)
+        bordered(values, dtype, column_major, edge, edge, edge)
+        for values, (column_major, edge) in zip((x, y, z), layouts)
     )
     if beta == 0:
         c[...] = np.nan
@@ -109,7 +109,7 @@ def test_an_empty_result_is_harmless(m, n, blas):
     assert c.shape == (m, n)
 
 
-def strided_both_ways():
+def strided_in_both():
     return np.ones((8, 8), "f4")[::2, ::2]
 
 
@@ -118,7 +118,7 @@ def reversed_columns():
 
 
 @pytest.mark.parametrize("operand", range(3))
-@pytest.mark.parametrize("make", [strided_both_ways, reversed_columns])
+@pytest.mark.parametrize("make", [strided_in_both, reversed_columns])
 def test_an_operand_contiguous_along_neither_axis_is_refused_in_words(make, operand):
     operands = [np.ones((4, 4), "f4") for _ in range(3)]
     operands[operand] = make()

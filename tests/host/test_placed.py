@@ -14,7 +14,7 @@ from mpi4py import MPI
 from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.executor import Executor
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.inbox import Inbox, Way
+from drbench.host.inbox import Inbox, Route
 from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
 from drbench.host.topology import Topology
@@ -75,9 +75,9 @@ def test_a_block_by_columns_is_read_in_runs_of_its_columns():
     assert count == 1 and kind.Get_size() == 36 and kind.Get_extent() == (0, 36)
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("column_major", [False, True])
 @pytest.mark.parametrize("shape", [(3, 4), (3, 1), (1, 4), (1, 1), (0, 4)])
-def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, turned):
+def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, column_major):
     """A part of a larger value, from this rank's own window as from another's; and messages of
     parts arrive as they are sent."""
     whole = np.arange(8 * 9, dtype="f4").reshape(8, 9)
@@ -85,17 +85,17 @@ def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, turned):
     with topology_of_one() as topology:
         window = Window(topology, whole.nbytes)
         window.local[:] = whole.reshape(-1).view(np.uint8)
-        stored = whole.T if turned else whole
+        stored = whole.T if column_major else whole
         offset = stored[2, 3:].__array_interface__["data"][0]
         offset -= whole.__array_interface__["data"][0]
         inbox = Inbox.__new__(Inbox)
         inbox.window, inbox._types = window, [whole.dtype]
-        inbox.ways = {0: Way(0, 0, False, None, None, None, offset, 9 * 4)}
-        out = np.zeros(shape, "f4", order="F" if turned else "C")
-        inbox.read(0, out, turned).Wait()
+        inbox.routes = {0: Route(0, 0, False, None, None, None, offset, 9 * 4)}
+        out = np.zeros(shape, "f4", order="F" if column_major else "C")
+        inbox.read(0, out, column_major).Wait()
         assert (out == stored[2 : 2 + rows, 3 : 3 + cols]).all()
         part, slot = whole[1 : 1 + rows, 2 : 2 + cols], np.zeros(rows * cols * 4 + 3, np.uint8)
-        sent = inbox._message(0, part.T if turned else part)
+        sent = inbox._message(0, part.T if column_major else part)
         topology.comm.Sendrecv(sent, 0, recvbuf=inbox._message(0, slot), source=0)
         assert (slot[: rows * cols * 4].view("f4").reshape(shape) == part).all()
         window.close()
@@ -111,7 +111,7 @@ def topology_of_one():
 
 
 @pytest.mark.parametrize("order, turned", [("C", False), ("F", True)])
-def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
+def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, column_major):
     halves = [np.zeros((2, 4), "f4", order=order)] * 2
     A, C = (placed(name, "row", (4, 4), halves, reached=False)[0] for name in "AC")
 
@@ -125,7 +125,7 @@ def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
     frame = ExecutorBase(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
     for t in (0, 2, 3):
         flags = frame.values[t].flags
-        assert (flags.f_contiguous, flags.c_contiguous) == (turned, not turned)
+        assert (flags.f_contiguous, flags.c_contiguous) == (column_major, not column_major)
 
 
 class PushesToItself(Executor):
@@ -138,15 +138,15 @@ class PushesToItself(Executor):
             next(step for step in self.trace.steps if type(step) is kind) for kind in (Push, Await)
         )
         slot = memory[found.offsets[wait.index] :][: wait.shape[0] * wait.shape[1] * 4]
-        way = Way(1, 0, True, None, None, slot, 0, 0)
+        route = Route(1, 0, True, None, None, slot, 0, 0)
         return SimpleNamespace(
             plan=found,
             apart=False,
-            ways={push.index: way, wait.index: way},
+            routes={push.index: route, wait.index: route},
             dues=[0.0],
             memory=lambda t: slot if t == wait.index else None,
-            is_near=lambda t: True,
-            signal=lambda way, due: here.append(wait.index),
+            is_local=lambda t: True,
+            signal=lambda route, due: here.append(wait.index),
             watch=lambda t: None,
             come=lambda: [here.pop()] if here else [],
             prepare=lambda: None,

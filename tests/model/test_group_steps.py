@@ -109,7 +109,7 @@ def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_di
         )
 
     one_way = toy(collectives={"allgather": Collective(2.0, 0.5)})
-    both = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=True)})
+    both = toy(collectives={"allgather": Collective(2.0, 0.5, both_directions=True)})
     # against each other: different links
     assert simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5
     assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # in turn
@@ -308,8 +308,8 @@ def test_a_throttled_ring_is_the_executors_throttle():
     ).time_s == pytest.approx(4.5 + 4.5 + 2)
 
 
-@pytest.mark.parametrize("both_ways, flows", [(False, 2), (True, 4)])
-def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_ways, flows):
+@pytest.mark.parametrize("both_directions, flows", [(False, 2), (True, 4)])
+def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_directions, flows):
     """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways
     seconds. Then it has all its speed again."""
 
@@ -319,10 +319,10 @@ def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_w
         yield AllGather([tile("C", owner, 1, 8) for owner in range(2)], ring(2, rank), axis=1)
 
     machine = toy(
-        collectives={"allgather": Collective(2.0, 0.5, both_ways=both_ways)},
+        collectives={"allgather": Collective(2.0, 0.5, both_directions=both_directions)},
         transfer_slowdown=0.125,
     )
-    beside = 2 + 0.5 + 8 / (1 + both_ways)
+    beside = 2 + 0.5 + 8 / (1 + both_directions)
     done = beside / (1 + 0.125 * flows)
     assert simulate(programs(program, 2), machine).time_s == pytest.approx(
         max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))

@@ -96,7 +96,7 @@ def test_only_parts_of_a_product_can_be_offered():
     taken = traced(columns(), receives((Take, 0, "x", (4, 2))))
     assert len(pairs_of(taken)) == 1
     (end,) = (end for end in ends_of(taken[0], [4] * 5) if end.kind == "offer")
-    assert (end.offset, end.nbytes, end.pitch, end.span) == (4, 32, 16, 56)
+    assert (end.offset, end.nbytes, end.row_stride_bytes, end.span) == (4, 32, 16, 56)
 
     def operand():
         yield Offer((yield Get(block("B", 0, (0, 4)))), 1, "x")
@@ -117,7 +117,7 @@ def test_a_part_of_what_is_stored_transposed_is_offered_where_it_lies():
     (end,) = (end for end in ends_of(found, [4] * 4) if end.kind == "offer")
     elements = np.arange(24).reshape(6, 4)  # as they lie
     part = elements.T[1:4, 2:5]
-    assert end.offset == 4 * part[0, 0] and end.pitch == part.strides[1] // 2 == 16
+    assert end.offset == 4 * part[0, 0] and end.row_stride_bytes == part.strides[1] // 2 == 16
     assert end.span == 4 * (part[-1, -1] - part[0, 0] + 1) and end.nbytes == 4 * part.size
 
 

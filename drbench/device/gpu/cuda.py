@@ -201,7 +201,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._streams.append(stream)
         return stream
 
-    def leave_room(self, stream: CudaStream, sums: bool) -> None:
+    def reserve(self, stream: CudaStream, sums: bool) -> None:
         self._gemm.leave(stream.handle, self._beside_sums if sums else 0)
 
     def event(self, timed: bool = False) -> CudaEvent:
@@ -282,7 +282,7 @@ class CudaDevice(CupyArrays, Device, Peers):
                     "first."
                 )
             return self._ready(self._kernels.copy(axes, target.itemsize, to, of))
-        count, width, to_pitch, of_pitch = rows
+        count, width, to_stride, of_stride = rows
         if count == 1:
             copy = functools.partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
             return lambda stream: copy(stream.cupy.ptr)
@@ -291,7 +291,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             if launch is not None:
                 return self._ready(launch)
         copy = functools.partial(
-            self._runtime.memcpy2DAsync, to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT
+            self._runtime.memcpy2DAsync, to, to_stride, of, of_stride, width, count, _MEMCPY_DEFAULT
         )
         return lambda stream: copy(stream.cupy.ptr)
 

@@ -172,24 +172,24 @@ class Kernels:
         return _over(f"copy_b{word}", rows, columns, [*to, *of, *map(np.uint32, extents)])
 
     def copy_rows(
-        self, target: int, source: int, count: int, width: int, to_pitch: int, of_pitch: int
+        self, target: int, source: int, count: int, width: int, to_stride: int, of_stride: int
     ) -> Launch | None:
         """Move rows at a pitch, all numbers in bytes, where all but ``count`` are multiples of 16;
         None where they are not."""
-        if gcd(_WORD, target, source, width, to_pitch, of_pitch) < _WORD:
+        if gcd(_WORD, target, source, width, to_stride, of_stride) < _WORD:
             return None
-        rows = Words(target, to_pitch // _WORD, source, of_pitch // _WORD, count, width // _WORD)
+        rows = Words(target, to_stride // _WORD, source, of_stride // _WORD, count, width // _WORD)
         return _words_of_rows("copy_rows", rows)
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int) -> Launch | None:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)
         bfloat16. A target whose columns are contiguous is filled as it lies."""
-        turned = target.strides[0] < target.strides[1]
-        target = target.T if turned else target
+        transposed = target.strides[0] < target.strides[1]
+        target = target.T if transposed else target
         arguments = [
             *_whole(target),
             *_words64(row0, col0),
-            np.uint32(turned),
+            np.uint32(transposed),
             *_hash(fill, matrix),
         ]
         return _over(f"fill_{_suffix(target.dtype)}", *target.shape, arguments)

@@ -52,7 +52,9 @@ def read(paths: Sequence) -> Rows:
     return Rows(rows.assign(algorithm=rows.algorithm.map(_NAMES)))
 
 
-def _panels(rows: DataFrame, panel: Callable, looks: Looks, notes: list[str], *room: float) -> Made:
+def _panels(
+    rows: DataFrame, panel: Callable, looks: Looks, notes: list[str], *margins_in: float
+) -> Made:
     """A panel a model: ``panel(rows)`` gives its axes and marks."""
     charts = []
     for model, found in rows.groupby("model", sort=False):
@@ -62,7 +64,7 @@ def _panels(rows: DataFrame, panel: Callable, looks: Looks, notes: list[str], *r
         first = ours.iloc[0]
         told = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
         charts.append(Chart(model, told, *panel(found)))
-    return draw_page(charts, looks, notes, *room)
+    return draw_page(charts, looks, notes, *margins_in)
 
 
 def _shown(rows: DataFrame, **changed) -> Looks:

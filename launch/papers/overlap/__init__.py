@@ -135,18 +135,18 @@ def _points(rows: Rows, column: str, study: str | list[str], ranks=_RANKS):
     for (name, method), found in every.groupby(["study", "method"]):
         ours, paper = found[f"{column}_ours"], found[column]
         ratio, (mean, theirs) = ours / paper, map(geometric_mean, (ours, paper))
-        near = abs(mean / theirs - 1) <= MEAN_SHARE and (ratio - 1).abs().max() <= POINT_SHARE
-        near &= column == "seconds" or mean > 1
+        agrees = abs(mean / theirs - 1) <= MEAN_SHARE and (ratio - 1).abs().max() <= POINT_SHARE
+        agrees &= column == "seconds" or mean > 1
         text = f"{name} {method}: {mean:.3g} (paper {theirs:.3g}), {mean / theirs:.2f} of it, each "
-        yield near or method != "td", f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
+        yield agrees or method != "td", f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
 
 
 def _over_flux(rows: Rows, study: str):
     for said, ours in stated(rows, study=study, quantity="over_flux"):
         mean, paper = geometric_mean(ours), said.mean
-        near = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
+        agrees = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
         numbers = " ".join(f"{one:.2f}" for one in ours)
-        yield near, f"{mean:.3f} (paper {paper}); each {numbers}"
+        yield agrees, f"{mean:.3f} (paper {paper}); each {numbers}"
 
 
 def _t6(rows: Rows):

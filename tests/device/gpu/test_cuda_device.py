@@ -122,12 +122,12 @@ def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy,
     limits, blocks = [], {"accumulate_blocks": blocks} if blocks else {}
     device = new_device(**blocks)
     stream = device.stream("products", multiplies=True)
-    device.leave_room(stream, True)  # cuBLAS before 11.5 has no such call
+    device.reserve(stream, True)  # cuBLAS before 11.5 has no such call
     cupy.cublas.cublasSetSmCountTarget = lambda handle, count: limits.append(
         (handle.value, count.value)
     )
-    device.leave_room(stream, True)
-    device.leave_room(stream, False)
+    device.reserve(stream, True)
+    device.reserve(stream, False)
     assert limits == [(stream.handle, left), (stream.handle, 0)]
 
 

@@ -38,7 +38,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_pat
     made = calibrated(drbench, path, 4, fault("small products") | CLIQUES)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [4, 2, 2]
     for table in (made.sources["compute"], made.sources["dtypes"]["float64"]):
-        assert len(table["turn_s"]) == 2 and min(table["turn_s"]) >= 0
+        assert len(table["transposed_element_s"]) == 2 and min(table["transposed_element_s"]) >= 0
     for kind, near in (("auto", "direct"), ("direct", "direct"), ("rma", "rma")):
         seen = made.for_transport(parse_transport(kind))
         joined = [seen.link(a, b).name for a, b in ((0, 1), (2, 3), (1, 2), (0, 3))]

@@ -60,7 +60,7 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench):
     assert set(by_subject) == SUBJECTS | PEAKS
     assert all("GFLOP/s on one core" in by_subject[subject]["text"] for subject in PEAKS)
     assert all(each["level"] in ("ok", "advice") and each["text"] for each in found)
-    assert all(each["way_out"] for each in found if each["level"] == "advice")
+    assert all(each["remedy"] for each in found if each["level"] == "advice")
     assert "launcher" in by_subject["MPI"]["text"] and "GFLOP/s" in by_subject["BLAS"]["text"]
     if by_subject["BLAS"]["text"].startswith("openblas"):
         assert "OPENBLAS_CORETYPE=Haswell" in by_subject["BLAS"]["text"]
@@ -80,12 +80,12 @@ def test_weaker_kernels_by_a_variable_are_advice_with_their_cost(findings, kerne
         "33 %",
     ):
         assert part in blas["text"], part
-    assert blas["way_out"] == "unset OPENBLAS_CORETYPE"
+    assert blas["remedy"] == "unset OPENBLAS_CORETYPE"
 
 
 def test_a_peak_of_cores_that_others_used_is_advice_with_the_share(findings, kernels):
     single = findings()["peak float32"]
-    assert single["level"] == "ok" and single["way_out"].startswith("--peak 60 ")
+    assert single["level"] == "ok" and single["remedy"].startswith("--peak 60 ")
     kernels(replace(FAST, core_share=0.42), replace(FAST, core_share=0.42))
     for subject in PEAKS:
         found = findings()[subject]
@@ -100,23 +100,21 @@ def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(drbench):
     found = {each["subject"]: each for each in json.loads(ended.stdout)}
     for subject in PEAKS:
         assert found[subject]["level"] == "advice", found[subject]
-        assert "--peak" not in found[subject]["way_out"]
+        assert "--peak" not in found[subject]["remedy"]
 
 
 def test_more_ranks_than_cores_is_advice(findings):
     cores = len(os.sched_getaffinity(0))
     assert findings("-p", cores)["cores"]["level"] == "ok"
     crowded = findings("-p", cores + 1)["cores"]
-    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["way_out"]
+    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["remedy"]
 
 
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
     monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 64 << 20)
     little = findings()["shared memory"]
     assert (
-        little["level"] == "advice"
-        and "64 MiB" in little["text"]
-        and "remount" in little["way_out"]
+        little["level"] == "advice" and "64 MiB" in little["text"] and "remount" in little["remedy"]
     )
     for free, level in ((None, "advice"), (4 * GIB, "ok")):
         monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda free=free: free)
@@ -145,7 +143,7 @@ def test_a_launcher_of_another_mpi_is_missing(say, kernels, mpi_library, monkeyp
     assert (
         "started 2 ranks" in mpi["text"]
         and "sees 1" in mpi["text"]
-        and "MPI4PY_LIBMPI" in mpi["way_out"]
+        and "MPI4PY_LIBMPI" in mpi["remedy"]
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, near_by
+from launch.cases.case import Case, blocks_in_place
 from launch.cases.machine_models import find_machine
 from launch.models.candidates import TuneRequest
 from launch.models.predict import predict, programs_of
@@ -73,7 +73,10 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     made = programs_of(SUMS, LUMIC, 16)
     assert made.resolved["sums"] == "push"
     ahead = SUMS.ahead(made.resolved)
-    pools = [pool_bytes(trace, ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces]
+    pools = [
+        pool_bytes(trace, ahead, blocks_in_place(SUMS, node_of, trace.rank))
+        for trace in made.traces
+    ]
     tiles = [sum(made.problem.tile_bytes(rank).values()) for rank in range(16)]
     assert needs(SUMS, 16, node_of).total_bytes == sum(pools) + sum(tiles)
     assert needs(SUMS, 16).total_bytes != sum(pools) + sum(tiles)

@@ -19,7 +19,7 @@ from drbench.model.machine import Link, Machine
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
-from launch.models.candidates import TuneRequest, candidates, ways, with_copies
+from launch.models.candidates import TuneRequest, candidates, data_movements, with_copies
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, tune
@@ -63,7 +63,7 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
 def everything(request, machine, tiles=()):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
     with sums that are pushed of these communication tiles too."""
-    for case in candidates(request, ways(True, in_place=False)):
+    for case in candidates(request, data_movements(True, in_place=False)):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
             pushes = algorithm.resolve(problem, False, **options).get("sums")
@@ -307,7 +307,7 @@ def by_hand(case, ranks):
 def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates():
     shared = {"algorithms": ("universal", "cannon", "fsdp"), "replication": "equal"}
     request, keys = replace(SMALL, case=Case(10, 128, 64), **shared), []
-    for case in candidates(request, ways(False)):
+    for case in candidates(request, data_movements(False)):
         with suppress(UnsupportedError):
             keys.append(by_hand(case, request.ranks))
     found = tune(request)

@@ -57,8 +57,8 @@ def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
         )
 
 
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways):
+@pytest.mark.parametrize("both_directions", [False, True])
+def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_directions):
     """2 × 4 chips, 16 × 32 = 16 × 8 · 8 × 32: A's shards (16 elements) pass along rows, B's (32)
     along columns; an element a second."""
     machine = Machine(
@@ -66,11 +66,11 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
         Compute(8.0),
         (Link("wire", 4.0),),
         collectives={
-            name: Collective(2.0, 0.5, both_ways=both_ways and name != "shift")
+            name: Collective(2.0, 0.5, both_directions=both_directions and name != "shift")
             for name in OPERATIONS
         },
     )
-    ways = 1 + both_ways
+    ways = 1 + both_directions
 
     def parts(name, **options):
         algorithm = get_algorithm(name)

@@ -24,9 +24,9 @@ from launch.sweeps.rounds import (
     fastest_of,
     pooled,
     ratio_of,
+    rotated,
     standings,
     turn_of,
-    turned,
 )
 from launch.sweeps.supervisor import Settings
 
@@ -102,7 +102,7 @@ def test_who_fails_in_a_probe_has_no_further_turn_and_one_alone_needs_no_second(
 
 @given(st.integers(1, 9), st.integers(1, 40))
 def test_each_is_once_in_each_round_and_a_steady_drift_cancels_in_every_two(count, pairs):
-    orders = [turned(range(count), turn) for turn in range(2 * pairs)]
+    orders = [rotated(range(count), turn) for turn in range(2 * pairs)]
     assert all(sorted(order) == list(range(count)) for order in orders)
     for even, odd in zip(orders[::2], orders[1::2]):
         assert {even.index(each) + odd.index(each) for each in range(count)} == {count - 1}
