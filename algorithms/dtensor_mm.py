@@ -54,7 +54,7 @@ STRATEGY = Option(
     ("auto", *_STRATEGIES),
     help="DTensor's for mm: all of B gathered (rows), all of A (columns), or a sum of partial "
     "products (partial); auto: what redistributes the fewest bytes of A and B, as DTensor.",
-    says="auto",
+    default_text="auto",
     tried=("auto", "columns", "partial"),
 )
 

@@ -39,14 +39,14 @@ DATAFLOW = Option(
     ("auto", *DATAFLOWS),
     help="what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto: "
     "the largest.",
-    says="auto",
+    default_text="auto",
     tried=DATAFLOWS,
 )
 MESH = Option(
     "mesh",
     metavar="ROWSxCOLS",
     help="process mesh, as 2x3.",
-    says="near-square",
+    default_text="near-square",
     group="Algorithm",
     tried=lambda nprocs: [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)],
 )
@@ -56,7 +56,7 @@ UNROLL = Option(
     int,
     least=1,
     help="shifts merged into one product.",
-    says="1",
+    default_text="1",
     tried=(1, 2, 4),
 )
 _STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}

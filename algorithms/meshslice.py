@@ -102,7 +102,7 @@ SLICES = Option(
     int,
     least=1,
     help="slice count S.",
-    says="OS 8, LS and RS 2; fewer if the axis is short",
+    default_text="OS 8, LS and RS 2; fewer if the axis is short",
     tried=(1, 2, 4, 8, 16, 32),
 )
 BLOCK = Option(
@@ -111,7 +111,7 @@ BLOCK = Option(
     least=1,
     unit="elements",
     help="block B of its slicing, in elements.",
-    says="the longest that divides shards evenly",
+    default_text="the longest that divides shards evenly",
 )
 
 

@@ -22,7 +22,7 @@ PANEL = Option(
     least=1,
     unit="elements",
     help="panel width in elements.",
-    says="as wide as tiles allow",
+    default_text="as wide as tiles allow",
 )
 
 

@@ -146,10 +146,10 @@ def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
                 right = found
         for one, two in zip(found, right, strict=True):
             torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
-        about = {"batch": batch, "width": width, "hidden": hidden}
+        description = {"batch": batch, "width": width, "hidden": hidden}
         for what in ("forward", "forward and backward"):
             for row in in_turn({name: sides_of[name][what] for name in sides}, sides, budget_s):
-                yield about | {"what": what} | row
+                yield description | {"what": what} | row
 
 
 def _gradients(model: nn.Module) -> list[DTensor]:

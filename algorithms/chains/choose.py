@@ -129,7 +129,7 @@ class Solution:
         """How a product is computed."""
         by = {use.matrix: use.program for use in self.uses if use.operation == each.c}
         stored = [self.layout(name) for name in (*each.takes, each.c)]
-        found = {"": by[""].says}
+        found = {"": by[""].caption}
         for x, old, new in zip("ABC", stored, self.inner[each.c]):
             if old != new:
                 arrow = "⇒" if x in by and by[x].name == "gather" else "→"

@@ -73,7 +73,7 @@ class Program:
     ----------
     name : str
         Of :data:`MULTIPLICATIONS` or :data:`MOVES`, or :data:`LOCAL`.
-    says : str
+    caption : str
         For tables: the algorithm, and what it keeps in place.
     stationary : str
         Of a product by universal.
@@ -97,7 +97,7 @@ class Program:
         self.name, self._traced, self._machine = name, traced, machine
         kept = [options[key] for key in ("stationary", "strategy", "dataflow") if key in options]
         algorithm, _ = MULTIPLICATIONS.get(name, ("universal", {}))
-        self.says, self.stationary = " ".join((algorithm, *kept)), options.get("stationary", "")
+        self.caption, self.stationary = " ".join((algorithm, *kept)), options.get("stationary", "")
         self.pool, bound = pool_bytes(first, 1), bound_of([first], machine)
         self.seconds, self.core_s, self.link_s = bound.seconds, *bound
         self.simulated: Simulated | None = None

@@ -30,7 +30,7 @@ VARIANT = Option(
     "variant",
     ("pull", "push", "ring"),
     help="who moves tiles of A: those who need them, their owners, or neighbours of a ring.",
-    says="pull",
+    default_text="pull",
     tried=("pull", "push", "ring"),
 )
 ORDER = Option(
@@ -38,7 +38,7 @@ ORDER = Option(
     ("ranks", "mesh"),
     help="order of copies and parts: one rank after the other, or a tile of every rank in turn "
     "(links of a mesh are all used).",
-    says="ranks",
+    default_text="ranks",
     tried=("ranks", "mesh"),
 )
 #: Of ag_gemm, whose parts are tiles of one rank each.

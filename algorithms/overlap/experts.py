@@ -75,15 +75,17 @@ EXPERTS = Option(
     int,
     least=1,
     help="matrices of B, one an expert; m counts tokens, each of which goes to some experts.",
-    says="8",
+    default_text="8",
 )
-TOPK = Option("topk", int, least=1, help="experts of a token.", says="2, or all experts if fewer")
+TOPK = Option(
+    "topk", int, least=1, help="experts of a token.", default_text="2, or all experts if fewer"
+)
 ROUTING = Option(
     "routing",
     metavar="uniform|skewed[:SEED]",
     check=_routing,
     help="how often experts are chosen: all alike, or some the more often (Zipf).",
-    says="uniform",
+    default_text="uniform",
 )
 #: Options of every program of this kind.
 OF_EXPERTS = (EXPERTS, TOPK, ROUTING)

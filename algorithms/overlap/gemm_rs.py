@@ -33,7 +33,7 @@ VARIANT = Option(
     ("write", "reduce", "pull", "ring"),
     help="how products reach the owners of their rows: written into slots and added there, added "
     "by who made them, read by the owners, or as sums that grow from neighbour to neighbour.",
-    says="write",
+    default_text="write",
     tried=("write", "reduce", "pull", "ring"),
 )
 

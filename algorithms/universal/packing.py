@@ -84,13 +84,13 @@ class Packing:
     copied: int = 0
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         """In words.
 
         Examples
         --------
         >>> groups = {"m": [[(0, 4)]], "n": [[(0, 4), (8, 10)]], "k": [[(0, 6)], [(6, 8)]]}
-        >>> Packing(groups, "k", 9, 2, 3e-3, 2e-3, 50).about
+        >>> Packing(groups, "k", 9, 2, 3e-3, 2e-3, 50).description
         '2 GEMMs of at most 4x6x6 for 9 of blocks, 50 elements copied: 2.000 ms for 3.000 ms'
         """
         sizes = "x".join(str(max(map(length, self.groups[axis]))) for axis in "mnk")

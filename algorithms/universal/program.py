@@ -466,7 +466,7 @@ def why(
         share = Share(problem, rank, stationary, layout)
         copies = stays or (layout is None and own_first_balances(problem, stationary))
         if packing := _packing(share, found, copies, machine):
-            lines.append(f"packed, rank {rank}: {packing.about}")
+            lines.append(f"packed, rank {rank}: {packing.description}")
     return lines
 
 
@@ -520,7 +520,7 @@ OPTIONS = (
         "stationary",
         ("auto", "A", "B", "C"),
         help="the matrix whose tiles do not move; auto takes the one with which ranks move least.",
-        says="auto",
+        default_text="auto",
         group="Algorithm",
     ),
     Option(
@@ -530,7 +530,7 @@ OPTIONS = (
         "level: ranks that hold more of it than others leave them the least that makes all equal; "
         "PMxPNxPK: rank (i, j, l) of a grid over m, n and k does block (i, j, l), wherever the "
         "matrices lie; auto: a grid where all matrices are stored once on it (preset optimal).",
-        says="own; a grid where all matrices are stored on it",
+        default_text="own; a grid where all matrices are stored on it",
     ),
     Option(
         "chunk",
@@ -543,8 +543,8 @@ OPTIONS = (
         help="longest range of an axis that one GEMM covers: of the axis that the stationary "
         "matrix lacks, with sums=push of the axis that what moves shares. Short ranges overlap "
         "better, long ones multiply faster. none: tiles are not cut.",
-        says="as long as tiles allow where they are read in place, elsewhere 1/16 of k or 1/4 of "
-        "m or n",
+        default_text="as long as tiles allow where they are read in place, elsewhere 1/16 of k or "
+        "1/4 of m or n",
     ),
     Option(
         "sums",
@@ -552,14 +552,14 @@ OPTIONS = (
         help="how partial sums reach the owners of C. push: into slots, tile by tile, each with a "
         "signal, and GEMMs run in the order in which tiles arrive; auto: push where ranks add to "
         "tiles of others, not all in place, and slots take no more than twice a rank's tiles.",
-        says="accumulate; auto on several nodes",
+        default_text="accumulate; auto on several nodes",
     ),
     Option(
         "pack",
         ("auto", "never", "always"),
         help="copy blocks of A and B side by side and multiply them at once. auto: on cores, where "
         "the model of --machine (without one, built-in figures) says that it saves time.",
-        says="auto",
+        default_text="auto",
     ),
     Option(
         "fetch",
@@ -567,7 +567,7 @@ OPTIONS = (
         help="what is fetched of another rank's tile. slice: the block that a GEMM takes; tile: "
         "all of it, once (as in the paper, §4.2); rows: whole rows where the rank needs all of "
         "them, which no rank packs.",
-        says="slice; rows on several nodes",
+        default_text="slice; rows on several nodes",
     ),
     Option(
         "schedule",
@@ -577,7 +577,7 @@ OPTIONS = (
         "ahead by prefetch; the others lower the program to operations of at most COMPUTE GEMMs "
         "and COMM transfers at a time: first come first served, by a cost model (simulate: the "
         "machine's), or the cheapest of all by that model (small programs only).",
-        says="direct",
+        default_text="direct",
     ),
     Option(
         "reduce",
@@ -585,7 +585,7 @@ OPTIONS = (
         help="how the replicas of C become one. pull: the ranks of replica 0 read the others' "
         "tiles and add them; push: the others accumulate into replica 0 (as in the repository of "
         "the paper's authors).",
-        says="pull",
+        default_text="pull",
     ),
     REPLICATE_RESULT,
 )

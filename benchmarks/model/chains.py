@@ -90,14 +90,14 @@ def points(path: Path) -> list[Point]:
     return [
         Point(
             name,
-            told.best_s,
-            told.median_low_s,
-            told.median_high_s,
+            text.best_s,
+            text.median_low_s,
+            text.median_high_s,
             ran.median_s or float("nan"),
             ran.status,
         )
-        for name, (told, ran) in zip(CHAINS, map(both, CHAINS))
-        if told and ran
+        for name, (text, ran) in zip(CHAINS, map(both, CHAINS))
+        if text and ran
     ]
 
 

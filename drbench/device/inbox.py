@@ -72,10 +72,10 @@ class DeviceInbox(Inbox):
         self._device, self._direct, self._landings = device, direct, {}
         self._flags_of, self._slots_of = {}, {}  # the same arrays in every repeat
         super().__init__(trace, topology, types, in_reach)
-        told = topology.comm.allgather((device.why_no_waits(), device.loads_late))
-        reasons = [f"rank {rank}: {why}" for rank, (why, _) in enumerate(told) if why]
+        text = topology.comm.allgather((device.why_no_waits(), device.loads_late))
+        reasons = [f"rank {rank}: {why}" for rank, (why, _) in enumerate(text) if why]
         self.why_hosts = reasons[0] if reasons else None
-        self.learns = any(late for _, late in told)
+        self.learns = any(late for _, late in text)
 
     @property
     def by_streams(self) -> bool:

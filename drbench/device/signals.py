@@ -155,21 +155,21 @@ class SignalSteps:
             self._send(t, lane, value)
             return
         if "flag" in self.without:  # for tests: the flag before what it tells of
-            self._tell(t, lane)
+            self._signal(t, lane)
         if type(step) is Push:
             self.device.copy(self.inbox.place(step, value), value, lane.stream)
         if "flag" not in self.without:
-            self._tell(t, lane)
+            self._signal(t, lane)
         if self.inbox.by_streams:
             self._launched(t, lane)
         else:
-            self._hosted.append(self._tell_by_host(t, lane, self._reached(lane)))
+            self._hosted.append(self._signal_by_host(t, lane, self._reached(lane)))
 
-    def _tell(self, t: int, lane: Lane) -> None:
+    def _signal(self, t: int, lane: Lane) -> None:
         if self.inbox.by_streams:
             self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
 
-    def _tell_by_host(self, t: int, lane: Lane, reached: Iterator[None]) -> Iterator[None]:
+    def _signal_by_host(self, t: int, lane: Lane, reached: Iterator[None]) -> Iterator[None]:
         yield from reached
         self.inbox.signal(self.inbox.routes[t])
         self._launched(t, lane)

@@ -85,12 +85,12 @@ class Exchange:
         self.check(fault)  # ranks that do other things have other factors, too
         heard = [bytes(row) for row in self._factors]
         other = next(rank for rank, each in enumerate(heard) if each != heard[0])
-        told = []
+        text = []
         for rank in (0, other):
             alpha, beta = np.frombuffer(heard[rank]).tolist()
-            told.append(f"rank {rank} alpha={alpha!r} beta={beta!r}")
+            text.append(f"rank {rank} alpha={alpha!r} beta={beta!r}")
         raise UsageError(
-            f"ranks multiply with different factors: {', '.join(told)}, in {self.what}. Give the "
+            f"ranks multiply with different factors: {', '.join(text)}, in {self.what}. Give the "
             "same alpha and beta on every rank."
         )
 
@@ -102,8 +102,8 @@ class Exchange:
         heard = self.comm.allgather((self.what, fault))
         for rank, (_, first) in enumerate(heard):
             if first is not None:
-                told = str(first)
-                raise type(first)(told if told.startswith("rank ") else f"rank {rank}: {told}")
+                text = str(first)
+                raise type(first)(text if text.startswith("rank ") else f"rank {rank}: {text}")
         other = next(rank for rank, each in enumerate(heard) if each != heard[0])
         raise UsageError(
             f"ranks call in different order: rank 0 {heard[0][0]}, rank {other} {heard[other][0]}. "

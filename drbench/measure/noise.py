@@ -416,11 +416,13 @@ def rivals(fastest, others: Iterable) -> list:
     [1.1]
     """
     return [
-        each for each in others if each is not fastest and not _told_apart_by_roofs(fastest, each)
+        each
+        for each in others
+        if each is not fastest and not _distinguished_by_roofs(fastest, each)
     ]
 
 
-def _told_apart_by_roofs(fastest, other) -> bool:
+def _distinguished_by_roofs(fastest, other) -> bool:
     pair = fastest, other
     if any(each.mode != "measured" for each in pair):
         return True

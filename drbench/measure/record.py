@@ -186,7 +186,8 @@ class Record:
                 object.__setattr__(self, name, kind.made_plain(value))
             except (TypeError, ValueError, OverflowError):
                 raise RecordError(
-                    f"{name} must be {kind.about}; got {value!r}. Leave it None if it is not known."
+                    f"{name} must be {kind.allowed}; got {value!r}. Leave it None if it is not "
+                    "known."
                 ) from None
         trouble = trouble_of(*(getattr(self, name) for name in CHECKED))
         if trouble:
@@ -261,7 +262,7 @@ class Record:
                 values[name] = kind.read(cell) if cell else None
             except (ValueError, KeyError):
                 raise RecordError(
-                    f"{name} must be {kind.about}; got the cell {cell!r}. Correct it or empty it."
+                    f"{name} must be {kind.allowed}; got the cell {cell!r}. Correct it or empty it."
                 ) from None
         return cls(**values)
 
@@ -284,7 +285,7 @@ class _Kind(NamedTuple):
     """One type of field: how its values are made plain, written to a cell and read from a full
     one."""
 
-    about: str
+    allowed: str
     plain: Callable[[Any], Any]
     write: Callable[[Any], str]
     read: Callable[[str], Any]

@@ -325,24 +325,24 @@ def check_progress(ends: Sequence[list[End]]) -> None:
     if not stuck:
         return
     path: list[int] = [min(stuck)]
-    told: list[str] = []
+    text: list[str] = []
     while True:
         rank = path[-1]
         end = ends[rank][at[rank]]
         source = _waits(end, rank, sent)
         if source is not None:
-            told.append(f"rank {rank} at {end.what} waits for rank {source[0]} ({source[1]!r})")
+            text.append(f"rank {rank} at {end.what} waits for rank {source[0]} ({source[1]!r})")
             after = source[0]
         else:
             others = [r for r in end.key[1] or _meeting(ends) if r != rank]
             turn = count[rank][end.key][0]
             after = next(r for r in others if count[r].get(end.key, [0, False]) <= [turn, False])
-            told.append(f"rank {rank} at {end.what} meets rank {after}")
+            text.append(f"rank {rank} at {end.what} meets rank {after}")
         if after in path:
-            circle = "; ".join(told[path.index(after) :])
+            circle = "; ".join(text[path.index(after) :])
             raise CaseFailed(f"the ranks wait for each other: {circle}. Correct the program.")
         if after not in stuck:  # it has ended, and never comes to the meeting
-            raise CaseFailed(f"{told[-1]}, which never comes. Correct the program.")
+            raise CaseFailed(f"{text[-1]}, which never comes. Correct the program.")
         path.append(after)
 
 

@@ -457,8 +457,8 @@ class Add(_Write):
 
     def __repr__(self):
         into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
-        told = ", ".join(f"%{token.index}" for token in self.terms)
-        return f"Add({told} -> {into}{', side' * self.side})"
+        text = ", ".join(f"%{token.index}" for token in self.terms)
+        return f"Add({text} -> {into}{', side' * self.side})"
 
 
 class Kernel:

@@ -106,7 +106,7 @@ def cores(
         "dtypes": found,
         **({"transports": _local_transports(topology, trials)} if several else {}),
         "collectives": {
-            name: fit_collective(samples) | {"#": about_collective(comm.size)}
+            name: fit_collective(samples) | {"#": collective_comment(comm.size)}
             for name, samples in rings.items()
         },
     }
@@ -147,7 +147,7 @@ def _local_transports(topology: Topology, trials: int) -> dict:
     }
 
 
-def core_constants(kind: str, found: Iterable[float], about: str) -> dict:
+def core_constants(kind: str, found: Iterable[float], description: str) -> dict:
     """The constants of a link that say what gets (``core``) or adds (``core_add``) take of the
     core, of what was ``found`` for them.
 
@@ -157,7 +157,7 @@ def core_constants(kind: str, found: Iterable[float], about: str) -> dict:
     ['core_bytes_per_s', 'core_apart_bytes_per_s', 'core_row_s']
     """
     names = "bytes_per_s", "apart_bytes_per_s", "row_s"
-    abouts = about, "of rows that lie apart", "more, for each such row"
+    abouts = description, "of rows that lie apart", "more, for each such row"
     return {f"{kind}_{name}": (value, text) for name, value, text in zip(names, found, abouts)}
 
 
@@ -318,7 +318,7 @@ def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[i
     return samples
 
 
-def about_collective(ranks: int) -> str:
+def collective_comment(ranks: int) -> str:
     """The comment beside what was fitted to collectives of so many ranks at most."""
     apart = "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""
     return f"fit over shards of {SHARDS[0]} to {SHARDS[-1]} bytes{apart}"

@@ -54,8 +54,8 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
         shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
         gemms = _gemms(comm, opened, shapes, trials)
         found = _transfers(comm, opened, sizes, trials)
-        (latency_s, rate), about = found["get"], opened.keys
-        where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
+        (latency_s, rate), keys = found["get"], opened.keys
+        where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) a device"
         return where, {
             "calibrated": {"dtypes": ["float32"]} | ranges(shapes, sizes, sizes),
             "accumulate_efficiency": (
@@ -156,7 +156,7 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
             ):
                 sample = comm.size, nbytes, best_of(comm, executor.run, trials)
             found.setdefault(name, []).append(sample)
-    about = (
+    description = (
         f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be told apart"
     )
-    return {name: fit_collective(samples) | {"#": about} for name, samples in found.items()}
+    return {name: fit_collective(samples) | {"#": description} for name, samples in found.items()}

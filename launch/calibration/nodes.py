@@ -16,8 +16,8 @@ from drbench.model.fit import fit_collective, nonnegative
 
 from .cores import (
     COLS,
-    about_collective,
     best_of,
+    collective_comment,
     collective_samples,
     core_constants,
     cores,
@@ -41,7 +41,7 @@ def between_nodes(
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as local_topology:
-        about, tables = cores(local_topology, trials, pace, threads, topology)
+        description, tables = cores(local_topology, trials, pace, threads, topology)
         tables["links"] = _links(topology, size, trials)
         tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})
@@ -53,7 +53,7 @@ def between_nodes(
         added = _lost(topology, mates, "add", trials)
         transports["direct"] |= added
         transports["rma"] |= added
-    return f"{about}, {topology.nodes} nodes", tables
+    return f"{description}, {topology.nodes} nodes", tables
 
 
 def _links(topology: Topology, size: int, trials: int) -> dict:
@@ -115,7 +115,7 @@ def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> di
         if inside:
             across = {f"across_{constant}": value for constant, value in across.items()}
             across["node"] = size
-        found[name] = {"#": about_collective(max(size, 2))} | inside.get(name, {}) | across
+        found[name] = {"#": collective_comment(max(size, 2))} | inside.get(name, {}) | across
     return found
 
 
@@ -172,5 +172,5 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
             apart = rows if width < COLS else 0
             found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
     name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
-    about = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
-    return core_constants(name, core_rates(found), about)
+    description = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
+    return core_constants(name, core_rates(found), description)

@@ -24,7 +24,7 @@ from partitions import LayoutError, parse, preset
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
 #: Columns of the record that say in a trace what was run.
-TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
+DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "m n k experts topk routing transpose alpha beta dtype ranks threads a b c transport prefetch "
     "progress machine mode".split()
 )
@@ -108,7 +108,7 @@ class Case:
         check=_partition,
         metavar="PARTITION",
         help="Partition of A.",
-        says="the algorithm's own",
+        default_text="the algorithm's own",
     )
     b: str | None = _is(
         group="Layout", check=_partition, metavar="PARTITION", help="Partition of B, likewise."
@@ -133,17 +133,17 @@ class Case:
         ("a", "b", "ab"),
         group="Problem",
         help="Operands stored transposed, partitioned as stored.",
-        says="none",
+        default_text="none",
     )
     alpha: float | None = _ours(
         float,
         group="Problem",
         check=_finite,
         help="C = alpha·A·B + beta·C.",
-        says="1",
+        default_text="1",
     )
     beta: float | None = _ours(
-        float, group="Problem", check=_finite, help="With 0 C is not read.", says="0"
+        float, group="Problem", check=_finite, help="With 0 C is not read.", default_text="0"
     )
     dtype: str = _is(
         tuple(ITEMSIZES),
@@ -177,27 +177,27 @@ class Case:
     get: str | None = _ours(
         ("view", "copy"),
         help="view: read tiles of ranks on this node in place; copy: copy them first.",
-        says="view; on devices copy",
+        default_text="view; on devices copy",
     )
     compute: str | None = _is(
         ("tf32",),
         on=_GPUS,
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
-        says="true float32",
+        default_text="true float32",
     )
     max_gemms: int | None = _ours(
         int,
         on=_DEVICES,
         least=1,
         help="Devices: products that may run at the same time.",
-        says="1",
+        default_text="1",
     )
     max_accumulates: int | None = _ours(
         int,
         on=_DEVICES,
         least=1,
         help="Devices: accumulates that may run at the same time.",
-        says="1",
+        default_text="1",
     )
     accumulate_blocks: int | None = _ours(
         int,
@@ -205,7 +205,7 @@ class Case:
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
         "products keep the other processors.",
-        says="12",
+        default_text="12",
     )
     copy_streams: int | None = _ours(
         int,
@@ -213,13 +213,13 @@ class Case:
         least=1,
         help="Devices: streams for the copies of each direction in programs with signals; ranks "
         "are dealt to them in turn.",
-        says="1",
+        default_text="1",
     )
     collectives: str | None = _ours(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
         help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
         "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
-        says="mpi; on devices the first that can; recorded",
+        default_text="mpi; on devices the first that can; recorded",
     )
     prefetch: int | str | None = _ours(
         int,
@@ -227,7 +227,7 @@ class Case:
         help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
         "nothing but what a step takes. Lowered programs (-o schedule) have their operations "
         "instead; 0 still overlaps nothing.",
-        says="1; all for programs with signals",
+        default_text="1; all for programs with signals",
     )
     progress: str = _ours(
         ("poll", "none"),
@@ -241,7 +241,7 @@ class Case:
         on=_CORES,
         least=1,
         help="BLAS threads a rank.",
-        says="cores // ranks",
+        default_text="cores // ranks",
     )
     iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least.")
     budget: float = _is(
@@ -261,13 +261,13 @@ class Case:
         help="Measure between the repeats the same work without communication, for the ratio to it "
         "and the effective communication time, and on a layout of the 2-D algorithms collective, "
         "for the overlap efficiency.",
-        says="true; of a sweep false",
+        default_text="true; of a sweep false",
     )
     pool: int | None = _ours(
         int,
         unit="bytes",
         help="Most receive and scratch memory a rank may use, as 64MiB.",
-        says="what the plan needs",
+        default_text="what the plan needs",
     )
     machine: str = _is(
         str,

@@ -44,7 +44,7 @@ VIEWS = ("scaling", "algorithms", "libraries", "mlp")
 #: Keys of a whole file; ``scale``, the blocks and their defaults aside.
 _TOP = named(
     Option("name", check=check_name),
-    Option("about"),
+    Option("description"),
     Option("ranks", int, least=1, words=("doubling",)),
     Option("grow", _SHAPE),
     Option("rounds", int, words=("known",)),
@@ -108,7 +108,7 @@ class Sweep:
     """
 
     name: str
-    about: str
+    description: str
     cases: tuple[Case, ...]
     scale: Fraction
     rounds: int | str = 0
@@ -257,7 +257,9 @@ def expand(
             table = table | {key: value[0] if len(value) == 1 else value}
     check_keys(table, (*_TOP, *_TABLES), f"{file}: ")
     single = {key: table[key] for key in table.keys() & _TOP.keys() - {"ranks"}}
-    top = {"about": "", "rounds": 0, "view": "", "paper": False} | read_table(single, _TOP, file)
+    top = {"description": "", "rounds": 0, "view": "", "paper": False} | read_table(
+        single, _TOP, file
+    )
     require("name" in top, file, "a sweep with a name", table)
     where = f"{file}: scale" if scale is None else "--scale"
     factor = scale_of(table.get("scale", "1") if scale is None else scale, where)
@@ -294,7 +296,7 @@ def expand(
     found = tuple(cases.values())
     if simulate and top["paper"]:
         found = tuple(as_in_the_paper(case, ranks) for case in found)
-    return Sweep(top["name"], top["about"], found, factor, top["rounds"], top["view"])
+    return Sweep(top["name"], top["description"], found, factor, top["rounds"], top["view"])
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:

@@ -119,10 +119,10 @@ def _mpi(ranks: int) -> Iterator[Finding]:
         "missing",
     )
     if settings := probe["tcp"]:  # by variable its value, and drbench's own
-        said = _settings({name: value for name, (value, _) in settings.items()})
+        described = _settings({name: value for name, (value, _) in settings.items()})
         ours = _settings({name: own for name, (value, own) in settings.items() if value != own})
         whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
-        text = f"between nodes UCX is told {said}, {whose}: bytes that one call may move"
+        text = f"between nodes UCX is told {described}, {whose}: bytes that one call may move"
         yield Finding("TCP", "ok", text)
 
 

@@ -52,12 +52,12 @@ class _Command(click.Command):
         self.needs, self.useless = dict(needs), {"--brief": "--json", **dict(useless)}
 
     def parse_args(self, context, args):
-        said = self.make_parser(context).parse_args(list(args))[2]
+        reported = self.make_parser(context).parse_args(list(args))[2]
         left, values = super().parse_args(context, args), context.params
         if context.resilient_parsing:  # a shell completes the line
             return left
         given = {f"-o {name}" for name in values.get("option", ((), ()))[1]}
-        for each in said:  # arguments too that were not given; --resume is nobody's hindrance
+        for each in reported:  # arguments too that were not given; --resume is nobody's hindrance
             value = values.get(each.name)
             if value is not None and value is not False:
                 given.add(each.opts[0])
@@ -149,7 +149,8 @@ def _described(described: Option, kind: click.ParamType | None, *names: str, **w
     if described.type is bool or described.default is not None:
         words["default"] = None if switch else described.default
     words |= {
-        "help": described.help + (f" [default: {described.says}]" if described.says else ""),
+        "help": described.help
+        + (f" [default: {described.default_text}]" if described.default_text else ""),
         "group": described.group,
     }
     flag = described.flag

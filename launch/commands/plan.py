@@ -104,11 +104,11 @@ def plan(ranks, rank, limit, as_json, **values):
         return
     out = console()
     out.print(drawing(problem))
-    told = "" if problem.plain else f"\n{multiplication_text(replace(case, options=resolved))}"
+    text = "" if problem.plain else f"\n{multiplication_text(replace(case, options=resolved))}"
     still = f", Stationary {found['stationary']}" if found["stationary"] else ""
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(
-        f"{told}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
+        f"{text}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
         f"{found['flops']:.4g} FLOPs, planned in {seconds(found['plan_s'])}"
     )
     kinds = (

@@ -78,7 +78,7 @@ class Library:
     ----------
     name : str
         What ``--algorithm`` takes.
-    about : str
+    description : str
         One line for ``drbench list libraries``.
     options : dict of str to Option
         What it takes, by name; of ours what :data:`launch.libraries.options.LIBRARIES` says.
@@ -109,7 +109,7 @@ class Library:
         A peer's phases are its own business.
     """
 
-    name = about = ""
+    name = description = ""
     options: Mapping[str, Option] = MappingProxyType({})
     transposes = False
     instead = "Leave the partitions out."
@@ -282,8 +282,8 @@ class Library:
             raise
         except Exception as error:
             words = own_words(error)
-        for said in filter(None, self.topology.comm.allgather(words)):
-            raise UnsupportedError(f"{self.name} refuses: {said}")
+        for described in filter(None, self.topology.comm.allgather(words)):
+            raise UnsupportedError(f"{self.name} refuses: {described}")
 
 
 class ArrayBlas:

@@ -41,7 +41,7 @@ class Cosma(Library):
     """A program of its own."""
 
     name = "cosma"
-    about = "COSMA's own benchmark program, on its own choice of partitions"
+    description = "COSMA's own benchmark program, on its own choice of partitions"
 
     @staticmethod
     def available():

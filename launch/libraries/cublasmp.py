@@ -21,7 +21,7 @@ class CublasMp(Fused):
     """
 
     name = "cublasmp"
-    about = (
+    description = (
         "cuBLASMp through nvmath-python: all-gather + GEMM and GEMM + reduce-scatter, overlapped"
     )
 

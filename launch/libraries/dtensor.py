@@ -16,7 +16,7 @@ class DTensorLibrary(TorchLibrary):
     """torch.matmul of two DTensors."""
 
     name = "dtensor"
-    about = "PyTorch DTensor: torch.matmul on placements, gloo or NCCL"
+    description = "PyTorch DTensor: torch.matmul on placements, gloo or NCCL"
     transposes = True
 
     @staticmethod

@@ -10,7 +10,7 @@ class Served(DTensorLibrary):
     """The same call, served by drbench."""
 
     name = "dtensor+drbench"
-    about = "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place"
+    description = "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place"
 
     def _begin(self) -> None:
         from mpi4py import MPI

@@ -22,7 +22,7 @@ class Heat(TorchLibrary):
     """ht.matmul."""
 
     name = "heat"
-    about = "HeAT: ht.matmul on arrays split by rows, by columns or not at all"
+    description = "HeAT: ht.matmul on arrays split by rows, by columns or not at all"
     instead = "HeAT decides how C is split: leave it out."
 
     @staticmethod

@@ -15,7 +15,7 @@ _FLOW = named(
         "dataflow",
         ("AG", "RS"),
         help="AllGather, then product (AG), or product, then ReduceScatter (RS).",
-        says="AG",
+        default_text="AG",
     )
 )
 
@@ -39,27 +39,37 @@ def check_splits(text: str) -> str:
 ON_DRBENCH = ("dtensor+drbench",)
 #: Options of every peer, by its name, which is that of its module (+ is _ there).
 LIBRARIES: dict[str, dict[str, Option]] = {
-    "dtensor": named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu")),
+    "dtensor": named(
+        Option("device", ("cpu", "cuda"), help="where the operands are.", default_text="cpu")
+    ),
     "dtensor+drbench": {},
     "scalapack": named(
-        Option("block", **_WIDTH, help="rows and columns of a block-cyclic tile.", says=str(BLOCK)),
+        Option(
+            "block",
+            **_WIDTH,
+            help="rows and columns of a block-cyclic tile.",
+            default_text=str(BLOCK),
+        ),
         MESH,
         Option(
-            "panel", **_WIDTH, help="width of the panels that p?gemm broadcasts.", says="as built"
+            "panel",
+            **_WIDTH,
+            help="width of the panels that p?gemm broadcasts.",
+            default_text="as built",
         ),
     ),
     "cosma": named(
         Option(
             "variant",
             help="forced splits, such as sm2,pk2.",
-            says="its own choice",
+            default_text="its own choice",
             check=check_splits,
         ),
         Option(
             "overlap",
             ("on", "off"),
             help="communication beside products.",
-            says="its environment's",
+            default_text="its environment's",
         ),
     ),
     "pylops": {},

@@ -12,7 +12,7 @@ class Pylops(Library):
     """Its operator of A, applied to B as one vector."""
 
     name = "pylops"
-    about = "pylops-mpi MPIMatrixMult: SUMMA on 2-D blocks"
+    description = "pylops-mpi MPIMatrixMult: SUMMA on 2-D blocks"
 
     @staticmethod
     def available():

@@ -67,7 +67,7 @@ class Scalapack(Library):
     """p?gemm on block-cyclic column-major local arrays."""
 
     name = "scalapack"
-    about = "ScaLAPACK p?gemm on block-cyclic tiles, through ctypes"
+    description = "ScaLAPACK p?gemm on block-cyclic tiles, through ctypes"
     transposes = True
     instead = "Use -o block and --mesh."
     order = "F"
@@ -199,17 +199,17 @@ def probe(comm) -> None:
 def _ask_first(comm) -> None:
     """Let rank 0 try the smallest product in a process of its own; raise on every rank if that
     fails (collective)."""
-    said = None
+    text = None
     if comm.rank == 0 and not loaded_file(os.path.basename(os.path.realpath(find_library()))):
         done = run_alone([sys.executable, "-c", _PROBE], 60)
         if done is None:
-            said = "a product of 1x1 matrices does not end"
+            text = "a product of 1x1 matrices does not end"
         elif "works" not in done.stdout:
             last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-            said = f"a product of 1x1 matrices fails: {last}"
-    said = comm.bcast(said)
-    if said:
-        raise MissingError(f"scalapack does not work here: {said}. {_GET}")
+            text = f"a product of 1x1 matrices fails: {last}"
+    text = comm.bcast(text)
+    if text:
+        raise MissingError(f"scalapack does not work here: {text}. {_GET}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ class SymmetricMemory(Fused, TorchLibrary):
     """One of the two operations, on this rank's shards."""
 
     name = "symm_mem"
-    about = (
+    description = (
         "PyTorch's fused all-gather + matmul and matmul + reduce-scatter, on GPUs' symmetric memory"
     )
 

@@ -335,8 +335,8 @@ class _ByTime:
                     raise UnsupportedError(record.reason)
                 key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
                 memory = held + (record.pool_bytes or 0)
-                about = {"record": record, "bound": bound, "key": key}
-                yield Place(case, memory, moving, (*problem.texts.values(),), **about)
+                description = {"record": record, "bound": bound, "key": key}
+                yield Place(case, memory, moving, (*problem.texts.values(),), **description)
                 within = min(within, key[0])
 
     def with_interval(self, place: Place) -> Place:
@@ -370,8 +370,8 @@ class _ByBytes:
         moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
         cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads
-        about = {"loads": found.loads, "needed": found.needed, "key": key}
-        yield Place(cases[0], found.memory, moving, found.layouts, **about)
+        description = {"loads": found.loads, "needed": found.needed, "key": key}
+        yield Place(cases[0], found.memory, moving, found.layouts, **description)
 
     def with_interval(self, place: Place) -> Place:
         return place
@@ -534,7 +534,7 @@ class _Search:
             took[act] += Clock.cpu() - start
         if not self.best:
             self._refuse()
-        self._say_left()
+        self._note_excluded()
         self._refine()
         self._rank()
         return self.found
@@ -735,7 +735,7 @@ class _Search:
                 took_s = Clock.cpu() - start
             self.found.ranking.append(place)
 
-    def _say_left(self) -> None:
+    def _note_excluded(self) -> None:
         """What is left, and how good it could be."""
         worst, families = self.worst, self.families.values()
         late = [*self.late, *(each[-1] for family in families for each in family.open)]

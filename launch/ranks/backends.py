@@ -109,7 +109,7 @@ class HostBackend:
         found.yields, found.polls = self._yields, self._case.progress == "poll"
         return found
 
-    def about(self, executor) -> dict:
+    def record_columns(self, executor) -> dict:
         """Further columns of the record, once the executor is made: none."""
         return {}
 
@@ -201,8 +201,8 @@ class DeviceBackend:
             return why
         if asked != "staged":
             node = self._topology.node  # whose first rank tries
-            able, told = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
-            why["gpu-aware"] = _first(comm, None if able else told)
+            able, described = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
+            why["gpu-aware"] = _first(comm, None if able else described)
         if asked in (None, "nccl"):
             from drbench.device.gpu.nccl import why_no_nccl
 
@@ -233,7 +233,7 @@ class DeviceBackend:
             collectives=self._nccl_group if self._nccl else None,
         )
 
-    def about(self, executor) -> dict:
+    def record_columns(self, executor) -> dict:
         """Who signals in a program with signals, beside which streams of copies; and that parts of
         a kernel are products of their own."""
         if executor.inbox is None:
@@ -286,9 +286,9 @@ def call_together(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
     return found
 
 
-def _first(comm: MPI.Comm, said):
+def _first(comm: MPI.Comm, message):
     """What the first rank says that says anything (collective)."""
-    return next(filter(None, comm.allgather(said)), None)
+    return next(filter(None, comm.allgather(message)), None)
 
 
 @functools.cache
@@ -362,8 +362,8 @@ def check_memory(
     if device_free is not None:
         for rank, (need, space) in enumerate(zip(needs, free)):
             space = space if limit is None else min(space, limit)
-            told = f"rank {rank} needs {{}} of device memory, {{}} are free for it"
-            _refuse(need.total, space, told, f"Use more devices, {fewer}")
+            described = f"rank {rank} needs {{}} of device memory, {{}} are free for it"
+            _refuse(need.total, space, described, f"Use more devices, {fewer}")
         return
     for lowest in sorted({*topology.node_of}):
         here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
@@ -376,9 +376,9 @@ def check_memory(
                 f"{SHARED_MEMORY} has {{}} free",
                 f"Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices",
             )
-        for space, about in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
-            told = f"{who} need {{}} of memory, {about}"
-            _refuse(sum(need.total for need in here), space, told, f"Use more nodes, {fewer}")
+        for space, note in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
+            described = f"{who} need {{}} of memory, {note}"
+            _refuse(sum(need.total for need in here), space, described, f"Use more nodes, {fewer}")
 
 
 def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:

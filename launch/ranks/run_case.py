@@ -52,7 +52,7 @@ from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from launch.cases.case import (
-    TOLD,
+    DESCRIPTION_FIELDS,
     Case,
     blocks_in_place,
     bound,
@@ -269,7 +269,7 @@ def _run_algorithm(
             for name in "AB":
                 _fill(backend, matrices[name], fill)
             with backend.executor(trace, matrices, ahead) as executor:
-                keys.update(backend.about(executor))
+                keys.update(backend.record_columns(executor))
                 with (
                     backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other
                 ):
@@ -295,8 +295,8 @@ def _run_algorithm(
                 copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
                 verdict = verify(matrices["C"], problem, fill, len(copies))
         keys.update(measured, **backend.peak())
-    told = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
-    plans, steps, pools, panels, flops = zip(*comm.allgather(told))
+    mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
+    plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
     keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
     keys.update(panel_bytes=sum(panels), balance_limit=balance(flops))
     return verdict
@@ -403,9 +403,9 @@ def _run_library(
             verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
-    told = comm.bcast(list(job.moved))
+    described = comm.bcast(list(job.moved))
     for name in list(measured):
-        if name in _UNKNOWN or (name.endswith("_bytes") and name not in told):
+        if name in _UNKNOWN or (name.endswith("_bytes") and name not in described):
             measured[name] = None
     keys.update(measured)
     return verdict
@@ -422,8 +422,8 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     executor.timeline = None
     if comm.rank:
         return []
-    about = {name: keys.get(name) for name in TOLD}
-    return [chrome_trace((event for events in found for event in events), about)]
+    description = {name: keys.get(name) for name in DESCRIPTION_FIELDS}
+    return [chrome_trace((event for events in found for event in events), description)]
 
 
 def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) -> dict:

@@ -34,8 +34,8 @@ def sizes_of(text: str) -> list[int]:
         first, last, by = text.split(":")
         size, largest, factor = _SIZE.read(first), _SIZE.read(last), int(by)
     except (DrbenchError, ValueError) as error:
-        told = f"{error} " if isinstance(error, DrbenchError) else ""
-        raise UsageError(f"{text!r}: {told}{remedy}") from None
+        described = f"{error} " if isinstance(error, DrbenchError) else ""
+        raise UsageError(f"{text!r}: {described}{remedy}") from None
     found = []
     while size <= largest and factor > 1 and len(found) <= _MOST_SIZES:
         found.append(size)

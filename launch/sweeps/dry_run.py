@@ -78,10 +78,10 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
 
 def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
     """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
-    sweep, launcher, say = plan.sweep, plan.launcher, console.print
+    sweep, launcher, print_line = plan.sweep, plan.launcher, console.print
     words = " ".join(launcher.words) or "mpiexec"
-    name = ": ".join(filter(None, (sweep.name, sweep.about)))
-    say(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
+    name = ": ".join(filter(None, (sweep.name, sweep.description)))
+    print_line(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
     chosen = plan.mine[: request.max_cases]
     most, most_nodes, counts, able = Needs(), 1, Counter(), []
     for number, job in enumerate(chosen, 1):
@@ -104,12 +104,14 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             most, most_nodes = each, nodes
         if not limit or number <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
-            told = "; ".join(marks)
-            say(Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {told}".rstrip()))
+            described = "; ".join(marks)
+            print_line(
+                Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
+            )
         elif number == limit + 1:
-            say(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
+            print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
     ranks = ", ".join(map(str, plan.counts))
-    say(
+    print_line(
         f"cases: {len(chosen)} on {ranks} rank{'s' * (ranks != '1')} and "
         f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
         f"no communication: {counts['no communication']} (marked, figures leave them out); "
@@ -117,16 +119,16 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     )
     if sweep.rounds:
         known = sweep.rounds == "known"
-        told = "until the fastest are known" if known else plural(sweep.rounds, "round")
-        say(f"interleaved, {told}")
-    say(
+        described = "until the fastest are known" if known else plural(sweep.rounds, "round")
+        print_line(f"interleaved, {described}")
+    print_line(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
         f"{format_bytes(-(-most.total_bytes // most_nodes))} a node "
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
     if able:
         found = estimated(able * plan.times)
-        say(
+        print_line(
             f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{found.core_flops_per_s / 1e9:.4g} GFLOP/s of a core, measured just now on this "
             f"machine with a 1024^3 product, and {OVERHEAD_S * 1e3:.0f} ms a case; communication "

@@ -177,7 +177,7 @@ class _Supervisor:
     def _judge(self, ended: RanksEnded, count: int, last: bool) -> None:
         """Raise why no ranks can be started, unless another start may help."""
         program, *words = self._ranks.command
-        told = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
+        text = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
         self.stop()
         if ended.status == "timeout":
             raise CaseFailed(f"the {count} ranks were not up after {_START_S:g} s. {self._see}")
@@ -185,7 +185,7 @@ class _Supervisor:
             raise MissingError(
                 mismatch_message(Launched(count, 0, "the launcher, -n"), "of mpi4py")
             )
-        if ended.code == 3 and Path(program).name == "srun" and not told:
+        if ended.code == 3 and Path(program).name == "srun" and not text:
             raise MissingError(
                 "the ranks did not find one another: srun was not told which MPI it starts. Add "
                 "--mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI) to launch.launcher in a machine file, "

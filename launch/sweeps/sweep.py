@@ -54,11 +54,11 @@ def run_sweep(
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
     sweep, mine = plan.sweep, plan.mine
-    say = partial(console.print, markup=False)
+    print_line = partial(console.print, markup=False)
     if not plan.launcher.words:
         absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
         for name, why in absent.items():
-            say(f"without {name}: {why}")
+            print_line(f"without {name}: {why}")
         mine = [job for job in mine if job.case.algorithm not in absent]
         if not mine:
             raise MissingError(
@@ -81,21 +81,21 @@ def run_sweep(
             names=plan.experiment(plan.jobs, request.simulate).names,
             most=request.max_cases,
             on_record=lambda record: request.stream and _stream(record.to_row()),
-            about=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
+            description=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
             fresh=request.fresh,
             retry=request.retry,
         )
     except KeyboardInterrupt:
         again = shlex.join(request.arguments())
-        say(f"interrupted; nothing that was finished is lost. Resume: {again}")
+        print_line(f"interrupted; nothing that was finished is lost. Resume: {again}")
         return INTERRUPTED
     rows = rows_of_runs(found)
     if len(rows) < len(found):
         left = plural(len(found) - len(rows), "case")
-        say(f"left: {left} (--max-cases). The same command goes on")
+        print_line(f"left: {left} (--max-cases). The same command goes on")
     if rows:
         show(found)
-    say(f"records: {Path(request.out) / 'records.csv'}")
+    print_line(f"records: {Path(request.out) / 'records.csv'}")
     return verdict(rows.values())
 
 

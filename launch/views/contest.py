@@ -90,14 +90,14 @@ def _row(standing: Standing, tiles: bool) -> dict:
     marks, where = doubts(record), layout(record)
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
-    told = str(standing)
+    text = str(standing)
     if record.mode == "simulated" and ratio and not standing.fastest:
-        told = str(ratio)  # one pair, and no chance in it
+        text = str(ratio)  # one pair, and no chance in it
     return {
         "contender": name_of(record, tiles),
         "median_s": record.time_s,
         **standing.to_json_dict(),
-        "to_the_fastest": told or None,
+        "to_the_fastest": text or None,
         "percent_of_roof": roof,
         "roof": None if roof is None else f"{roof:.1f}{by_balance(record)}",
         "layout": ", ".join(dict.fromkeys(where) if len({*where}) == 1 else where),

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from numpy import broadcast_to
 
+from .description import named
 from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, line_look, page_in
 from .style import FONT_PT, Fill, LineStyle
-from .telling import named
 
 _LEAST_IN = 1.2  # of a panel, across
 BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
@@ -66,7 +66,7 @@ class Chart(NamedTuple):
     """A panel: its title, what its numbers are of, its axes and what is on it."""
 
     title: str
-    told: str
+    subtitle: str
     x: Axis
     y: Axis
     marks: Sequence[Marks]

@@ -27,9 +27,9 @@ from matplotlib.text import Text
 
 from plots.select.cases import elided
 
+from .description import describe_picture, named
 from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
 from .svg import DARK, svg_text
-from .telling import named, tell
 
 MARGIN_IN = 0.06
 TITLE_IN = 0.44  # above a panel: its name and where its numbers come from
@@ -82,7 +82,7 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
             path = base.with_name(base.name + suffix)
             try:
                 if suffix == TEXT:
-                    path.write_text(tell(picture), encoding="utf-8")
+                    path.write_text(describe_picture(picture), encoding="utf-8")
                 elif suffix == ".svg":
                     head, found, rest = svg_text(picture).partition(">")
                     text = f"{_XML}{head}{found}{DARK}{rest}"
@@ -190,10 +190,12 @@ class Page:
         at = self._at(left_in, top_in)
         return self.picture.text(*at, text, size=size, va="top", **{"color": GREY, **look})
 
-    def title(self, left_in: float, top_in: float, wide_in: float, name: str, told: str) -> None:
+    def title(
+        self, left_in: float, top_in: float, wide_in: float, name: str, subtitle: str
+    ) -> None:
         """The two lines above a panel; long ones shrink, then lose their middle."""
         for number, (text, size, look) in enumerate(
-            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (told, FONT_PT, {}))
+            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (subtitle, FONT_PT, {}))
         ):
             bold = number == 0
             text, size = fitted(text, size, wide_in, bold)

@@ -114,13 +114,13 @@ def finding(charts: list[Chart]) -> str:
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
     found, notes = charts(rows, options)
-    about = (
+    description = (
         "a rank's bytes over the median time of the slowest rank, all ranks at once; upright: 95 % "
         "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
         "a rank's link. copy: inside a rank's own memory"
     )
     page, axes = panels(
-        found, (), [about, *notes], _HIGH_IN, 2, _MARGINS_IN, finding=finding(found)
+        found, (), [description, *notes], _HIGH_IN, 2, _MARGINS_IN, finding=finding(found)
     )
     for each, chart in zip(axes, found):
         draw_chart(each, chart)

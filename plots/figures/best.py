@@ -12,10 +12,10 @@ from typing import Any
 import matplotlib
 from pandas import DataFrame
 
+from plots.draw.description import named
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
 from plots.draw.style import FONT_PT, SMALL_PT
-from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -90,9 +90,9 @@ def finding(cells: DataFrame) -> str:
     one, unit = time_unit(best.time_s)
     layouts = f"A {best.a}, B {best.b}, C {best.c}, Stationary {best.stationary}"
     close = sum(case.percent >= _CLOSE_PERCENT for case in others)
-    told = f"Fastest: {layouts}, {number(best.time_s / one)} {unit}"
-    told += f"; {close} of {cases(len(others), 'other')} within 5 %"
-    return told + ", not decided" * bool(not_decided(best, others))
+    subtitle = f"Fastest: {layouts}, {number(best.time_s / one)} {unit}"
+    subtitle += f"; {close} of {cases(len(others), 'other')} within 5 %"
+    return subtitle + ", not decided" * bool(not_decided(best, others))
 
 
 def make(records: Records, options: Options) -> Made:
@@ -102,26 +102,26 @@ def make(records: Records, options: Options) -> Made:
     highs_in = [
         TITLE_IN + _HEAD_IN + cells.row.nunique() * _ROW_IN + _BELOW_IN for _, cells in chosen
     ]
-    about = (
+    description = (
         "numbers: the fastest case's time over that of the cell, in percent; a cell is the best "
         "over the replication factors of A and B; grey without colour: noisy"
     )
     first = f"{len(chosen)} shapes, the fastest case of each named above its map"
     if len(chosen) == 1:
         first = finding(chosen[0][1])
-    page, at_in = Page(sum(highs_in), (), [about, *notes], first), 0.0
+    page, at_in = Page(sum(highs_in), (), [description, *notes], first), 0.0
     for map_, high_in in zip(chosen, highs_in):
         _draw_map(page, map_, at_in, left_in, finding(map_[1]) if len(chosen) > 1 else "")
         at_in += high_in
     return Made(page.picture, notes)
 
 
-def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, told: str) -> None:
+def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: str) -> None:
     (source, shape), cells = map_
     short = (cells.time_s < _SHORT_S).sum()
     brief = f"; {short} of {len(cells)} cells take less than 1 ms" if short else ""
-    about = f"{source.text}{brief}{': ' * bool(told)}{told}"
-    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(shape), about)
+    description = f"{source.text}{brief}{': ' * bool(subtitle)}{subtitle}"
+    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(shape), description)
     order = sorted(cells.row.unique())
     still = {each: sorted(own.factor.unique()) for each, own in cells.groupby("stationary")}
     columns = sum(map(len, still.values()))
@@ -130,7 +130,7 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, told: str) -
     for matrix, factors in still.items():
         own = cells[cells.stationary == matrix]
         place = (x_in, top_in + TITLE_IN + _HEAD_IN, cell_in * len(factors), len(order) * _ROW_IN)
-        axes = named(page.axes(*place), f"{shape_text(shape)}, Stationary {matrix}\n{about}")
+        axes = named(page.axes(*place), f"{shape_text(shape)}, Stationary {matrix}\n{description}")
         _draw_cells(axes, own, order, factors, cell_in)
         axes.set_yticks(range(len(order)), order if x_in == left_in else [""] * len(order))
         axes.tick_params(length=0, pad=2, labelsize=SMALL_PT)

@@ -148,10 +148,10 @@ def finding(found: Sequence[Panel]) -> str:
                 "ahead of" if ratio > _TIE else "behind" if ratio < 1 / _TIE else "level with"
             ] += 1
     if count := sum(ahead.values()):
-        told = ", ".join(
+        subtitle = ", ".join(
             f"{where} the fastest other library on {each}" for where, each in ahead.items() if each
         )
-        return f"drbench is {told} of {cases(count, 'shape')}"
+        return f"drbench is {subtitle} of {cases(count, 'shape')}"
     _, _, dots = found[0]
     sure = dots[~dots.hollow].sort_values("time_s")
     if sure.empty:
@@ -202,8 +202,8 @@ def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:
         if len(has)
     ]  # fmt: skip
     x = Axis("percent of the time", (0, max(100.0, parts.sum(axis=1).max())))
-    told = "means over the ranks in the median repeat"
-    return [Chart("what takes the time", told, x, chart.y, marks)] if marks else []
+    subtitle = "means over the ranks in the median repeat"
+    return [Chart("what takes the time", subtitle, x, chart.y, marks)] if marks else []
 
 
 def make(by: str, records: Records, options: Options) -> Made:
@@ -226,18 +226,18 @@ def make(by: str, records: Records, options: Options) -> Made:
     sources = list(dict.fromkeys(source.text for source, _, _ in found))
     if len(sources) > 1:
         charts = [
-            chart._replace(told=f"{source.text}, {chart.told}")
+            chart._replace(subtitle=f"{source.text}, {chart.subtitle}")
             for chart, (source, _, _) in zip(charts, found)
         ]
-    told = [
+    subtitle = [
         f"{names(sources)}. Dot: the fastest setting by its median time, which stands next to it; "
         "line: the interval of the median, or the range of the repeats; dashed: drbench's roof"
     ]
     if used := sorted({*every.algorithm} & {*LIBRARIES}):
-        told.append(f"libraries with a BLAS of their own: {names(used)}")
+        subtitle.append(f"libraries with a BLAS of their own: {names(used)}")
     looks = [marks.look for chart in phases for marks in chart.marks]
     page, axes = panels(
-        charts + phases, list(map(patch_handle, looks)), [*told, *notes], len(here) * _ROW_IN,
+        charts + phases, list(map(patch_handle, looks)), [*subtitle, *notes], len(here) * _ROW_IN,
         columns, (0.08, 0.2), finding=finding(found), left_in=left_in,
     )  # fmt: skip
     for at, (each, chart) in enumerate(zip(axes, charts + phases)):

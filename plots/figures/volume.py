@@ -50,9 +50,9 @@ def make(records: Records, options: Options) -> Made:
     found, more = shown(moving[moving.name.isin(drawn)], _MOST_PANELS)
     charts = [_chart(*key, inside) for key, inside in found]
     handles = [line_handle(name, look_of(name)) for name in drawn]
-    told = ["a dot: a case; bytes: summed over all ranks, read in place included"]
-    told.append("dashed, the roof: the same work without communication")
-    page, axes = panels(charts, handles, [*told, *notes, *more])
+    text = ["a dot: a case; bytes: summed over all ranks, read in place included"]
+    text.append("dashed, the roof: the same work without communication")
+    page, axes = panels(charts, handles, [*text, *notes, *more])
     for each, chart in zip(axes, charts, strict=True):
         draw_chart(each, chart, 2.6)
         each.grid(**GRID)

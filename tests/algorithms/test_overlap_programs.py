@@ -173,9 +173,9 @@ PRODUCTS = {
 def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
     options = {"variant": variant, "order": order}
     _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
-    told = [rank_number for step in PRODUCTS[order] for rank_number in step]
+    text = [rank_number for step in PRODUCTS[order] for rank_number in step]
     row = lambda rank_number: 6 * rank_number[0] + 2 * rank_number[1]
-    assert order_of(traces[1]) == [row(each) for each in told]
+    assert order_of(traces[1]) == [row(each) for each in text]
     if variant == "pull":
         gets = [s.block for s in traces[1].steps if type(s) is Get and s.block.matrix == "A"]
         assert [b.row0 for b in gets if b.owner != 1] == [row(x) for step in STEPS for x in step]
@@ -221,7 +221,7 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
 
 
 @pytest.mark.parametrize(
-    "name, options, texts, said",
+    "name, options, texts, text",
     [
         ("ag_gemm", {}, {"a": "column"}, "ag_gemm needs A as row"),
         ("gemm_rs", {}, {"c": "block"}, "gemm_rs needs C as row"),
@@ -232,8 +232,8 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
         ("te_chunks", {"dataflow": "RS"}, {"a": "row"}, "te_chunks RS needs A as column"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
-    with pytest.raises(UnsupportedError, match=said) as refused:
+def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, text):
+    with pytest.raises(UnsupportedError, match=text) as refused:
         resolved_as(name, 9, 8, 3, 4, *map(texts.get, "abc"), **options)
     assert "\n" not in str(refused.value)
     assert "Use" in str(refused.value) or "use" in str(refused.value)

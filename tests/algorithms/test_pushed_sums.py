@@ -211,16 +211,16 @@ def test_the_memory_plan_counts_slots():
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, text",
     [
         ({"sums": "push", "schedule": "greedy"}, "sums=push and schedule=greedy"),
         ({"sums": "push", "pack": "always"}, "pack=always and sums=push"),
         ({"sums": "sometimes"}, "sums must be one of"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options, said):
+def test_options_that_make_no_sense_together_are_refused(options, text):
     problem = Problem(8, 8, 8, 2, "row", "row", "row")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=text):
         universal.resolve(problem, **options)
 
 
@@ -342,12 +342,12 @@ def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_r
     problem, options = any_case(seed)
     stationary = options["stationary"]
     for rank in range(problem.nprocs):
-        told = PartialSums(problem, stationary).of(rank)
-        assert told == sorted({*told} - {rank})
+        text = PartialSums(problem, stationary).of(rank)
+        assert text == sorted({*text} - {rank})
         for other in range(problem.nprocs):
             gemms = [each for group in slices(problem, other, stationary) for each in group]
             pushes = any(each.c.owner == rank for each in gemms)
-            assert other == rank or (other in told) == pushes
+            assert other == rank or (other in text) == pushes
 
 
 def test_slots_may_take_twice_the_memory_of_tiles():

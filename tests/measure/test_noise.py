@@ -188,8 +188,8 @@ def test_the_sample_nearest_to_the_median_is_it_or_the_one_below(samples):
 
 
 def test_doubts_are_said_in_words_and_unknown_is_none():
-    said = doubts(made_up(noisy=True, oversubscribed=True, stable=False))
-    assert said == ["noisy", "oversubscribed", "not stable"]
+    text = doubts(made_up(noisy=True, oversubscribed=True, stable=False))
+    assert text == ["noisy", "oversubscribed", "not stable"]
     assert (
         doubts(made_up(noisy=False, oversubscribed=False, stable=True)) == doubts(made_up()) == []
     )

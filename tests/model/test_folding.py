@@ -83,10 +83,10 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
             folds += 1
             assert len(some) == (1 if "row" in folded else mesh[1])
             whole, alone = (simulate(x, machine, prefetch=depth) for x in (everyone, some))
-            told = name, options, both_directions, rate, depth
-            assert alone.time_s == pytest.approx(whole.time_s, rel=1e-12), told
-            assert alone.counters == whole.counters, told
-            assert alone.phases == pytest.approx(whole.phases), told
+            text = name, options, both_directions, rate, depth
+            assert alone.time_s == pytest.approx(whole.time_s, rel=1e-12), text
+            assert alone.counters == whole.counters, text
+            assert alone.phases == pytest.approx(whole.phases), text
     assert folds >= 3 * 20  # slices that do not divide the shards are simulated in full
 
 

@@ -50,8 +50,8 @@ def test_what_a_file_calls_assumed_is_varied(path):
             table, named = line.strip("[]").split("]")[0], "model.collectives" in line
             of_table = "ASSUMED" in line or (named and of_table)
         key = re.match(r"(\w+) = (-?[\d.e+-]+)( |$)", line)
-        told = "ASSUMED" in line or (of_table and "collectives" in table and "#" not in line)
-        if table.startswith("model") and key and told:
+        described = "ASSUMED" in line or (of_table and "collectives" in table and "#" not in line)
+        if table.startswith("model") and key and described:
             wanted.add(".".join([*table.split(".")[1:], key[1]]))
     wanted -= {"copy_streams", "side_units", *(each for each in wanted if each.endswith(".node"))}
     varied = [text.split(" by ")[0] for text in section.get("assumed", ())]
@@ -340,8 +340,11 @@ def test_a_value_that_its_description_forbids_is_refused_in_one_line_that_names_
         reduce(dict.__getitem__, tables, section)[last] = value
         with pytest.raises(UsageError) as error:
             raise_taken(Machine.load(_file(tmp_path, section)), value)
-        said = str(error.value)
-        assert "\n" not in said and last in said and len(said) < 500, (value, said)
+        described = str(error.value)
+        assert "\n" not in described and last in described and len(described) < 500, (
+            value,
+            described,
+        )
 
 
 def raise_taken(machine, value):

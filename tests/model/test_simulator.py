@@ -63,8 +63,8 @@ def test_bytes_are_those_of_the_explainer_and_no_bound_is_broken(seed, depth, ru
     problem, options = any_case(seed)
     traces, machine = traces_of(problem, **options), any_machine(seed, arbitration=rule)
     found = simulate(traces, machine, prefetch=depth)
-    told = {name: sum(traffic(each).counters[name] for each in traces) for name in found.counters}
-    assert found.counters == told
+    text = {name: sum(traffic(each).counters[name] for each in traces) for name in found.counters}
+    assert found.counters == text
     assert bound_of(traces, machine).seconds <= found.time_s * (1 + 1e-9)
     view = Machine(
         "view",
@@ -74,7 +74,7 @@ def test_bytes_are_those_of_the_explainer_and_no_bound_is_broken(seed, depth, ru
     )
     counted = simulate(traces, view).counters
     assert counted["get_bytes"] == 0
-    assert counted["direct_bytes"] == told["get_bytes"]
+    assert counted["direct_bytes"] == text["get_bytes"]
 
 
 @quick

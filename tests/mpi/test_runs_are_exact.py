@@ -118,8 +118,8 @@ def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
 
 
 def test_products_of_many_small_tiles_are_assembled_and_none_that_forbids_it(ran):
-    told = [(case.get("pack"), bool(out["panel_bytes"])) for case, out in ran.pairs]
-    assert ("never", True) not in told
+    text = [(case.get("pack"), bool(out["panel_bytes"])) for case, out in ran.pairs]
+    assert ("never", True) not in text
     assert {bool(out["panel_bytes"]) for case, out in ran.pairs if case in panels()} == {True}
 
 

@@ -82,8 +82,8 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_signal_without_its_other_end_is_refused(wrong):
-    programs, said = WRONG[wrong]
-    with pytest.raises(CaseFailed, match=said) as refused:
+    programs, text = WRONG[wrong]
+    with pytest.raises(CaseFailed, match=text) as refused:
         pairs_of(traced(*programs))
     assert "Correct the program." in str(refused.value)
 
@@ -161,8 +161,8 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
 
     with pytest.raises(CaseFailed) as refused:
         pairs_of(traced(beside(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
-    told = str(refused.value)
-    assert "rank 1" in told and "rank 2" in told and "rank 3" in told and "rank 0" not in told
+    text = str(refused.value)
+    assert "rank 1" in text and "rank 2" in text and "rank 3" in text and "rank 0" not in text
 
 
 def test_a_fence_between_a_push_and_its_await_closes_a_circle():

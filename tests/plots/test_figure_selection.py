@@ -93,7 +93,7 @@ def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are
     (drawn,) = [each for each in panels if each[0].ranks == 2]
     one = [r for r in records if (r.m, r.n, r.k, r.ranks) == (512, 512, 512, 2)]
     _, phases = find("algorithms").make(one, Options()).picture.axes
-    bars = [each for each in phases.containers if each.told == "gemm"]
+    bars = [each for each in phases.containers if each.described == "gemm"]
     assert len(bars[0]) == sum(drawn[2].phase_gemm_s.notna())
 
 
@@ -107,7 +107,7 @@ def test_the_roof_of_libraries_is_drbench_s_own_not_that_of_the_library_it_runs_
     roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
     records = [measured(name, roof_gflops=roof) for name, roof in roofs.items()]
     (axes,) = find("libraries").make(records, Options()).picture.axes
-    (rule,) = [line for line in axes.lines if line.told == "drbench's roof"]
+    (rule,) = [line for line in axes.lines if line.described == "drbench's roof"]
     assert list(rule.get_xdata()) == [100.0, 100.0]
 
 
@@ -119,16 +119,16 @@ def test_a_library_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_n
 
 
 @pytest.mark.parametrize(
-    "rates, told",
+    "rates, described",
     [
         ((3.0, 2.0), "drbench is ahead of the fastest other library on 1 of 1 shape"),
         ((2.0, 3.0), "drbench is behind the fastest other library on 1 of 1 shape"),
         ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shape"),
     ],
 )
-def test_the_finding_of_libraries_is_who_is_ahead(rates, told):
+def test_the_finding_of_libraries_is_who_is_ahead(rates, described):
     records = [measured(name, 1 / rate) for name, rate in zip(("universal", "cosma"), rates)]
-    assert libraries.finding(libraries.choose(records, Options())[0]) == told
+    assert libraries.finding(libraries.choose(records, Options())[0]) == described
 
 
 def test_a_dot_of_libraries_is_the_setting_with_the_smallest_median_time():

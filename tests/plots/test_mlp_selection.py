@@ -249,8 +249,8 @@ def test_what_is_not_drawn_is_said_with_its_reason():
     failed = [case(a="column", status=each) for each in ("timeout", "timeout", "failed")]
     ok = case(m=64), case(m=32), case(m=32, b="column", c="column")
     lines = select([*ok, *failed], "mlp1")
-    said = missing(lines)
-    assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in said
-    assert "UA - Inner Prod. (S-C) has no case at batch 64" in said
+    described = missing(lines)
+    assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in described
+    assert "UA - Inner Prod. (S-C) has no case at batch 64" in described
     names = {line.name for line in lines if not line.points}
-    assert all(any(name in text for text in said) for name in names)
+    assert all(any(name in text for text in described) for name in names)

@@ -14,8 +14,8 @@ from matplotlib.text import Text
 
 import plots.figures
 from drbench.measure.record_file import append_csv
+from plots.draw.description import describe_picture
 from plots.draw.page import Look, save
-from plots.draw.telling import tell
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -187,8 +187,8 @@ def test_failed_cases_are_counted_by_status_not_drawn_and_those_that_are_not_sta
     for name in ("best", "volume", "algorithms", "libraries"):
         made = find(name).make(records, Options())
         assert "not drawn: 1 case not ok (1 timeout)" in made.notes
-        told = " ".join(tell(made.picture).split())
-        assert "1 case not stable: the median is not known within 2 %" in told, name
+        described = " ".join(describe_picture(made.picture).split())
+        assert "1 case not stable: the median is not known within 2 %" in described, name
 
 
 def test_cases_that_move_nothing_are_left_out_when_asked():
@@ -265,8 +265,8 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
         )
         check_readable(picture)
         return {
-            axes.told.partition("\n")[2]: any(
-                "DT" in getattr(line, "told", "") for line in axes.lines
+            axes.described.partition("\n")[2]: any(
+                "DT" in getattr(line, "described", "") for line in axes.lines
             )
             for axes in picture.axes
             if axes.axison

@@ -269,22 +269,22 @@ def _check_moved(problem, found: dict, trace) -> None:
     got, added, put = (moved[f"{each}_bytes"] // item for each in ("get", "accumulate", "put"))
     fetch, packs = found.get("fetch", "slice"), found.get("pack", "never") != "never"
     least, most = once["A"] + once["B"], slices["A"] + slices["B"]
-    said = found, rank, moved, once, slices
+    text = found, rank, moved, once, slices
     if fetch == "tile" and not packs:
         tiles = [(mine[name] != rank) & np.isin(at[name].tile, [*{*at[name].tile[union[name]]}])
                  for name in "AB"]  # fmt: skip
-        require(got == sum(int(each.sum()) for each in tiles), "each tile is fetched once", *said)
+        require(got == sum(int(each.sum()) for each in tiles), "each tile is fetched once", *text)
     elif fetch == "slice" and not packs and found.get("sums") != "push":
-        require(got == most, "blocks are fetched once for each stationary tile", *said)
+        require(got == most, "blocks are fetched once for each stationary tile", *text)
     elif fetch == "slice":
-        require(least <= got <= most, "nothing is fetched more often than its tile needs", *said)
+        require(least <= got <= most, "nothing is fetched more often than its tile needs", *text)
     else:
-        require(got >= least, "all that a rank multiplies is fetched", *said)
+        require(got >= least, "all that a rank multiplies is fetched", *text)
     if found.get("sums") == "push":
-        require((put, added) == (once["C"], 0), "each partial sum is pushed once", *said)
+        require((put, added) == (once["C"], 0), "each partial sum is pushed once", *text)
     elif found.get("reduce", "pull") == "pull":
         lower = once["C"] if packs else slices["C"]
-        require(put == 0 and lower <= added <= slices["C"], "sums leave once for a tile", *said)
+        require(put == 0 and lower <= added <= slices["C"], "sums leave once for a tile", *text)
 
 
 def _prove_other(case: dict) -> str:

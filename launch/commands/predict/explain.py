@@ -39,7 +39,7 @@ _KEPT = (
     required=False,
     type=MODELLED,
     default=None,
-    says="the machine's, else float32",
+    default_text="the machine's, else float32",
 )
 @ranks_option()
 @of_case("transport")
@@ -88,11 +88,11 @@ def explain(context, save, beside, **values):
     flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
     source = context.get_parameter_source
     asked = [name for name in flags if source(name) is click.core.ParameterSource.COMMANDLINE]
-    cases = [_told(dict(values), [flags[name] for name in asked])]
+    cases = [_options_given(dict(values), [flags[name] for name in asked])]
     if beside is not None:
         given = _given(context, values, beside)
         asked = [flags[name] for name in given]
-        cases.append(_told(_beside(context, values, given), asked))
+        cases.append(_options_given(_beside(context, values, given), asked))
     page = explained_page(cases, __version__, shlex.join(["drbench", *sys.argv[1:]]))
     write_output("--save", save, page)
     click.echo(f"{save}: {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
@@ -134,7 +134,7 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
         raise UsageError(f"--beside: {error.format_message()}") from None
 
 
-def _told(values: dict, asked: list[str]) -> dict:
+def _options_given(values: dict, asked: list[str]) -> dict:
     """What the page shows of one case; ``asked`` are the options that the user gave."""
     from launch.cases.machine_models import find_machine
     from launch.models.explained import explained, explained_timeline

@@ -76,11 +76,11 @@ def _letters(text: str) -> str:
 )
 @of_case("m", "n", "k")
 @of_case("transpose", "alpha", "beta")
-@of_case("dtype", type=MODELLED, default=None, says="the machine's")
+@of_case("dtype", type=MODELLED, default=None, default_text="the machine's")
 @ranks_option()
-@of_case("a", says="open", help="Partition that A comes in.")
-@of_case("b", says="open", help="Partition that B comes in.")
-@of_case("c", says="open", help="Partition that C is wanted in.")
+@of_case("a", default_text="open", help="Partition that A comes in.")
+@of_case("b", default_text="open", help="Partition that B comes in.")
+@of_case("c", default_text="open", help="Partition that C is wanted in.")
 @of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
 @option(
     "--fix",
@@ -148,8 +148,8 @@ def _letters(text: str) -> str:
     help="With --measure: rounds go on until the ratio to the fastest is known within 2 %, or "
     "for so long each; 0: --iters rounds.",
 )
-@of_case("threads", help="With --measure: BLAS threads a rank.", says="cores // ranks")
-@of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
+@of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
+@of_case("backend", default=None, help="With --measure: where products run.", default_text="numpy")
 @yes_option()
 @csv_option()
 @json_option(flag_value="json")
@@ -240,16 +240,16 @@ def tune_command(
     elif as_json:
         print(_brief(found, request))
     else:
-        out, say = printing()
+        out, print_line = printing()
         for line in answer(found, request):
-            say(line)
+            print_line(line)
         Table("", _COLUMNS, rows).show(out, len(rows))
         for line in _notes(found, chosen, model, request):
-            say(line)
+            print_line(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
 
-def told(place) -> str:
+def place_text(place) -> str:
     """Algorithm and options of a place, short.
 
     Examples
@@ -257,7 +257,7 @@ def told(place) -> str:
     >>> from launch.cases.case import Case
     >>> from launch.models.tune import Moving, Place
     >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
-    >>> told(Place(case, 0, Moving(), ("row", "column", "R")))
+    >>> place_text(Place(case, 0, Moving(), ("row", "column", "R")))
     'universal S-C'
     """
     from launch.cases.case import case_keys, recorded
@@ -276,7 +276,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
     """What there is to say of one place: a row of the table, and of the JSON."""
     record, case, moving = place.record, place.case, place.moving
     row = {
-        "what": told(place),
+        "what": place_text(place),
         "command": plugged(run_command(case, request.ranks)),
         "layouts": list(place.layouts),
         "memory_bytes": place.memory,
@@ -526,5 +526,5 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
 
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
     cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
-    say = console(stderr=quiet, soft_wrap=True)
-    return standings(run_rounds(cases, request.ranks, Settings(), say, probe=True))
+    print_line = console(stderr=quiet, soft_wrap=True)
+    return standings(run_rounds(cases, request.ranks, Settings(), print_line, probe=True))

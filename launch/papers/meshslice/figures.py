@@ -62,8 +62,8 @@ def _panels(
         chips, batch = ("–".join(dict.fromkeys(map(str, (of.min(), of.max())))) for of in
                         (ours.chips, ours.batch))  # fmt: skip
         first = ours.iloc[0]
-        told = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
-        charts.append(Chart(model, told, *panel(found)))
+        text = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
+        charts.append(Chart(model, text, *panel(found)))
     return draw_page(charts, looks, notes, *margins_in)
 
 
@@ -153,8 +153,8 @@ def _modelled(rows: Rows, options: Options) -> Made:
         of = DataFrame({"cost model": found.more.to_numpy()})
         marks = [*lines(of, looks), Marks("rule", "simulated", x.limits, [0, 0])]
         best = found.seconds.idxmin(), found.estimated_s.idxmin()
-        told = "fastest: {} simulated, {} by the cost model".format(*best)
-        charts.append(Chart(model, told, x, y, marks))
+        text = "fastest: {} simulated, {} by the cost model".format(*best)
+        charts.append(Chart(model, text, x, y, marks))
     notes = ["MeshSlice; on each mesh with the slice counts that the cost model chooses there"]
     return draw_page(charts, {}, notes, 1.5)
 

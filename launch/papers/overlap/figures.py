@@ -45,15 +45,17 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
     series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
     shown = every.efficiency_percent.clip(lower=_LEAST)
     every = every.assign(series=series(every), shown=shown)
-    said = rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()]
-    said = said[said.quantity == "efficiency_percent"]
-    beside = said.method.map({"flux": 1.1, "chunks": 0.9})
-    said = said.assign(series=series(said), at=(said.least_m * said.most_m) ** 0.5 * beside)
+    published = rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()]
+    published = published[published.quantity == "efficiency_percent"]
+    beside = published.method.map({"flux": 1.1, "chunks": 0.9})
+    published = published.assign(
+        series=series(published), at=(published.least_m * published.most_m) ** 0.5 * beside
+    )
     looks = dict(zip(every.series.unique(), _LOOKS))
     x, y, charts = steps("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
     for (machine, product), found in every.groupby(["machine", "product"], sort=False):
         marks = lines(found.pivot(index="m", columns="series", values="shown"), looks)
-        for one in said[said.machine == machine].itertuples():
+        for one in published[published.machine == machine].itertuples():
             ends = {"low": [max(one.low, _LEAST)], "high": [max(one.high, _LEAST)]}
             name = f"{one.series}, the paper"
             marks.append(Marks("points", name, [one.at], [one.mean], (), looks[one.series], **ends))

@@ -407,8 +407,8 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
     """CuPy's CompileException is a plain Exception; a CuPy for AMD is refused before anything of
     it is used."""
 
-    def refused(said):
-        with pytest.raises(MissingError, match=said) as caught:
+    def refused(text):
+        with pytest.raises(MissingError, match=text) as caught:
             cuda_device(0, 1)
         assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
 
@@ -418,7 +418,7 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
     unloaded = raising(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file"))
     uncompiled = raising(Exception("nvrtc: error:\n no such option"))
     cupy = sys.modules["cupy"]
-    for owner, name, value, said in (
+    for owner, name, value, text in (
         (
             cuda,
             "CudaStream",
@@ -430,7 +430,7 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
-            refused(said)
+            refused(text)
     monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
     refused(r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'")
 

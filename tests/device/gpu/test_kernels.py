@@ -111,7 +111,7 @@ def test_the_grid_of_an_accumulate_is_capped_and_all_its_blocks_have_work(blocks
     assert busiest * blocks * 1024 <= 1.2 * 1024 * (columns // 4) + blocks * 1024
     with pytest.raises(UsageError, match="at least 1 block, got 0"):
         Kernels(True, 0)
-    assert FIELDS["accumulate_blocks"].says == str(ACCUMULATE_BLOCKS)
+    assert FIELDS["accumulate_blocks"].default_text == str(ACCUMULATE_BLOCKS)
 
 
 @pytest.mark.parametrize("dtype, columns", [("float32", 64), ("float32", 63), ("float64", 64)])

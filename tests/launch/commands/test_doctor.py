@@ -39,12 +39,12 @@ def kernels(monkeypatch):
 
 
 @pytest.fixture
-def findings(say, kernels, monkeypatch):
+def findings(run_cli, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
     monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
     monkeypatch.setattr(launch.commands.doctor, "_gpus", list)
     return lambda *options: {
-        each["subject"]: each for each in say("doctor", "--json", *options).json()
+        each["subject"]: each for each in run_cli("doctor", "--json", *options).json()
     }
 
 
@@ -121,23 +121,23 @@ def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
         assert findings()["shared memory"]["level"] == level
 
 
-def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
+def test_a_missing_launcher_exits_3(run_cli, kernels, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
     monkeypatch.setenv("PATH", str(tmp_path))
-    ended = say("doctor", "--json")
+    ended = run_cli("doctor", "--json")
     assert (ended.returncode, ended.stderr) == (3, "")
     missing = [each for each in json.loads(ended.stdout) if each["level"] == "missing"]
     assert len(missing) == 1 and "drbench[mpich]" in missing[0]["text"]
 
 
 @pytest.mark.mpi
-def test_a_launcher_of_another_mpi_is_missing(say, kernels, mpi_library, monkeypatch, tmp_path):
+def test_a_launcher_of_another_mpi_is_missing(run_cli, kernels, mpi_library, monkeypatch, tmp_path):
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\nshift 2\n"$@"\n"$@"\n')
     mpiexec.chmod(0o755)
     monkeypatch.setenv("MPI4PY_LIBMPI", mpi_library[1])
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    ended = say("doctor", "--json")
+    ended = run_cli("doctor", "--json")
     mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
     assert ended.returncode == 3 and mpi["level"] == "missing"
     assert (
@@ -166,7 +166,7 @@ def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
 
 
 def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
-    say, kernels, monkeypatch, tmp_path
+    run_cli, kernels, monkeypatch, tmp_path
 ):
     """125 against 242 GFLOP/s a thread, in two commands of one session, without a word before."""
     kernels(held=SLOW, free=FAST)
@@ -179,12 +179,12 @@ def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
         lambda plan, request, *more: given.append(request.environ) or 0,
     )
     words = "-p 2 -m 64 -n 64 -k 64".split()
-    ended = say("run", *words), say("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")
+    ended = run_cli("run", *words), run_cli("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")
     lines = ended[0].stderr, ended[1].stdout
     for line, environ in zip(lines, given, strict=True):
         assert "OPENBLAS_CORETYPE" not in environ and "PATH" in environ
         assert line.count("\n") == 1 and line.startswith("OPENBLAS_CORETYPE=Haswell holds this")
         assert "unset for this run: SkylakeX kernels reach 60 GFLOP/s" in line
     kernels(held=FAST, free=FAST)
-    ended = say("run", *words)
+    ended = run_cli("run", *words)
     assert given[-1]["OPENBLAS_CORETYPE"] == "Haswell" and ended.stderr == ""

@@ -10,12 +10,12 @@ SIZES = "-m 64 -n 48 -k 80".split()
 
 
 @pytest.fixture
-def page(say, tmp_path):
+def page(run_cli, tmp_path):
     """``page(*options)``: the names of the cases of a page, and its data."""
 
     def make(*options):
         path = tmp_path / "page.html"
-        ended = say("explain", *options, "--save", path)
+        ended = run_cli("explain", *options, "--save", path)
         assert (ended.returncode, ended.stderr) == (0, "")
         text = path.read_text(encoding="utf-8")
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
@@ -55,10 +55,10 @@ def test_what_is_beside_differs_in_what_it_says(page):
         assert len(right["ranks"]) == (2 if "-p" in beside.split() else 4)
 
 
-def test_a_timeline_says_what_was_run(page, say, tmp_path):
+def test_a_timeline_says_what_was_run(page, run_cli, tmp_path):
     path = tmp_path / "run.json"
     case = [*SIZES, *"-p 4 --algorithm cannon --machine pvc12".split()]
-    assert say("simulate", *case, "--timeline", path).returncode == 0
+    assert run_cli("simulate", *case, "--timeline", path).returncode == 0
     (name,), (traced,) = page("--timeline", path)
     (known,), (simulated,) = page(*case)
     assert name == known and traced["regions"] == simulated["regions"]
@@ -87,7 +87,7 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "options, code, said",
+    "options, code, described",
     [
         ("-m 8 -n 8 -p 2".split(), 2, "-k is missing. Give -m, -n and -k, or --timeline FILE."),
         (SIZES, 2, "-p is missing. Say how many ranks, or name a --machine with devices."),
@@ -100,9 +100,9 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
 def test_what_makes_no_sense_is_refused_before_a_page_is_written(
-    say, tmp_path, options, code, said
+    run_cli, tmp_path, options, code, described
 ):
     path = tmp_path / "page.html"
-    ended = say("explain", *options, "--save", path)
-    assert ended.returncode == code and said in ended.stderr and ended.stderr.count("\n") == 1
+    ended = run_cli("explain", *options, "--save", path)
+    assert ended.returncode == code and described in ended.stderr and ended.stderr.count("\n") == 1
     assert not path.exists() or not path.read_text()

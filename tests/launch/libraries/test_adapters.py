@@ -20,7 +20,7 @@ from partitions import partition
 def test_every_library_is_registered_under_its_own_name_and_has_a_default():
     assert [library.name for library in map(get_library, LIBRARIES)] == list(LIBRARIES)
     for library in map(get_library, LIBRARIES):
-        assert library.settings(4) and library.about
+        assert library.settings(4) and library.description
         for nprocs in (1, 2, 4, 6):
             for setting in library.settings(nprocs):
                 options = library.pick(setting.get("options", {}))
@@ -33,13 +33,13 @@ def test_every_library_is_registered_under_its_own_name_and_has_a_default():
 def test_a_missing_library_is_one_line_with_the_way_to_get_it(name, nothing_installed):
     with pytest.raises(MissingError) as raised:
         present(get_library(name))
-    said = str(raised.value)
+    described = str(raised.value)
     assert (
-        said.startswith(f"{name} is not available: ")
-        and "\n" not in said
+        described.startswith(f"{name} is not available: ")
+        and "\n" not in described
         and raised.value.exit_code == 3
     )
-    assert "pip install" in said or "apt-get install" in said or "Build" in said
+    assert "pip install" in described or "apt-get install" in described or "Build" in described
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_a_partition_that_a_library_chooses_itself_is_refused(name, given):
 
 
 def test_the_words_of_a_refusal_are_one_line_of_readable_length():
-    said = own_words(RuntimeError("first\nsecond " + "x" * 1000))
+    described = own_words(RuntimeError("first\nsecond " + "x" * 1000))
     assert (
-        said.startswith("RuntimeError: first second x")
-        and len(said) == 300
-        and said.endswith("...")
+        described.startswith("RuntimeError: first second x")
+        and len(described) == 300
+        and described.endswith("...")
     )
 
 

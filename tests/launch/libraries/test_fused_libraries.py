@@ -51,10 +51,10 @@ def test_what_is_missing_is_one_line_with_the_way_to_get_it(
     monkeypatch.setattr("launch.libraries.fused.devices", lambda: count)
     with pytest.raises(MissingError) as raised:
         present(get_library(name))
-    said = str(raised.value)
-    assert said.startswith(f"{name} is not available: {words}") and "\n" not in said
+    text = str(raised.value)
+    assert text.startswith(f"{name} is not available: {words}") and "\n" not in text
     assert raised.value.exit_code == 3
-    assert "pip install" in said or "one GPU a rank" in said
+    assert "pip install" in text or "one GPU a rank" in text
 
 
 @pytest.mark.parametrize("name", ["symm_mem", "cublasmp"])

@@ -53,8 +53,8 @@ def without(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dtensor", "cosma"])
-def test_a_missing_library_exits_3_before_any_rank_is_started(say, nothing_installed, name):
-    line = say("run", "-p", 2, *PROBLEM, "--algorithm", name).refusal(3)
+def test_a_missing_library_exits_3_before_any_rank_is_started(run_cli, nothing_installed, name):
+    line = run_cli("run", "-p", 2, *PROBLEM, "--algorithm", name).refusal(3)
     assert f"{name} is not available" in line
 
 
@@ -74,13 +74,13 @@ def test_a_missing_library_exits_3_before_any_rank_is_started(say, nothing_insta
         (("-o", "variant=k2"), "is no list of splits"),
     ],
 )
-def test_what_a_library_does_not_take_is_refused(say, monkeypatch, cosma, options, words):
+def test_what_a_library_does_not_take_is_refused(run_cli, monkeypatch, cosma, options, words):
     monkeypatch.setenv("PATH", cosma["PATH"])
-    assert words in say("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", *options).refusal(2)
+    assert words in run_cli("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", *options).refusal(2)
 
 
-def test_a_library_has_no_program_to_plan(say):
-    assert "is a library" in say("plan", "-p", 2, *PROBLEM, "--algorithm", "dtensor").refusal(2)
+def test_a_library_has_no_program_to_plan(run_cli):
+    assert "is a library" in run_cli("plan", "-p", 2, *PROBLEM, "--algorithm", "dtensor").refusal(2)
 
 
 def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench, cosma, tmp_path):
@@ -114,15 +114,15 @@ def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, s
     assert (ended.returncode, record["status"]) == (code, status) and words in record["reason"]
 
 
-@pytest.mark.parametrize("said, status, code", [("", "ok", 0), (" NOT", "wrong", 1)])
+@pytest.mark.parametrize("text, status, code", [("", "ok", 0), (" NOT", "wrong", 1)])
 def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
-    drbench, cosma, said, status, code
+    drbench, cosma, text, status, code
 ):
-    ended = drbench(*COSMA, "-o", "overlap=on", env=cosma | {"NOT": said})
+    ended = drbench(*COSMA, "-o", "overlap=on", env=cosma | {"NOT": text})
     record = json.loads(ended.stdout)
     assert (ended.returncode, record["status"]) == (code, status)
     assert (record["dataflow"], record["options"]) == ("pn2", "overlap=on")
-    unasked = drbench(*COSMA, "-o", "check=false", env=cosma | {"NOT": said})
+    unasked = drbench(*COSMA, "-o", "check=false", env=cosma | {"NOT": text})
     assert (unasked.returncode, unasked.json()["status"]) == (0, "ok")
 
 

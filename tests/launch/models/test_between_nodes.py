@@ -56,16 +56,16 @@ def test_what_tune_ranks_is_what_its_cases_run():
 
 
 @pytest.mark.parametrize("ranks", [8, 16])
-def test_what_is_planned_on_a_machine_is_what_is_predicted_there(say, ranks):
+def test_what_is_planned_on_a_machine_is_what_is_predicted_there(run_cli, ranks):
     words = "plan -m 512 -n 512 -k 512 --preset block --stationary B --rank all --json".split()
-    told = json.loads(say(*words, "-p", ranks, "--machine", "lumic").stdout)
+    text = json.loads(run_cli(*words, "-p", ranks, "--machine", "lumic").stdout)
     found = predict(SUMS, LUMIC, ranks)
     names = ("steps", "get_bytes", "put_bytes", "accumulate_bytes")
     in_place = {"get_bytes": found.get_bytes + (found.direct_bytes or 0)}
-    assert {name: told[name] for name in names} == {
+    assert {name: text[name] for name in names} == {
         name: in_place.get(name, getattr(found, name)) for name in names
     }
-    assert ("signals" in told) == (ranks == 16)
+    assert ("signals" in text) == (ranks == 16)
 
 
 def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():

@@ -47,7 +47,7 @@ def test_a_program_is_ranked_by_the_median_of_all_its_repeats(pairs):
 
 def test_shares_of_the_roof_are_compared_at_the_pace_of_the_calibration():
     ran = lambda c, time, share: row("row", "row", c, [time], percent_of_roof=share)
-    told = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
+    text = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
     measured = frame(
         [
             ran("row", 4.0, 50.0),
@@ -56,7 +56,7 @@ def test_shares_of_the_roof_are_compared_at_the_pace_of_the_calibration():
             ran("block-cyclic", 4.0, 50.0),  # not predicted
         ]
     )
-    predicted = frame([told("row"), told("column"), told("block")])
+    predicted = frame([text("row"), text("column"), text("block")])
     pairs = beside(at_calibrated_pace(measured, predicted), predicted)
     assert dict(zip(pairs.c, pairs.time_s)) == {"row": 4.0, "column": 8.0}
     assert list(pairs.error) == pytest.approx([0.25, -0.375])

@@ -12,14 +12,14 @@ from launch.sweeps.dry_run import needs
 
 
 @pytest.fixture
-def dry(say, monkeypatch, tmp_path):
+def dry(run_cli, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
     monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9))
     monkeypatch.setattr(
         "launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
     )
-    return lambda *arguments: say("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
+    return lambda *arguments: run_cli("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
 
 
 def test_it_lists_the_cases_and_their_sum(dry, tmp_path):

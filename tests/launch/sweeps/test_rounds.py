@@ -230,13 +230,13 @@ def stand_in(monkeypatch):
 
 def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
     cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
-    settings, say = Settings(), console()
-    found = run_rounds(cases, 2, settings, say, str(out))
+    settings, run_cli = Settings(), console()
+    found = run_rounds(cases, 2, settings, run_cli, str(out))
     assert len(stand_in) == 4 * 6
     assert [list(run) for run in found] == [list(range(6))] * 4
     rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
     assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
-    assert run_rounds(cases, 2, settings, say, str(out)) == found and len(stand_in) == 24
+    assert run_rounds(cases, 2, settings, run_cli, str(out)) == found and len(stand_in) == 24
     assert read_csv(out / "records.csv") == rows
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
-from harness import said
+from harness import message_of
 from mpi4py import MPI
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 
@@ -228,7 +228,7 @@ def meshes():
 
 def trouble():
     """One rank cannot: all let torch multiply; what cannot be is said in one line."""
-    before = said(lambda: drbench.torch.counts())
+    before = message_of(lambda: drbench.torch.counts())
     install(heap="256K")
     mesh, wrong, rank = init_device_mesh("cpu", (COMM.size,)), [], COMM.rank
     A, B = integers((32, 32), 1), integers((32, 32), 2)
@@ -267,24 +267,24 @@ def trouble():
     last = drbench.torch.counts()
     large = torch.nn.Linear(512, 512, bias=False)
     large.weight = torch.nn.Parameter(dtensor(torch.zeros(512, 512), mesh, (Shard(0),)))
-    told = {
+    text = {
         "before": before,
-        "twice": said(install),
-        "when": said(lambda: drbench.torch.install(when="alway")),
-        "long": said(lambda: multiply(a, b, (Shard(0), Shard(0)))),
-        "third": said(lambda: multiply(a, b, (Shard(2),))),
-        "explain": said(lambda: drbench.torch.explain(a, B)),
-        "type": said(lambda: drbench.torch.empty((4, 4), mesh, [Shard(0)], torch.int32)),
-        "placements": said(lambda: drbench.torch.empty((4, 4), mesh, [])),
-        "sum": said(lambda: drbench.torch.empty((4, 4), mesh, [Partial("max")])),
-        "adopt": said(lambda: drbench.torch.adopt(large)),
+        "twice": message_of(install),
+        "when": message_of(lambda: drbench.torch.install(when="alway")),
+        "long": message_of(lambda: multiply(a, b, (Shard(0), Shard(0)))),
+        "third": message_of(lambda: multiply(a, b, (Shard(2),))),
+        "explain": message_of(lambda: drbench.torch.explain(a, B)),
+        "type": message_of(lambda: drbench.torch.empty((4, 4), mesh, [Shard(0)], torch.int32)),
+        "placements": message_of(lambda: drbench.torch.empty((4, 4), mesh, [])),
+        "sum": message_of(lambda: drbench.torch.empty((4, 4), mesh, [Partial("max")])),
+        "adopt": message_of(lambda: drbench.torch.adopt(large)),
     }
     began = time.monotonic()
-    order = said(lambda: (a @ b) if rank else (b @ a.t()))
-    factors = said(lambda: torch.addmm(a, a, b, alpha=1 + rank, beta=0))
+    order = message_of(lambda: (a @ b) if rank else (b @ a.t()))
+    factors = message_of(lambda: torch.addmm(a, a, b, alpha=1 + rank, beta=0))
     seconds = time.monotonic() - began
     right = is_right(a @ b, A @ B, mesh)
-    heard = COMM.gather((told, order, factors, seconds, right, wrong))
+    heard = COMM.gather((text, order, factors, seconds, right, wrong))
     a = b = p = odd = whole = local = large = None
     left = finish()
     return {
@@ -293,11 +293,11 @@ def trouble():
         "drbench": [full.drbench, again.drbench, last.drbench],
         "stock": last.stock,
         "left": left,
-        "after": said(lambda: drbench.torch.uninstall()),
+        "after": message_of(lambda: drbench.torch.uninstall()),
     }
 
 
-def told():
+def text():
     """What explain says, and that nothing but what it says is moved."""
     install(when="auto")
     mesh = init_device_mesh("cpu", (COMM.size,))
@@ -314,19 +314,19 @@ def told():
         a, b = dtensor(A, mesh, placements(x)), dtensor(B, mesh, placements(y))
         before = drbench.torch.counts()
         with drbench.torch.out(*placements(placed)) if placed else nullcontext():
-            said_, got = drbench.torch.explain(a, b), a @ b
+            explained, got = drbench.torch.explain(a, b), a @ b
         after = drbench.torch.counts()
         who = "drbench" if after.drbench > before.drbench else "stock"
-        right = is_right(got, A @ B, mesh) and said_.who == who
-        right = right and got.placements == said_.placements
+        right = is_right(got, A @ B, mesh) and explained.who == who
+        right = right and got.placements == explained.placements
         found[name] = [
             everywhere(right),
-            said_.who,
-            said_.why,
-            said_.moved_bytes,
-            list(said_.stock_moves),
-            said_.stock_bytes,
-            str(said_).splitlines()[0],
+            explained.who,
+            explained.why,
+            explained.moved_bytes,
+            list(explained.stock_moves),
+            explained.stock_bytes,
+            str(explained).splitlines()[0],
         ]
     a = b = got = None
     return found | {"left": finish()}
@@ -377,6 +377,6 @@ if __name__ == "__main__":
     main(
         {
             each.__name__: each
-            for each in (every, forms, rounding, meshes, trouble, told, outliving, churn)
+            for each in (every, forms, rounding, meshes, trouble, text, outliving, churn)
         }
     )

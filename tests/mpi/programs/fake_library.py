@@ -20,7 +20,7 @@ closed = []
 
 
 class Fake(Library):
-    name, about = "fake", "for tests"
+    name, description = "fake", "for tests"
     options = {"variant": Option("variant", str)}
 
     @staticmethod

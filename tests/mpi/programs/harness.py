@@ -99,7 +99,7 @@ def wrap_starters(kind, wrapper) -> None:
     }
 
 
-def said(function):
+def message_of(function):
     """The class and the text of the error that a call ends with."""
     try:
         function()

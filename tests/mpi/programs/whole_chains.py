@@ -95,10 +95,10 @@ def main():
     found = []
     with ranks() as comm, drbench.init(comm, "64M", transport=TRANSPORT.kind) as context:
         for case in cases:
-            wrong, told = run(context, case)
+            wrong, text = run(context, case)
             wrong = sorted({name for each in comm.allgather(wrong) for name in each})
             if wrong:
-                found.append([case, wrong, told])
+                found.append([case, wrong, text])
         answer(comm, found)
 
 

@@ -27,11 +27,11 @@ _INDENT = "  "
 def named(artist: Any, name: str, cases: Sequence[int | None] = ()) -> Any:
     """Name an artist, or give the whole of a text that was shortened to fit; ``cases`` are the
     numbers of the rows that its marks stand for."""
-    artist.told, artist.cases = name, cases
+    artist.described, artist.cases = name, cases
     return artist
 
 
-def tell(picture: Figure) -> str:
+def describe_picture(picture: Figure) -> str:
     """Tell what a figure draws.
 
     Examples
@@ -40,7 +40,7 @@ def tell(picture: Figure) -> str:
     >>> axes = named(picture.add_axes((0, 0, 1, 1)), "a panel")
     >>> _ = named(axes.plot([1, 2], [0.25, 1 / 3], "o", color="black")[0], "mine")
     >>> _ = axes.set(xlim=(0, 3), ylim=(0, 1), xlabel="ranks", ylabel="time (s)")
-    >>> print(tell(picture), end="")
+    >>> print(describe_picture(picture), end="")
     panel: a panel
       x: ranks, 0 to 3
       y: time (s), 0 to 1
@@ -56,7 +56,7 @@ def tell(picture: Figure) -> str:
 
 
 def _name(artist: Artist) -> str:
-    given = getattr(artist, "told", None)
+    given = getattr(artist, "described", None)
     if given is None and isinstance(artist, Text):
         given = artist.get_text()
     return " / ".join((given or "").split("\n"))
@@ -110,8 +110,8 @@ def _line(line: Line2D, axes: Axes) -> str:
     dashed = line.get_linestyle() not in ("None", "", " ")
     marked = line.get_marker() not in (None, "None", "", " ")
     kind = "points" if marked and not dashed else "line"
-    told = points if dashed else sorted(points)
-    return f"{kind}{_called(line)} ({_look(line)}): {_points(told)}"
+    described = points if dashed else sorted(points)
+    return f"{kind}{_called(line)} ({_look(line)}): {_points(described)}"
 
 
 def _called(artist: Artist) -> str:
@@ -136,8 +136,8 @@ def _bars(bars: Any) -> str:
     for bar in bars:
         box = bar.get_x(), bar.get_y(), bar.get_width(), bar.get_height()
         fills.setdefault(_fill(bar), []).append(box)
-    told = (f"({fill}): {_boxes(sorted(boxes))}" for fill, boxes in sorted(fills.items()))
-    return f"bars{_called(bars)} {', '.join(told)}"
+    described = (f"({fill}): {_boxes(sorted(boxes))}" for fill, boxes in sorted(fills.items()))
+    return f"bars{_called(bars)} {', '.join(described)}"
 
 
 def _boxes(boxes: Iterable[tuple[float, float, float, float]]) -> str:
@@ -178,8 +178,8 @@ def _collection(found: Collection) -> Iterator[str]:
         return
     boxes = [path.get_extents() for path in found.get_paths()]
     colors = sorted({to_hex(color) for color in (*found.get_facecolor(), *found.get_edgecolor())})
-    told = _boxes((box.x0, box.y0, box.width, box.height) for box in boxes)
-    yield f"spans{_called(found)} ({' '.join(colors)}): {told}"
+    described = _boxes((box.x0, box.y0, box.width, box.height) for box in boxes)
+    yield f"spans{_called(found)} ({' '.join(colors)}): {described}"
 
 
 def _text(text: Text, axes: Axes) -> str:
