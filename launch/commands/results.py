@@ -214,7 +214,7 @@ def plot(name, files, save, width, title, notes, **options):
       drbench list figures
       drbench plot mlp1 results/measured/here -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
-      drbench plot libraries results/measured/here -o libraries.pdf --width 3.4 --no-notes
+      drbench plot libraries results/measured/here -o rates.pdf --width 3.4
     """
     if name is None:
         raise UsageError("which figure? Name one of those that drbench list figures shows.")

@@ -210,7 +210,7 @@ def test_run_and_simulator_are_given_the_same_program():
     assert record.best_s >= record.phase_gemm_s + 2 * record.panel_bytes / 2 / 1.6e10
 
 
-@pytest.mark.parametrize("dtype, assembled", [("float64", True), ("bfloat16:float32", False)])
+@pytest.mark.parametrize("dtype, is_packed", [("float64", True), ("bfloat16:float32", False)])
 def test_without_a_model_cores_multiply_what_they_can(dtype, is_packed):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
     resolved = universal.resolve(problem, stationary="C")

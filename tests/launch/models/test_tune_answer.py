@@ -145,7 +145,7 @@ def test_the_json_of_an_empty_bound_is_json(run_cli):
         (["--preset", "row", "--fix", "d"], "some of A,B,C"),
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),
-        (["--multiplications", "0"], "--products"),
+        (["--multiplications", "0"], "--multiplications"),
         (["--threads", "2"], "--threads belongs to --measure"),
         (["--backend", "numpy"], "--backend belongs to --measure"),
         (["--iters", "5"], "--iters belongs to --measure"),
