@@ -102,8 +102,8 @@ def interleave(contenders: dict, rounds: int) -> dict:
     """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
     that alternates."""
     found: dict = {contender: [] for contender in contenders}
-    for turn in range(rounds):
-        for contender in rotated(list(contenders), turn):
+    for round_index in range(rounds):
+        for contender in rotated(list(contenders), round_index):
             found[contender].append(run(*contenders[contender]))
     return found
 

@@ -82,8 +82,8 @@ class Dealt(_Covered):
         if not 0 <= x < len(self):
             raise IndexError(x)
         start = x * self.tile
-        turn, coordinate = divmod(x, self.parts)
-        return Segment(start, min(self.extent, start + self.tile), coordinate, turn * self.tile)
+        cycle, coordinate = divmod(x, self.parts)
+        return Segment(start, min(self.extent, start + self.tile), coordinate, cycle * self.tile)
 
     @property
     def longest(self) -> int:
@@ -119,10 +119,10 @@ class Dealt(_Covered):
         [6, 4]
         """
         whole_tiles, tail = divmod(self.extent, self.tile)
-        rounds, turn = divmod(whole_tiles, self.parts)  # `turn` is who the short tile is dealt to
-        if coordinate < turn:
+        rounds, cycle = divmod(whole_tiles, self.parts)  # `cycle` is who the short tile is dealt to
+        if coordinate < cycle:
             return (rounds + 1) * self.tile
-        return rounds * self.tile + (tail if coordinate == turn else 0)
+        return rounds * self.tile + (tail if coordinate == cycle else 0)
 
     def cuts(self, start: int, stop: int) -> list[int]:
         """``start``, the boundaries of segments strictly between, ``stop``; clipped; ``[]`` if

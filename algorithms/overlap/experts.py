@@ -119,9 +119,9 @@ def _batches(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list
             (start, stop), tokens, first = share(m, rank, nprocs), [], row
             end = given[rank] + counts[rank][expert]
             while given[rank] < end:
-                turn, at = divmod(given[rank], stop - start)
+                cycle, at = divmod(given[rank], stop - start)
                 count = min(end - given[rank], stop - start - at)
-                tokens.append((turn, start + at, start + at + count))
+                tokens.append((cycle, start + at, start + at + count))
                 given[rank] += count
                 row += count
             found[-1].append(Batch(expert, (first, row), tokens))
@@ -258,7 +258,7 @@ def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered
         return
     cols, kernel = own.cols, Kernel(problem.rows, own.shape[1], problem.k)
     weights: dict[int, Step] = {}
-    for tile in sorted((t for each in rows.tiles for t in each), key=gathered.turn):
+    for tile in sorted((t for each in rows.tiles for t in each), key=gathered.order_key):
         tokens = yield from awaited(rows, gathered, [tile])
         for expert, pairs, spans in problem.batches(rows.owner(tile)):
             a = yield from cut(repeat(tokens), tile[0], spans)

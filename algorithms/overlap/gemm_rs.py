@@ -76,10 +76,10 @@ def program(
 def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
     """Parts of at least ``part`` rows in the order in which the tiles of ranks are asked for;
     ``across`` says whether one may have tiles of several ranks."""
-    turn = rows.turn(order)
+    order_key = rows.order_key(order)
     shares = [None] if across else [[rank] for rank in order]
     found = [each for ranks in shares for each in rows.parts(part, ranks)]
-    return sorted(found, key=lambda each: min(map(turn, each)))
+    return sorted(found, key=lambda each: min(map(order_key, each)))
 
 
 class LocalGemms:

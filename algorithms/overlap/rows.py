@@ -194,13 +194,13 @@ class Rows:
                 found.append(part)
         return found
 
-    def turn(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
+    def order_key(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
         """When a tile comes, if the ranks come in this order.
 
         Examples
         --------
         >>> rows = Rows([(0, 5), (5, 9)], 2)
-        >>> sorted([(2, 4), (5, 7), (7, 9)], key=rows.turn([1, 0]))
+        >>> sorted([(2, 4), (5, 7), (7, 9)], key=rows.order_key([1, 0]))
         [(5, 7), (7, 9), (2, 4)]
         """
         place = {rank: x for x, rank in enumerate(order)}

@@ -68,8 +68,8 @@ def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> S
                 yield Push(have[t], there, t)
     # from its owner, or from the rank of this node that it has come to
     source = lambda t: at(d, rows.owner(t) % local)
-    turns = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
-    return ag_gemm.Gathered(have, source, rows.turn(turns))
+    rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
+    return ag_gemm.Gathered(have, source, rows.order_key(rank_order))
 
 
 @tiled("rs2", gemm_rs.LAYOUT, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])

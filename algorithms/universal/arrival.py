@@ -260,9 +260,9 @@ class Arrivals:
         adds them: what each source pushes first comes first, and each rank begins with the next."""
         ranks = self.problem.nprocs
         found = [
-            (turn, (source - rank) % ranks, source, c)
+            (position, (source - rank) % ranks, source, c)
             for source in self.sums.of(rank)
-            for turn, c in self._pushes(source).get(rank, ())
+            for position, c in self._pushes(source).get(rank, ())
         ]
         return [(source, c) for *_, source, c in sorted(found, key=itemgetter(0, 1))]
 
@@ -271,8 +271,8 @@ class Arrivals:
         if rank not in self._pushed:
             complete = [each.c for each in self.gemms(rank) if each.last]
             found: dict[int, list] = {}
-            for turn, c in enumerate(c for c in complete if c.owner != rank):
-                found.setdefault(c.owner, []).append((turn, c))
+            for position, c in enumerate(c for c in complete if c.owner != rank):
+                found.setdefault(c.owner, []).append((position, c))
             self._pushed[rank] = found
         return self._pushed[rank]
 
@@ -430,14 +430,14 @@ def arrange(
     node = problem.ranks_of_node(rank)
     remote = lambda work: work.from_outside(node)
     sums: dict[Block, list[_Work]] = {}
-    turns: dict[tuple | None, int] = {}
+    positions: dict[tuple | None, int] = {}
     for work in found:
         sums.setdefault(work.c, []).append(work)
-        turns.setdefault(launch(work), len(turns))
+        positions.setdefault(launch(work), len(positions))
     pushed = [each for c, each in sums.items() if c.owner != rank]
     pushed.sort(key=lambda each: each[0].c.owner in node)
     kept = [work for work in found if work.c.owner == rank]
-    kept.sort(key=lambda work: turns[launch(work)])  # parts of a kernel follow each other
+    kept.sort(key=lambda work: positions[launch(work)])  # parts of a kernel follow each other
     due = [*pushed, *([work] for work in kept if work.from_outside({rank}))]
     gemm_s, get_s = _seconds(found, rank, problem, machine)
     arrives, clock = {}, 0.0

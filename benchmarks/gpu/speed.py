@@ -154,7 +154,7 @@ def overlap() -> None:
                 transfers = timer.seconds(many, other)
                 device.reserve(one, what == "accumulates")
                 both = timer.together(one, {one: multiply, other: many})
-                beside = timer.seconds(multiply, one)
+                alone = timer.seconds(multiply, one)
                 device.reserve(one, False)
                 emit(
                     kind="overlap",
@@ -162,11 +162,11 @@ def overlap() -> None:
                     arithmetic=arithmetic,
                     blocks=None if blocks == _ALL else blocks,
                     gb_per_s=count * source.nbytes / transfers / 1e9,
-                    product_ms=beside * 1e3,
+                    product_ms=alone * 1e3,
                     product_alone_ms=alone_s[arithmetic] * 1e3,
                     transfers_ms=transfers * 1e3,
                     both_ms=both * 1e3,
-                    hidden=(beside + transfers - both) / min(beside, transfers),
+                    hidden=(alone + transfers - both) / min(alone, transfers),
                 )
             device.close()
 

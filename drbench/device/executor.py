@@ -211,7 +211,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         super().prepare()
         self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
         self._hosted: list[Iterator[None]] = []  # steps that wait for the host
-        self._turns: dict = {}  # group -> [tickets given, calls issued]
+        self._tickets: dict = {}  # group -> [tickets given, calls issued]
         self._next = {"gemm": 0, "out": 0}
         self._op, self._fences = 0, 0
         self._marks: dict[int, list] = {}
@@ -252,9 +252,9 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     def _reserve(self) -> None:
         """Let GEMMs leave processors to sums, if there are any; executors share their lanes."""
         for lane in self._lanes.values():
-            if lane.multiplies and lane.beside_sums != self._sums:
+            if lane.multiplies and lane.concurrent_sums != self._sums:
                 self.device.reserve(lane.stream, self._sums)
-                lane.beside_sums = self._sums
+                lane.concurrent_sums = self._sums
 
     def _run(self) -> None:
         self._reserve()
@@ -323,7 +323,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             lane = self._lanes[name] = Lane(name, self.device.stream(name, multiplies), multiplies)
         return lane
 
-    def _in_turn(self, kind: str) -> Lane:
+    def _next_lane(self, kind: str) -> Lane:
         """The next of the streams for products, or for accumulates."""
         number = self._next[kind]
         self._next[kind] = (number + 1) % self._max[kind]
@@ -393,7 +393,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         """Read, write or add: at once where the block is in reach, else by the host."""
         step, device = self.trace.steps[t], self.device
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
-        lane = self._lane("in") if reads else self._in_turn("out")
+        lane = self._lane("in") if reads else self._next_lane("out")
         value = self.values[t if reads else step.inputs[0].index]
         there = self._there(t, matrix, block)
         self.bytes[step.counter] += self._nbytes(block)
@@ -487,18 +487,18 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Iterator[None]:
         """A shift or collective that the host issues."""
-        turns = self._turns.setdefault(step.group, [0, 0])
-        ticket, turns[0] = turns[0], turns[0] + 1
+        tickets = self._tickets.setdefault(step.group, [0, 0])
+        ticket, tickets[0] = tickets[0], tickets[0] + 1
         sent, received = call.sent, call.received
         if self._staged:
             sent, received = self._twins.of(sent), self._twins.of(received)
             if sent is not None and sent.size:
                 self.device.copy(sent, call.sent, lane.stream)
         yield from self._reached(lane)
-        while turns[1] != ticket:  # members issue in the same order
+        while tickets[1] != ticket:  # members issue in the same order
             yield
         requests = call.issue(sent, received)
-        turns[1] += 1
+        tickets[1] += 1
         while not MPI.Request.Testall(requests):
             yield
         if self._staged and received is not None and received.size:
@@ -523,7 +523,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _compute(self, t: int) -> None:
         step, device, values = self.trace.steps[t], self.device, self.values
-        lane = self._in_turn("gemm")
+        lane = self._next_lane("gemm")
         self._begin(lane, t)
         if type(step) is Gemm:
             for a, b, c, beta in self.gemms[t]:

@@ -203,7 +203,7 @@ class SignalSteps:
 
     def _seen_by_host(self, t: int) -> Iterator[None]:
         while t not in self._here and "signal" not in self.without:
-            self._here.update(self.inbox.come())
+            self._here.update(self.inbox.arrived())
             if t not in self._here:
                 yield
         if type(self.trace.steps[t]) is Take:
@@ -246,7 +246,7 @@ class SignalSteps:
         step, lane = self.trace.steps[t], self._lane("side")
         self._begin(lane, t)
         for term in step.terms:
-            self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
+            self.device.add(self.values[t], self.values[term.index], lane.stream, concurrent=True)
         self._launched(t, lane)
 
     _STARTERS = {

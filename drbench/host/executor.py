@@ -220,10 +220,10 @@ class Executor(ExecutorBase):
                         self._finish(t)
                     moved = True
             if self._watching:
-                for t in self.inbox.come():
+                for t in self.inbox.arrived():
                     moved = True
                     self._watching -= 1
-                    self._come(t)
+                    self._receive(t)
             if self._adds:
                 waiting, self._adds = self._adds, []
                 for t in waiting:
@@ -416,7 +416,7 @@ class Executor(ExecutorBase):
         else:
             self._request(t, self.inbox.receiver(t))
 
-    def _come(self, t: int) -> None:
+    def _receive(self, t: int) -> None:
         """A flag says that a value is here, or will be when a throttled link is done with it."""
         if type(self.trace.steps[t]) is Take:
             self._read_offered(t)

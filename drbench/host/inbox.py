@@ -210,10 +210,10 @@ class Inbox:
         self._watched.fill(False)
 
     def watch(self, t: int) -> None:
-        """From now on :meth:`come` tells when a step's value has come."""
+        """From now on :meth:`arrived` tells when a step's value has come."""
         self._watched[self.routes[t].number] = True
 
-    def come(self) -> list[int]:
+    def arrived(self) -> list[int]:
         """The steps that are watched for and whose values have come in this run; each is told
         once."""
         here = self.flags >= self.epoch

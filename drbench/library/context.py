@@ -316,7 +316,7 @@ class Context:
             window = self.heap.window
             window.flush()
             window.sync()
-            exchange.meet(A.place)
+            exchange.handshake(A.place)
             exchange.check()
             window.sync()
             if A.placed is None:
@@ -414,7 +414,7 @@ class Context:
             self._plans.clear()
             self.ground.forget()
             while True:  # until all have come to close
-                self._closing.meet((self.heap.taken, 0, 0), leaving)
+                self._closing.handshake((self.heap.taken, 0, 0), leaving)
                 if self._closing.agreed:
                     break
                 try:

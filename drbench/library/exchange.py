@@ -17,7 +17,7 @@ from drbench.errors import DrbenchError, UsageError
 from drbench.host.matrix import Place
 
 #: A record: three places, the number of what is done, whether this rank cannot; alpha and beta.
-_NUMBER, _VETO, _FACTORS, WIDTH = 9, 10, 11, 13
+_NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 13
 _PLACES = [None] + [struct.Struct(f"={3 * n}q") for n in (1, 2, 3)]
 _LAST = struct.Struct("=?7xdd")
 
@@ -52,7 +52,7 @@ class Exchange:
         self._send, self._receive = [mine, MPI.INT64_T], [self._all, MPI.INT64_T]
         self._fixed, self._factors = self._all[:, :_FACTORS], self._all[:, _FACTORS:]
 
-    def meet(
+    def handshake(
         self, places: tuple = (), fault: DrbenchError | None = None, alpha=1.0, beta=0.0
     ) -> bytes:
         """Say where this rank's arrays lie, and hear where all others' do (collective).
@@ -72,7 +72,7 @@ class Exchange:
             _PLACES[len(places) // 3].pack_into(mine, 0, *places)
         try:
             # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
-            _LAST.pack_into(mine, 8 * _VETO, fault is not None, alpha + 0.0, beta + 0.0)
+            _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, alpha + 0.0, beta + 0.0)
         except (struct.error, TypeError):
             raise UsageError(f"alpha and beta are numbers, got {alpha!r} and {beta!r}.") from None
         self.comm.Allgather(self._send, self._receive)
@@ -97,7 +97,7 @@ class Exchange:
     def check(self, fault: DrbenchError | None = None) -> None:
         """Raise on every rank the error of the first that cannot, or that does something else
         (collective, if so)."""
-        if self.agreed and not self._all[:, _VETO].any():
+        if self.agreed and not self._all[:, _REFUSED].any():
             return
         heard = self.comm.allgather((self.what, fault))
         for rank, (_, first) in enumerate(heard):

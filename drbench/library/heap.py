@@ -24,7 +24,7 @@ from drbench.options import whole_number
 from drbench.program.problem import row_bytes
 
 #: What MPI adds to a node's windows.
-_BESIDE = 1 << 20
+_MARGIN = 1 << 20
 
 
 class Space:
@@ -272,7 +272,7 @@ def _check_capacity(topology: Topology, nbytes: int) -> None:
     found = topology.comm.allgather((nbytes, capacity))
     for lowest in sorted(set(topology.node_of)):
         sizes = [size for (size, _), node in zip(found, topology.node_of) if node == lowest]
-        (where, there), wanted = found[lowest][1], sum(sizes) + _BESIDE
+        (where, there), wanted = found[lowest][1], sum(sizes) + _MARGIN
         if wanted > there:
             raise OutOfMemory(
                 f"the heaps of the {len(sizes)} ranks on rank {lowest}'s node need {wanted} bytes, "

@@ -120,8 +120,8 @@ def cores_had(
 
     Four ranks on two cores, alone and beside four other processes:
 
-    >>> alone, beside = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
-    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, beside)]
+    >>> alone, concurrent = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
+    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, concurrent)]
     [1.0, 0.5]
     """
     if due is None:

@@ -245,14 +245,14 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
     left: dict = {shape: [] for shape in shapes}
     for shape in shapes:
         seconds_of(shape)  # pages and caches are warm from here on
-    spent_s, turns = 0.0, 0
-    while turns < _TRIALS or (spent_s < _TRIALS_S and turns < _MOST_TRIALS):
-        for shape in list(left)[:: -1 if turns % 2 else 1]:
+    spent_s, trials = 0.0, 0
+    while trials < _TRIALS or (spent_s < _TRIALS_S and trials < _MOST_TRIALS):
+        for shape in list(left)[:: -1 if trials % 2 else 1]:
             found = seconds_of(shape)
             left[shape].append(found / _work(shape))
             spent_s += found
-        turns += 1
-        if turns > 1:
+        trials += 1
+        if trials > 1:
             behind = _behind(left)
             left = {shape: left[shape] for shape in left if min(behind[shape]) <= _BEHIND}
     behind = _behind(left)
@@ -261,5 +261,5 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
 
 def _behind(found: dict) -> dict:
     """The time of each shape over the least of its turn, turn by turn."""
-    least = [min(turn) for turn in zip(*found.values())]
+    least = [min(times) for times in zip(*found.values())]
     return {shape: [one / best for one, best in zip(mine, least)] for shape, mine in found.items()}

@@ -170,7 +170,7 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
         elif step.computes or (step.side and machine.adds_on_core):
             computes += costs.compute_s(step, parts.get(step.index))
         elif step.side:
-            busy["sums", rank] += side_s(machine, step, itemsize, beside=False)
+            busy["sums", rank] += side_s(machine, step, itemsize, concurrent=False)
         elif step.grouped:
             for resource, seconds in _of_group(costs, step):
                 grouped[resource] += seconds

@@ -237,13 +237,14 @@ def is_cut(step: Step) -> bool:
     return bool(value.axis) != bool(value.transposed)
 
 
-def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
-    """Seconds of a sum beside the products (``beside``), by the workers that it takes from them, or
-    after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the second)."""
+def side_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> float:
+    """Seconds of a sum beside the products (``concurrent``), by the workers that it takes from
+    them, or after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the
+    second)."""
     compute = machine.compute
     nbytes = _touched(step) * itemsize
     rate = compute.memory_bytes_per_s
-    if machine.side_units and beside:
+    if machine.side_units and concurrent:
         rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
     return compute.launch_s + nbytes / rate
 

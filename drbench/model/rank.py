@@ -66,7 +66,7 @@ class RankProgram:
     def __init__(self, trace: Trace, machine: Machine, itemsize: int):
         self.trace, self.parts = trace, parts_of(trace, machine)
         self.kernels = tilings(trace.steps, machine, itemsize)
-        self.at_once, self._aheads = at_hand(trace, machine), {}
+        self.at_once, self._aheads = free_steps(trace, machine), {}
 
     def lookahead(self, depth: int | str) -> Lookahead:
         """That of the trace; those of all depths but 0 differ in nothing else."""
@@ -217,7 +217,7 @@ class Rank:
             slow += used / (used - taken) - 1
         return slow
 
-    def beside(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
+    def change_concurrent(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
         """Accumulates, transfers or sums begin or end: they may slow the local products beside
         them."""
         before, worked = self._slow(), self._worked(now)
@@ -254,7 +254,7 @@ class Rank:
         return free
 
 
-def at_hand(trace: Trace, machine: Machine) -> list[int]:
+def free_steps(trace: Trace, machine: Machine) -> list[int]:
     """Steps that take no time: Gets from own tiles, or in place through a link without limits, and
     memory without values."""
     rank, free, out = trace.rank, {trace.rank: True}, []

@@ -49,9 +49,9 @@ class GroupSteps:
         if before:
             now = rank.copied(now, before * itemsize)
         rank.began[t] = now
-        self.simulation.at(now, self._come, rank, (t, number))
+        self.simulation.at(now, self._arrive, rank, (t, number))
 
-    def _come(self, now: float, rank: Rank, which) -> None:
+    def _arrive(self, now: float, rank: Rank, which) -> None:
         t, number = which
         step = rank.steps[t]
         group = step.group

@@ -307,14 +307,14 @@ def check_progress(ends: Sequence[list[End]]) -> None:
             while at[rank] < len(mine):
                 end = mine[at[rank]]
                 if end.kind == "meet":
-                    turn = count[rank].setdefault(end.key, [0, False])
-                    name = (end.key, turn[0])
-                    if not turn[1]:
-                        met[name], turn[1] = met.get(name, 0) + 1, True
+                    use = count[rank].setdefault(end.key, [0, False])
+                    name = (end.key, use[0])
+                    if not use[1]:
+                        met[name], use[1] = met.get(name, 0) + 1, True
                         moving = True
                     if met[name] < len(end.key[1] or _meeting(ends)):
                         break
-                    turn[0], turn[1] = turn[0] + 1, False
+                    use[0], use[1] = use[0] + 1, False
                 elif end.sends:
                     sent.add((end.kind, rank, end.peer, end.key))
                 elif _waits(end, rank, sent) is not None:
@@ -335,8 +335,8 @@ def check_progress(ends: Sequence[list[End]]) -> None:
             after = source[0]
         else:
             others = [r for r in end.key[1] or _meeting(ends) if r != rank]
-            turn = count[rank][end.key][0]
-            after = next(r for r in others if count[r].get(end.key, [0, False]) <= [turn, False])
+            use = count[rank][end.key][0]
+            after = next(r for r in others if count[r].get(end.key, [0, False]) <= [use, False])
             text.append(f"rank {rank} at {end.what} meets rank {after}")
         if after in path:
             circle = "; ".join(text[path.index(after) :])

@@ -85,7 +85,7 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator
 
 
 def _pushed(
-    operand: Operand, rank: int, origin: int, turn: int, pushing: int
+    operand: Operand, rank: int, origin: int, rotation: int, pushing: int
 ) -> Generator[Step, Step, None]:
     """The own tiles of a rank added to the origin's, each in one part for each copy that pushes."""
     for tile in operand.own_tiles(rank):
@@ -93,7 +93,7 @@ def _pushed(
         cuts = [tile.row0 + height * x // pushing for x in range(pushing + 1)]
         parts = [each for each in zip(cuts, cuts[1:]) if each[0] < each[1]]
         for x in range(len(parts)):
-            rows = parts[(x + turn) % len(parts)]
+            rows = parts[(x + rotation) % len(parts)]
             part = operand.block(rows, (tile.col0, tile.col1), tile.replica)
             token = yield Get(part)
             yield ReplicaAdd(token, _counterpart(operand, part, origin))

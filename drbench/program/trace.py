@@ -225,7 +225,7 @@ def trace(
                 "before it made. Write value = yield Get(...)."
             ) from None
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
-        _order_beside(steps, written)
+        _order_concurrent(steps, written)
     signals = signals or any(kind.signals for kind in kinds)
     known: Any = problem  # None in tests
     return Trace(known, rank, steps, written, ops, signals)
@@ -308,7 +308,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     return zeros
 
 
-def _order_beside(steps: list, written: str) -> None:
+def _order_concurrent(steps: list, written: str) -> None:
     """Where a group step reads or writes elements of an own tile that a compute writes, or that
     another group step writes, the later of the two takes the earlier one as an input; so do a
     reduction beside the computes and a compute.

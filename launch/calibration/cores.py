@@ -21,8 +21,8 @@ from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_transposed
 from drbench.program.problem import Problem
 
-from .pace import Pace
 from .programs import in_rounds
+from .speed import SpeedNormalisation
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -74,7 +74,7 @@ SHARDS = [1 << s for s in range(13, 23, 3)]
 def cores(
     topology: Topology,
     trials: int,
-    pace: Pace,
+    speed: SpeedNormalisation,
     threads: int | None,
     everyone: Topology | None = None,
 ) -> tuple[str, dict]:
@@ -85,10 +85,10 @@ def cores(
     threads = threads or everyone.cores_per_rank
     threadpoolctl.threadpool_limits(threads)
     memory = _memory(everyone.comm, trials), "add of 16 MiB"
-    spent = lambda make: pace.seconds(lambda: timed(everyone.comm, make).seconds, trials)
+    spent = lambda make: speed.seconds(lambda: timed(everyone.comm, make).seconds, trials)
     found = {}
     for name, code in (("float32", "f4"), ("float64", "f8")):
-        gemms = _gemms(everyone.comm, trials, code, pace)
+        gemms = _gemms(everyone.comm, trials, code, speed)
         functions = {"#": "seconds an element (drbench chain)"} | function_seconds(spent, code)
         found[name] = compute_section(*gemms, memory) | {"functions": functions}
     compute, several = found.pop("float32"), comm.size > 1
@@ -172,7 +172,9 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     return min(timed(comm, several).seconds for _ in range(trials)) / repeats
 
 
-def _gemms(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[tuple]]:
+def _gemms(
+    comm, trials: int, code: str, speed: SpeedNormalisation
+) -> tuple[list[tuple], list[tuple]]:
     """All ranks multiply elements of NumPy's type ``code`` at once: ``(m, n, k, seconds)``, and
     ``(m, n, k, operand, seconds)`` of those with an operand stored transposed.
 
@@ -206,7 +208,7 @@ def _gemms(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[
 
     for case in cases:  # what is touched for the first time does not count
         run(case)
-    seconds = list(zip(cases, in_rounds(cases, trials, run, pace)))
+    seconds = list(zip(cases, in_rounds(cases, trials, run, speed)))
     return (
         [(*shape, took_s) for (shape, operand), took_s in seconds if not operand],
         [(*shape, operand, took_s) for (shape, operand), took_s in seconds if operand],

@@ -24,7 +24,7 @@ from .cores import (
     rows_of_ranks,
     transfers,
 )
-from .pace import Pace
+from .speed import SpeedNormalisation
 
 #: Less of a transfer's time than this is none: timing knows no better.
 _LEAST = 0.02
@@ -35,13 +35,13 @@ _TRANSFERS, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
 def between_nodes(
-    topology: Topology, trials: int, pace: Pace, threads: int | None
+    topology: Topology, trials: int, speed: SpeedNormalisation, threads: int | None
 ) -> tuple[str, dict]:
     """What the cores of several nodes take, all at once, and what lies between them (collective):
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as local_topology:
-        description, tables = cores(local_topology, trials, pace, threads, topology)
+        description, tables = cores(local_topology, trials, speed, threads, topology)
         tables["links"] = _links(topology, size, trials)
         tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})

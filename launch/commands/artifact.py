@@ -10,7 +10,7 @@ from launch.host.show import console
 from launch.papers import papers
 from launch.papers.artifact import Check, Place, check_artifact, check_records
 from launch.papers.claims import counted, shown
-from launch.papers.vary import Turn, vary
+from launch.papers.vary import Variation, vary
 
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
 
@@ -72,7 +72,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     check_output("--csv", csv_path)
     found, print_line, start = [], console(), time.monotonic()
     if sensitivity:
-        rows, show = _turns(place), _show_turn
+        rows, show = _variations(place), _show_variation
     else:
         made_folder(out)
         progress = console(stderr=True, soft_wrap=True)
@@ -105,16 +105,16 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
 
 
-def _turns(place: Place):
+def _variations(place: Place):
     for name, paper in papers().items():
         if paper.simulate and any(place.wants(claim.name) for claim in paper.claims):
             yield from vary(name, paper, place.results)
 
 
-def _show_turn(print_line, turn: Turn) -> None:
+def _show_variation(print_line, variation: Variation) -> None:
     """A change in words."""
-    what = f"{turn.machine}, {turn.change}" if turn.change else "as it is"
-    text = f"{turn.paper}: {what}: {turn.changed_claims or 'no claim turns'}"
+    what = f"{variation.machine}, {variation.change}" if variation.change else "as it is"
+    text = f"{variation.paper}: {what}: {variation.changed_claims or 'no claim turns'}"
     print_line.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -218,7 +218,7 @@ def plot(name, files, save, width, title, notes, **options):
     """
     if name is None:
         raise UsageError("which figure? Name one of those that drbench list figures shows.")
-    from plots.draw.page import Look
+    from plots.draw.page import PageStyle
     from plots.registry import draw, find
 
     check_output("--save", save)
@@ -228,8 +228,8 @@ def plot(name, files, save, width, title, notes, **options):
             raise UsageError(
                 f"what shall {name} be drawn from? Give it result files, or - for standard input."
             )
-        look = Look(width, title, notes)
-        drawn = draw(name, files, name if save is None else save, look=look, **options)
+        page_style = PageStyle(width, title, notes)
+        drawn = draw(name, files, name if save is None else save, page_style=page_style, **options)
     for text in drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:
@@ -255,8 +255,8 @@ def report(folders, save):
     from plots.report.page import build
 
     one = Path(folders[0])
-    beside = one if one.is_dir() else one.parent
-    out = Path(save) if save else (beside if len(folders) == 1 else Path()) / "report.html"
+    folder = one if one.is_dir() else one.parent
+    out = Path(save) if save else (folder if len(folders) == 1 else Path()) / "report.html"
     with reading("Use a path that can be read."):
         page = build(folders)
     write_output("--save", out, page)

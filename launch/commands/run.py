@@ -9,7 +9,7 @@ import click
 from drbench.errors import UsageError
 from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
 from launch.cases.peaks import read_peaks, with_peak
-from launch.host.files import check_csv, check_output, hand_over
+from launch.host.files import check_csv, check_output, output_record
 from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import is_rank, launched, run_ranks, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
@@ -113,7 +113,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
                 "leave -o roof out."
             )
         record = run_program(case, ranks, timeout)
-        return hand_over(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)
+        return output_record(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)
     return run_ranks(ranks, list(arguments), timeout, environ)
 
 

@@ -29,14 +29,14 @@ class DTensorLibrary(TorchLibrary):
     def settings(nprocs):
         """Row is the default: with Column what the paper ran. The others are what DTensor also
         takes."""
-        everywhere = f"row/c{nprocs}"
+        replicated = f"row/c{nprocs}"
         triples = [
             ("row", "row", "row"),
             ("column", "column", "column"),
             ("row", "column", "column"),
             ("column", "row", "row"),
-            (everywhere, "column", "column"),
-            ("row", everywhere, "row"),
+            (replicated, "column", "column"),
+            ("row", replicated, "row"),
             *[("block", "block", "block")] * (nprocs > 3),
         ]
         return [dict(zip("abc", texts)) for texts in triples]
@@ -61,7 +61,7 @@ class DTensorLibrary(TorchLibrary):
             dealt = self._dealt(self.load(local), *where, operand.stored.shape)
             self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
         self.resolved |= {"mesh": "x".join(map(str, self.placed[0][0].shape))}
-        self._look()
+        self._inspect()
 
     def _begin(self) -> None:
         """Before operands are made (collective)."""
@@ -74,7 +74,7 @@ class DTensorLibrary(TorchLibrary):
             local, mesh, placements, run_check=False, shape=shape, stride=(shape[1], 1)
         )
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
         moves."""
         seen = _watch()

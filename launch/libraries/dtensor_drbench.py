@@ -29,7 +29,7 @@ class Served(DTensorLibrary):
         made.to_local().copy_(local)
         return made
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         self.run()
         self.run()
         with self._served.out(*self.placed[2][1]):

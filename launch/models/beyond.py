@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from drbench.model.costs import gemms_of
 from drbench.model.machine import Machine
-from drbench.model.rank import at_hand
+from drbench.model.rank import free_steps
 from drbench.program.trace import Trace
 from launch.host.kernels import processor_name
 from launch.host.units import format_bytes, plural
@@ -95,7 +95,7 @@ def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
         for extents in gemms_of(trace, machine):
             for name, extent in zip("mnk", extents):
                 found[name].add(extent)
-        free = set(at_hand(trace, machine))
+        free = set(free_steps(trace, machine))
         for step in trace.steps:
             if step.grouped:
                 found["shards"].add(itemsize * step.shard())

@@ -349,7 +349,7 @@ def _simulated(
 ) -> tuple[Record, Simulated]:
     machine, problem, traces = made.machine, made.problem, made.traces
     ranks, ahead = problem.nprocs, case.ahead(made.resolved)
-    stands_for = ranks // len(traces)
+    ranks_per_trace = ranks // len(traces)
     might_not_fit, received = made.most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refused before it is simulated
         received = made.receive_bytes(ahead)
@@ -374,9 +374,9 @@ def _simulated(
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,
         plan_s=made.plan_s,
-        steps=stands_for * sum(len(trace.steps) for trace in traces),
+        steps=ranks_per_trace * sum(len(trace.steps) for trace in traces),
         pool_bytes=received,
-        panel_bytes=stands_for * sum(trace.panel_bytes for trace in traces),
+        panel_bytes=ranks_per_trace * sum(trace.panel_bytes for trace in traces),
         balance_limit=balance([trace.flops for trace in traces]),
         beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
         **found.counters,

@@ -522,13 +522,13 @@ class _Search:
         took = {self._trace: 0.0, self._judge: 0.0}  # seconds
         while not (self.best and self._spent(_JUDGED)):
             source = min(self.sources, key=attrgetter("guess"))
-            family = min(self.families.values(), key=self._turn, default=_Family())
+            family = min(self.families.values(), key=self._priority, default=_Family())
             if source.guess == family.next == inf:
                 break
-            looks = family.next == inf or (
+            traces_next = family.next == inf or (
                 source.guess <= family.next and took[self._trace] <= _SHARE * took[self._judge]
             )
-            act, of = (self._trace, source) if looks else (self._judge, family)
+            act, of = (self._trace, source) if traces_next else (self._judge, family)
             start = Clock.cpu()
             act(of)
             took[act] += Clock.cpu() - start
@@ -544,7 +544,7 @@ class _Search:
         effort = self.request.effort
         return effort is not None and Clock.cpu() - self.started + needed_s > share * effort
 
-    def _turn(self, family: _Family) -> tuple:
+    def _priority(self, family: _Family) -> tuple:
         """Families of which none was judged first, those that promise most for the time that they
         take before others, unless nothing of them can be the best."""
         head = family.open[0][-1] if family.open else None

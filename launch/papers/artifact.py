@@ -95,20 +95,20 @@ class Task(NamedTuple):
     ----------
     name, description, expected, command : str
         As of a :class:`Check`.
-    look : callable
-        ``look(place)``: the verdict, where what was found is from, and what it is.
+    judge : callable
+        ``judge(place)``: the verdict, where what was found is from, and what it is.
     """
 
     name: str
     description: str
     expected: str
     command: str
-    look: Callable[["Place"], tuple[str, str, str]]
+    judge: Callable[["Place"], tuple[str, str, str]]
 
     def check(self, place: "Place") -> Check:
         """Do it; what breaks is a FAIL."""
         try:
-            found = self.look(place)
+            found = self.judge(place)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             found = "FAIL", HERE, " ".join(str(error).split()) or type(error).__name__
         return Check(self.name, self.description, *found, self.expected, command=self.command)
@@ -118,13 +118,13 @@ def program(name: str, description: str, line: str, missing: str = "") -> Task:
     """A line for a shell in the root of the checkout, which ends with exit code 0 if all is well;
     if something that it needs is ``missing``, it is not run."""
 
-    def look(place: Place) -> tuple[str, str, str]:
+    def judge(place: Place) -> tuple[str, str, str]:
         if missing:
             return "SKIP", "nothing was run", missing
         code = place.run(line)
         return passed(code == 0), HERE, f"exit code {code}"
 
-    return Task(name, description, "exit code 0", line, look)
+    return Task(name, description, "exit code 0", line, judge)
 
 
 #: What ran or was made just now, and what was read.

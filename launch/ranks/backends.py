@@ -306,7 +306,7 @@ class Need:
 
     tiles: int
     arena: int
-    beside: int
+    measuring: int
     inboxes: int = 0
 
     @classmethod
@@ -326,7 +326,7 @@ class Need:
 
     @property
     def total(self) -> int:
-        return self.tiles + self.arena + self.beside
+        return self.tiles + self.arena + self.measuring
 
 
 def check_memory(

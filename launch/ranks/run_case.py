@@ -65,7 +65,7 @@ from launch.cases.case import (
 )
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
-from launch.host.files import check_csv, check_output, hand_over, write_output
+from launch.host.files import check_csv, check_output, output_record, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
 
@@ -107,7 +107,7 @@ def run_here(
         require_gpu()
     timelines: list[str] = []
     record = with_peak(run_case(case, comm, timelines=timelines), peaks)
-    call_together(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
+    call_together(comm, lambda: comm.rank or output_record(record, csv_path, as_json))
     if case.timeline:  # if it cannot be written, the result has been said at least
         call_together(comm, lambda: write_timeline(case, timelines))
     return EXIT_CODES[record.status]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
 from launch.libraries import ON_DRBENCH
-from launch.sweeps.rounds import fastest_of, over, pooled, seconds_of, turn_of
+from launch.sweeps.rounds import fastest_of, over, pooled, round_of, seconds_of
 
 #: drbench's partitionings whose median, best and worst are compared.
 PARTITIONINGS = ("row", "column", "inner", "outer", "block")
@@ -77,14 +77,14 @@ def lines(records) -> list[Line]:
     shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
     for record in rows(frame(records)):
         if found := _NAME.match(record.case or ""):
-            turn, shape, *who = found.groups()
-            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[int(turn)] = record
+            round_index, shape, *who = found.groups()
+            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[int(round_index)] = record
     return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
 
 
 def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
     ok = {
-        who: {turn: each for turn, each in run.items() if each.status == "ok"}
+        who: {round_index: each for round_index, each in run.items() if each.status == "ok"}
         for who, run in runs.items()
     }
     most = max(map(len, ok.values()))
@@ -92,15 +92,17 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
     defaults = {who[0]: who for who in reversed(libraries)}.values()
     moving = [who for who in libraries if len(ok[who]) == most and _moved(ok[who]) != 0]
     times = {
-        who: {turn: each.time_s for turn, each in run.items()} for who, run in ok.items() if run
+        who: {round_index: each.time_s for round_index, each in run.items()}
+        for who, run in ok.items()
+        if run
     }
     among = ({who: times[who] for who in chosen if who in times} for chosen in (defaults, moving))
     references = [fastest_of(each) if each else () for each in among]
     roofs: dict[int, list[float]] = {}
     for who, run in ok.items():
-        for turn, each in run.items():
+        for round_index, each in run.items():
             if who[0] == "drbench" and each.roof_gflops is not None:
-                roofs.setdefault(turn, []).append(each.roof_gflops)
+                roofs.setdefault(round_index, []).append(each.roof_gflops)
     for who, run in runs.items():
         mine, failed = ok[who], [each for each in run.values() if each.status != "ok"]
         why = [f"{each.status}: {each.reason}" for each in failed]
@@ -121,9 +123,9 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
             any(each.oversubscribed for each in rounds),
             _median(each.percent_of_roof for each in rounds),
             _median(
-                100 * each.gflops / median(roofs[turn])
-                for turn, each in mine.items()
-                if turn in roofs
+                100 * each.gflops / median(roofs[round_index])
+                for round_index, each in mine.items()
+                if round_index in roofs
             ),
             _moved(mine),
             why[-1] if why else "",
@@ -190,7 +192,7 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
     multiplications: dict[tuple, dict[str, dict[int, Record]]] = {}
     for r in records:
         multiplication = multiplications.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
-        multiplication.setdefault(r.algorithm, {})[turn_of(r.case)] = r
+        multiplication.setdefault(r.algorithm, {})[round_of(r.case)] = r
     found = []
     for (*_, a, b, c), runs in multiplications.items():
         if {STOCK, OURS} <= runs.keys():
@@ -203,4 +205,4 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
 
 
 def _cpu_seconds_of(run: Runs) -> dict[int, float]:
-    return {turn: record.cpu_s for turn, record in run.items()}
+    return {round_index: record.cpu_s for round_index, record in run.items()}

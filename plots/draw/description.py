@@ -111,14 +111,14 @@ def _line(line: Line2D, axes: Axes) -> str:
     marked = line.get_marker() not in (None, "None", "", " ")
     kind = "points" if marked and not dashed else "line"
     described = points if dashed else sorted(points)
-    return f"{kind}{_called(line)} ({_look(line)}): {_points(described)}"
+    return f"{kind}{_called(line)} ({_style_text(line)}): {_points(described)}"
 
 
 def _called(artist: Artist) -> str:
     return f", {_name(artist)}" if _name(artist) else ""
 
 
-def _look(line: Line2D) -> str:
+def _style_text(line: Line2D) -> str:
     marker = line.get_marker()
     if marker in (None, "None", "", " "):
         return to_hex(line.get_color())
@@ -192,8 +192,8 @@ def _text(text: Text, axes: Axes) -> str:
 
 def _legend(legend: Legend) -> Iterator[str]:
     for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-        look = _look(handle) if isinstance(handle, Line2D) else _fill(handle)
-        yield f"{_name(text)} ({look})"
+        style_text = _style_text(handle) if isinstance(handle, Line2D) else _fill(handle)
+        yield f"{_name(text)} ({style_text})"
 
 
 def _number(value: float) -> str:

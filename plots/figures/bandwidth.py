@@ -28,7 +28,7 @@ from plots.select.cases import Options, SelectionError
 from plots.select.selection import doubts
 
 _DASHED = (0, (4, 1.6))
-LOOKS = {
+STYLES = {
     "get": LineStyle("#0072B2", "o", "-"),
     "put": LineStyle("#009E73", "s", "-"),
     "accumulate": LineStyle("#D55E00", "^", "-"),
@@ -84,7 +84,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
             if row.operation == name
         }
         if its:  # what is divided may be some bytes smaller
-            marks.append(polyline(name, LOOKS[name], sorted(its), its))
+            marks.append(polyline(name, STYLES[name], sorted(its), its))
     return Chart(
         f"{transport}, {ranks} ranks",
         f"{label}, {nodes} node(s), {backend}, {dtype}",
@@ -107,8 +107,8 @@ def finding(charts: list[Chart]) -> str:
     if not most:
         return ""
     best = max(most, key=most.get)
-    beside = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
-    return f"{best} reaches {number(most[best])} GB/s{beside}"
+    comparison = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
+    return f"{best} reaches {number(most[best])} GB/s{comparison}"
 
 
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:

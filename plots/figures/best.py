@@ -150,9 +150,9 @@ def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int],
         if not case.hollow:
             values[y][x] = case.percent
         ink = GREY if case.hollow else "white" if case.percent > 60 else "black"
-        look = {"ha": "center", "va": "center_baseline", "size": size, "color": ink}
+        style = {"ha": "center", "va": "center_baseline", "size": size, "color": ink}
         named(
-            axes.text(x, y, f"{case.percent:.0f}", **look),
+            axes.text(x, y, f"{case.percent:.0f}", **style),
             f"{case.percent:.0f} (noisy)" * case.hollow,
         )
     edges = [[at - 0.5 for at in range(count + 1)] for count in (len(factors), len(order))]

@@ -55,7 +55,7 @@ def choose(
         notes.append(f"not drawn: {cases(still.sum())} moving nothing")
         kept = kept[~still]
     setting = [kept[each] for each in ("source", "shape", "name", *SETTING)]
-    rounds = _turns(kept).groupby(setting, dropna=False).transform("nunique")
+    rounds = _rounds_of(kept).groupby(setting, dropna=False).transform("nunique")
     fewer = rounds < rounds.groupby([kept.source, kept["shape"]]).transform("max")
     if fewer.any():
         notes.append(
@@ -100,14 +100,14 @@ def shares(found: DataFrame) -> DataFrame:
     >>> [row.dropna().to_dict() for _, row in shares(frame([case, other])).iterrows()]
     [{'gemm': 60.0, 'fence': 10.0, 'unattributed': 30.0}, {}]
     """
-    phases = found[list(PHASES)].set_axis([look.name for look in PHASES.values()], axis=1)
+    phases = found[list(PHASES)].set_axis([style.name for style in PHASES.values()], axis=1)
     own_s = found.median_s.fillna(found.best_s)
     phases = phases.where(phases > 0).div(own_s, axis=0) * 100
     rest = 100 - phases.sum(axis=1)
     return phases.assign(**{OTHER.name: rest.where(phases.notna().any(axis=1) & (rest > 0))})
 
 
-def _turns(kept: DataFrame) -> Series:
+def _rounds_of(kept: DataFrame) -> Series:
     """The round of each case, which the names of cases in rounds begin with; any other case is one
     of its own. Two contenders may be one setting, as a stationary matrix that is named and is the
     one that would be chosen: both are of one round."""
@@ -194,11 +194,11 @@ def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:
     base = parts.cumsum(axis=1).sub(parts)
     marks = [
         Marks(
-            "bars", look.name, list(has), list(has.index), (), look,
-            list(base[look.name][has.index]), across=True,
+            "bars", style.name, list(has), list(has.index), (), style,
+            list(base[style.name][has.index]), across=True,
         )
-        for look in (*PHASES.values(), OTHER)
-        for has in [parts[look.name].dropna()]
+        for style in (*PHASES.values(), OTHER)
+        for has in [parts[style.name].dropna()]
         if len(has)
     ]  # fmt: skip
     x = Axis("percent of the time", (0, max(100.0, parts.sum(axis=1).max())))
@@ -235,9 +235,9 @@ def make(by: str, records: Records, options: Options) -> Made:
     ]
     if used := sorted({*every.algorithm} & {*LIBRARIES}):
         subtitle.append(f"libraries with a BLAS of their own: {names(used)}")
-    looks = [marks.look for chart in phases for marks in chart.marks]
+    styles = [marks.style for chart in phases for marks in chart.marks]
     page, axes = panels(
-        charts + phases, list(map(patch_handle, looks)), [*subtitle, *notes], len(here) * _ROW_IN,
+        charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes], len(here) * _ROW_IN,
         columns, (0.08, 0.2), finding=finding(found), left_in=left_in,
     )  # fmt: skip
     for at, (each, chart) in enumerate(zip(axes, charts + phases)):
@@ -253,9 +253,9 @@ def make(by: str, records: Records, options: Options) -> Made:
         for case in rows(dots):
             end = max(filter(None, (case.rate, case.high)))
             text = f"{number(case.time_s / length)} {unit}"
-            look = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
+            style = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
             at = end, here.index(case.name)
-            note(each, text, at, (4, 0), va="center", size=SMALL_PT - 0.5, bbox=look)
+            note(each, text, at, (4, 0), va="center", size=SMALL_PT - 0.5, bbox=style)
         each.grid(**GRID)
     return Made(page.picture, notes)
 

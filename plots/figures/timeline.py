@@ -155,16 +155,16 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         axes = page.axes(_LEFT_IN, top_in + head_in, wide_in, high_in)
         named(axes, f"{p.title}\n{p.subtitle}")
         for y, (track, events) in enumerate(p.tracks.items()):
-            look = TRACKS[track]
+            style = TRACKS[track]
             spans = axes.broken_barh(
                 [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
                 (y - 0.38, 0.76),
-                facecolor=look.color,
-                edgecolor=bar_edge(look.color),
-                hatch=look.hatch,
+                facecolor=style.color,
+                edgecolor=bar_edge(style.color),
+                hatch=style.hatch,
                 linewidth=0.4,
             )
-            named(spans, look.name)
+            named(spans, style.name)
         labels = [TRACKS[track].name for track in p.tracks]
         axes.set_yticks(range(len(labels)), labels, fontsize=FONT_PT - 0.5)
         axes.set_ylim(len(p.tracks) - 0.5, -0.5)

@@ -164,7 +164,7 @@ def limit(row: Any) -> str:
     """What takes the time: the phases with most of it, as means over the ranks, and the share that
     no phase accounts for; empty without phases."""
     shares = {
-        look.name: 100 * (getattr(row, name) or 0) / row.time_s for name, look in PHASES.items()
+        style.name: 100 * (getattr(row, name) or 0) / row.time_s for name, style in PHASES.items()
     }
     known = sum(shares.values())
     most = sorted(shares, key=shares.get, reverse=True)[:3]

@@ -175,10 +175,10 @@ def quantity_of(found: DataFrame, asked: str = "auto") -> str:
     >>> from dataclasses import replace
     >>> from drbench.measure.record import Record
     >>> case = Record(mode="simulated", status="ok", best_s=1.0, percent_of_peak=50.0)
-    >>> beside = replace(case, mode="measured", percent_of_roof=60.0)
+    >>> concurrent = replace(case, mode="measured", percent_of_roof=60.0)
     >>> (
-    ...     [quantity_of(frame([each])) for each in (case, beside)],
-    ...     quantity_of(frame([beside]), "peak"),
+    ...     [quantity_of(frame([each])) for each in (case, concurrent)],
+    ...     quantity_of(frame([concurrent]), "peak"),
     ... )
     (['percent_of_peak', 'percent_of_roof'], 'percent_of_peak')
     """

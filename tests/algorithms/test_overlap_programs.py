@@ -109,7 +109,7 @@ def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, add
     for trace in traces:
         found = [step for step in trace.steps if type(step) is Add]
         assert [len(step.terms) for step in found] == [p - 1] * adds
-        assert {side_s(machine, step, 4, beside=False) for step in found} == {
+        assert {side_s(machine, step, 4, concurrent=False) for step in found} == {
             1000 + (p + 1) * rows * n
         }
 

@@ -148,7 +148,7 @@ class PushesToItself(Executor):
             is_local=lambda t: True,
             signal=lambda route, due: here.append(wait.index),
             watch=lambda t: None,
-            come=lambda: [here.pop()] if here else [],
+            arrived=lambda: [here.pop()] if here else [],
             prepare=lambda: None,
             begin=lambda: None,
             close=lambda: None,
@@ -342,5 +342,5 @@ def test_a_target_between_the_sources_is_not_joined():
     assert len(joined(places(*zip(targets, sources)), 8)) == 2
     assert len(joined(places(*zip(targets, sources)), 8, near=False)) == 1
     assert len(joined(places(*zip(sources[::-1], targets)), 8)) == 2  # the other way
-    beside = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
-    assert [target.shape for target, _ in joined(beside, 8)] == [(3, 2)]
+    concurrent = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
+    assert [target.shape for target, _ in joined(concurrent, 8)] == [(3, 2)]

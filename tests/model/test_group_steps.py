@@ -322,8 +322,8 @@ def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_d
         collectives={"allgather": Collective(2.0, 0.5, both_directions=both_directions)},
         transfer_slowdown=0.125,
     )
-    beside = 2 + 0.5 + 8 / (1 + both_directions)
-    done = beside / (1 + 0.125 * flows)
+    concurrent = 2 + 0.5 + 8 / (1 + both_directions)
+    done = concurrent / (1 + 0.125 * flows)
     assert simulate(programs(program, 2), machine).time_s == pytest.approx(
-        max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))
+        max(concurrent, concurrent + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))
     )

@@ -149,7 +149,7 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
         came = yield Await(source, "x", (4, 4))
         yield Push(came, to, "x")
 
-    def beside():
+    def concurrent():
         yield from sends(0)
         came = yield Await(1, "y", (4, 4))
         yield Gemm(came, (yield Get(block("B", 0, (0, 4)))))
@@ -160,7 +160,7 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
         yield Push(came, 0, "y")
 
     with pytest.raises(CaseFailed) as refused:
-        pairs_of(traced(beside(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
+        pairs_of(traced(concurrent(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
     text = str(refused.value)
     assert "rank 1" in text and "rank 2" in text and "rank 3" in text and "rank 0" not in text
 

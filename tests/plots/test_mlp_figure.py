@@ -36,9 +36,11 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve):
     chosen = {layer: select(twelve, layer) for layer in ("mlp1", "mlp2")}
     expected = []
     for line in (*chosen["mlp1"], *chosen["mlp2"]):
-        name, look = line.legend.removeprefix("UA - "), STYLES[line.name]
+        name, page_style = line.legend.removeprefix("UA - "), STYLES[line.name]
         points = " ".join(f"({point.m}, {point.value:.4g})" for point in line.points)
-        expected.append(f"  line, {name} ({look.color.lower()} {look.marker}): {points}")
+        expected.append(
+            f"  line, {name} ({page_style.color.lower()} {page_style.marker}): {points}"
+        )
     described = describe_picture(figure(chosen)).splitlines()
     assert sorted(line for line in described if "  line, " in line) == sorted(expected)
 

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 import plots.figures
 from drbench.measure.record_file import append_csv
 from plots.draw.description import describe_picture
-from plots.draw.page import Look, save
+from plots.draw.page import PageStyle, save
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -315,7 +315,7 @@ def test_measured_libraries_go_before_published_ones():
 def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_print(
     rich, made, name
 ):
-    narrow = find(name).make(rich, Options(), Look(3.4, "of my own", notes=False)).picture
+    narrow = find(name).make(rich, Options(), PageStyle(3.4, "of my own", notes=False)).picture
     check_readable(narrow)
     assert narrow.get_size_inches()[0] == 3.4 and made(name).picture.get_size_inches()[0] == 7
     texts = [text.get_text() for text in narrow.texts]

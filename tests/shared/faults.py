@@ -133,9 +133,9 @@ def small_products():
     tenth of the time, and is enough to fit a model. Other work is not looked for."""
     fewer_products()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import pace
+        from launch.calibration import speed
 
-        pace._TIMES, pace.Pace.refuse_other_work = 1, lambda pace: None
+        speed._TIMES, speed.SpeedNormalisation.refuse_other_work = 1, lambda speed: None
 
 
 def fewer_products():
@@ -151,15 +151,15 @@ def drifting():
     """Looks at the pace that find the machine a half slower from the third of each four on."""
     small_products()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import pace
+        from launch.calibration import speed
 
-        timed, looks = pace.timed, itertools.count()
+        timed, looks = speed.timed, itertools.count()
 
         def slower_now_and_then(comm, function):
             found = timed(comm, function)
             return found._replace(seconds=0.01 * (1.5 if next(looks) % 4 > 1 else 1.0))
 
-        pace.timed = slower_now_and_then
+        speed.timed = slower_now_and_then
 
 
 def in_a_hurry():

@@ -112,7 +112,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks)
         self.accumulate_blocks = accumulate_blocks
         # 0 is all to cuBLAS
-        self._beside_sums = max(properties["multiProcessorCount"] - accumulate_blocks, 0)
+        self._processors_with_sums = max(properties["multiProcessorCount"] - accumulate_blocks, 0)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
         cublas = modules.find_cublas(version // 10000)
@@ -202,7 +202,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         return stream
 
     def reserve(self, stream: CudaStream, sums: bool) -> None:
-        self._gemm.leave(stream.handle, self._beside_sums if sums else 0)
+        self._gemm.leave(stream.handle, self._processors_with_sums if sums else 0)
 
     def event(self, timed: bool = False) -> CudaEvent:
         self.use()
@@ -306,14 +306,14 @@ class CudaDevice(CupyArrays, Device, Peers):
     def _accumulating(self, target, value) -> Callable[[CudaStream], None]:
         return self._ready(self._kernels.accumulate(*by_rows(target, value)))
 
-    def add(self, target, value, stream: CudaStream, beside: bool = False) -> None:
-        make = self._adding_beside if beside else self._adding
+    def add(self, target, value, stream: CudaStream, concurrent: bool = False) -> None:
+        make = self._adding_concurrently if concurrent else self._adding
         self._prepared(make, target, value)(stream)
 
-    def _adding(self, target, value, beside: bool = False) -> Callable[[CudaStream], None]:
-        return self._ready(self._kernels.add(*by_rows(target, value), beside))
+    def _adding(self, target, value, concurrent: bool = False) -> Callable[[CudaStream], None]:
+        return self._ready(self._kernels.add(*by_rows(target, value), concurrent))
 
-    def _adding_beside(self, target, value) -> Callable[[CudaStream], None]:
+    def _adding_concurrently(self, target, value) -> Callable[[CudaStream], None]:
         return self._adding(target, value, True)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:

@@ -126,12 +126,12 @@ class Kernels:
         places = target.ctypes.data, _leading(target), value.ctypes.data, _leading(value)
         return _over(name, *target.shape, _words64(*places, *target.shape), most)
 
-    def add(self, target, value, beside: bool = False) -> Launch | None:
-        """target += value; float32 or float64. The value may lie by rows or by columns. ``beside``
-        products the grid is capped."""
+    def add(self, target, value, concurrent: bool = False) -> Launch | None:
+        """target += value; float32 or float64. The value may lie by rows or by columns.
+        ``concurrent`` products the grid is capped."""
         name, item = self._sum("add", target, value), value.itemsize
         down, across = (step // item for step in value.strides)
-        most = self._accumulate_blocks if beside else None
+        most = self._accumulate_blocks if concurrent else None
         if (
             name == "add_f32"
             and (across == 1 or value.shape[1] == 1)

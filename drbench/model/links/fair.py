@@ -71,7 +71,7 @@ class Fair:
         flow = self._flows[transfer.age] = _Flow(transfer, now)
         shares = transfer.shares or (1.0,) * len(transfer.resources)
         uses = tuple(zip(transfer.resources, shares))
-        if self._levels.come(transfer.age, transfer.bytes_per_s, uses):
+        if self._levels.add_flow(transfer.age, transfer.bytes_per_s, uses):
             self._change(now)
         else:
             flow.speed = 1.0

@@ -37,7 +37,10 @@ class Levels:
     Examples
     --------
     >>> levels = Levels()
-    >>> levels.come("short", 8.0, [("wire", 1.0)]), levels.come("long", 8.0, [("wire", 1.0)])
+    >>> (
+    ...     levels.add_flow("short", 8.0, [("wire", 1.0)]),
+    ...     levels.add_flow("long", 8.0, [("wire", 1.0)]),
+    ... )
     (False, True)
     >>> dict(levels.resolve_rates())
     {'short': 0.5, 'long': 0.5}
@@ -54,7 +57,7 @@ class Levels:
         self._level: dict = {}
         self._changed: dict = {}
 
-    def come(self, name: Hashable, full: float, uses: Uses) -> bool:
+    def add_flow(self, name: Hashable, full: float, uses: Uses) -> bool:
         """A flow comes.
 
         Parameters

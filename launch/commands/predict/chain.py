@@ -255,8 +255,8 @@ def measured_text(chosen, measured) -> str:
     exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of what may differ"
     text, predicted_s, median_s = "", chosen.found.time_s, measured.median_s
     if chosen.low_s is not None:
-        lies = "lies" if chosen.low_s <= median_s <= chosen.high_s else "does not lie"
-        text = f" {lies} in {span(chosen.low_s, chosen.high_s, median_s)}"
+        verdict = "lies" if chosen.low_s <= median_s <= chosen.high_s else "does not lie"
+        text = f" {verdict} in {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
         f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){text}, "
         f"predicted {seconds(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "

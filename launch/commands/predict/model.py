@@ -3,7 +3,7 @@
 import click
 
 from drbench.errors import UsageError
-from launch.host.files import check_csv, check_output, hand_over, write_output
+from launch.host.files import check_csv, check_output, output_record, write_output
 from launch.host.mpi import is_rank, run_ranks
 
 from ..guards import default_ranks, refuse_too_many
@@ -85,7 +85,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     case = case_of(values | {"machine": model.name}, ranks)
     record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, model, ranks)
-    code = hand_over(record, csv_path, as_json)
+    code = output_record(record, csv_path, as_json)
     if timeline and found:
         description = {name: getattr(record, name) for name in DESCRIPTION_FIELDS}
         write_output("--timeline", timeline, chrome_trace(found.timeline, description))

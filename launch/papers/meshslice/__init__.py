@@ -85,7 +85,7 @@ def _text(found: DataFrame, digits: int = 1) -> str:
     return "; ".join(f"{name}: {named(of.dropna(), digits)}" for name, of in found.iterrows())
 
 
-def _fastest_everywhere(rows: Rows):
+def _fastest_in_all(rows: Rows):
     """And by how many times more than the next."""
     of = {"study": "weak", "product": ALL}
     seconds = rows.by("seconds", "algorithm", ["model", "chips"], **of)
@@ -220,7 +220,7 @@ CLAIMS = (
     Claim(
         "M1",
         "Figure 9: MeshSlice is the fastest in all cases, 16 to 256 chips",
-        _fastest_everywhere,
+        _fastest_in_all,
         "fastest in all",
         "fewest seconds for each model and number of chips",
         _WEAK,

@@ -9,7 +9,7 @@ from made_up import made_up
 
 from drbench.errors import UsageError
 from drbench.measure.record_file import append_csv
-from launch.host.files import hand_over
+from launch.host.files import output_record
 from launch.host.kernels import Kernels
 from launch.sweeps.plan import SweepRequest
 from launch.sweeps.store import Store
@@ -176,6 +176,6 @@ def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys,
     monkeypatch.setattr(os, "write", full)
     path = tmp_path / "one.csv"
     with pytest.raises(UsageError, match="--csv .*one.csv: No space left on device"):
-        hand_over(made_up(m=4321), str(path), True)
+        output_record(made_up(m=4321), str(path), True)
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from launch.models.candidates import TuneRequest, candidates, data_movements, wi
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, tune
-from launch.sweeps.rounds import turn_of
+from launch.sweeps.rounds import round_of
 from partitions import flows, partition
 
 CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
@@ -259,7 +259,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
         record, _ = predict_with(case, find_machine(str(CALIBRATED)), ranks)
         ran.append(case)
         twice = 2 * record.best_s * (1.5 if len(ran) > 1 and case == ran[1] else 1)
-        twice *= 1 + 0.001 * turn_of(name)
+        twice *= 1 + 0.001 * round_of(name)
         times = {"best_s": twice, "median_s": twice, "samples_s": [twice]}
         return replace(record, mode="measured", **times)
 

@@ -143,12 +143,12 @@ def test_mpirun_will_do_where_there_is_no_mpiexec(on_path, monkeypatch):
 
 def test_the_mpiexec_beside_this_python_goes_before_path(on_path, monkeypatch, tmp_path):
     on_path("#!/bin/sh\n")
-    beside = tmp_path / "venv" / "mpiexec"
-    beside.parent.mkdir()
-    beside.touch()
-    monkeypatch.setattr(sys, "executable", str(beside.with_name("python")))
+    concurrent = tmp_path / "venv" / "mpiexec"
+    concurrent.parent.mkdir()
+    concurrent.touch()
+    monkeypatch.setattr(sys, "executable", str(concurrent.with_name("python")))
     monkeypatch.delenv("MPI4PY_LIBMPI")
-    assert find_mpiexec() == str(beside)
+    assert find_mpiexec() == str(concurrent)
 
 
 def test_no_launcher_is_said_with_the_way_out(run_cli, monkeypatch, tmp_path):

@@ -25,8 +25,8 @@ from launch.sweeps.rounds import (
     pooled,
     ratio_of,
     rotated,
+    round_of,
     standings,
-    turn_of,
 )
 from launch.sweeps.supervisor import Settings
 
@@ -45,7 +45,7 @@ def played(groups, seconds_of, least=6, budget_s=1e9, probe=False):
     more = {"iters": least, "budget": budget_s}
     jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
     for name, _, case in Experiment("rounds", jobs, "known", probe).todo(done):
-        who, turn = name.partition(" | ")[2], turn_of(name)
+        who, turn = name.partition(" | ")[2], round_of(name)
         found = seconds_of(who, turn)
         done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
         order.append((who, turn, case))
@@ -221,7 +221,7 @@ def stand_in(monkeypatch):
     def measure(job):
         ran.append(job.name)
         known = case_keys(job.case) | {"mode": "measured", "status": "ok"}
-        seconds = job.case.m / 8 * (1 + turn_of(job.name))
+        seconds = job.case.m / 8 * (1 + round_of(job.name))
         return row(seconds, **{k: v for k, v in known.items() if k not in "mnk"})
 
     monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))

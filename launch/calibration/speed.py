@@ -25,12 +25,12 @@ _EDGE, _TIMES = 512, 8
 DRIFT = 0.10
 
 
-class Pace:
+class SpeedNormalisation:
     """The pace of a machine.
 
     Parameters
     ----------
-    look : callable
+    probe : callable
         Times what takes as long every time on a machine that is always as fast.
     due : float or None
         The share of a core that a rank can have (:func:`cores_had`).
@@ -42,20 +42,20 @@ class Pace:
     >>> ran = []
     >>> slow = lambda: 2.0 if ran else 1.0
     >>> run = lambda: (slow() * 3.0, ran.append(1))[0]
-    >>> pace = Pace(lambda: Timed(slow(), 0.0))
-    >>> found = [pace.around(run) for _ in range(3)]
+    >>> speed = SpeedNormalisation(lambda: Timed(slow(), 0.0))
+    >>> found = [speed.around(run) for _ in range(3)]
     >>> found
     [(3.0, 1.5), (6.0, 2.0), (6.0, 2.0)]
-    >>> pace.usual, pace.median(found)
+    >>> speed.usual, speed.median(found)
     (2.0, 6.0)
     """
 
-    def __init__(self, look: Callable[[], Timed], due: float | None = None):
-        self._look, self._due = look, due
-        self._looks: list[Timed] = []
+    def __init__(self, probe: Callable[[], Timed], due: float | None = None):
+        self._probe, self._due = probe, due
+        self._probes: list[Timed] = []
 
     @classmethod
-    def of_cores(cls, comm, due: float | None) -> "Pace":
+    def of_cores(cls, comm, due: float | None) -> "SpeedNormalisation":
         """That of products on the cores of all ranks at once (its methods are collective)."""
         blas = load_blas()
         a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
@@ -70,10 +70,10 @@ class Pace:
     def refuse_other_work(self) -> None:
         """A CaseFailed if the ranks lacked their cores while the pace was looked at: what was
         measured meanwhile is not what this machine takes. The same on every rank."""
-        count = len(self._looks)
+        count = len(self._probes)
         if not count:
             return
-        found = cores_had([(each,) for each in self._looks], range(count), self._due)
+        found = cores_had([(each,) for each in self._probes], range(count), self._due)
         if found.lacking:
             raise CaseFailed(
                 f"the ranks had {100 * found.core_share:.0f} % of their cores, and "
@@ -88,16 +88,16 @@ class Pace:
         Examples
         --------
         >>> def drifting(*took):
-        ...     pace = Pace(iter([Timed(seconds, 0.0) for seconds in took]).__next__)
+        ...     speed = SpeedNormalisation(iter([Timed(seconds, 0.0) for seconds in took]).__next__)
         ...     for _ in took:
-        ...         pace.begin()
-        ...     return pace.drift()
+        ...         speed.begin()
+        ...     return speed.drift()
         >>> drifting(1.0, 1.02, 1.0, 1.0, 1.01), drifting(1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 1.0)
         ((1.0, 1.0), (1.0, 2.0))
         """
-        if len(self._looks) < 2:
+        if len(self._probes) < 2:
             return 1.0, 1.0
-        seconds = [look.seconds for look in self._looks]
+        seconds = [probe.seconds for probe in self._probes]
         ends = statistics.quantiles(seconds, n=10, method="inclusive")
         low, high = ends[0] / self.usual, ends[-1] / self.usual
         return (min(low, 1.0), max(high, 1.0)) if high > (1 + DRIFT) * low else (1.0, 1.0)
@@ -106,22 +106,22 @@ class Pace:
     def usual(self) -> float:
         """The median of all that was timed until this was asked for the first time; the same from
         then on, so that all that is scaled by it is of one pace."""
-        return statistics.median(look.seconds for look in self._looks)
+        return statistics.median(probe.seconds for probe in self._probes)
 
     def begin(self) -> float:
         """Look at the pace; needed only once something else than :meth:`around` has passed."""
-        self._looks.append(self._look())
-        return self._looks[-1].seconds
+        self._probes.append(self._probe())
+        return self._probes[-1].seconds
 
     def around(self, run: Callable[[], _Found]) -> tuple[_Found, float]:
         """What ``run()`` gives, and the pace meanwhile: the mean of before and after."""
-        before = self._looks[-1].seconds if self._looks else self.begin()
+        before = self._probes[-1].seconds if self._probes else self.begin()
         found = run()
         return found, (before + self.begin()) / 2
 
     def median(self, found: Iterable[tuple[float, float]]) -> float:
         """The median of (seconds, pace), as if the pace had been the usual one."""
-        return statistics.median(seconds * self.usual / pace for seconds, pace in found)
+        return statistics.median(seconds * self.usual / speed for seconds, speed in found)
 
     def seconds(self, run: Callable[[], float], trials: int) -> float:
         """The median seconds of so many trials at the usual pace, after one that does not count.
@@ -129,7 +129,7 @@ class Pace:
         Examples
         --------
         >>> took = iter([9.0, 2.0, 8.0, 3.0])
-        >>> Pace(lambda: Timed(1.0, 0.0)).seconds(lambda: next(took), 3)
+        >>> SpeedNormalisation(lambda: Timed(1.0, 0.0)).seconds(lambda: next(took), 3)
         3.0
         """
         run()
