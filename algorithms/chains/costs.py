@@ -59,7 +59,7 @@ PENDING = "P"
 #: its GEMMs are small, and other layouts have larger ones.
 _MOST_STEPS = 1024
 #: What one rank reads of another to redistribute comes in so many panels at most.
-_PANELS = 8
+_CHUNKS = 8
 
 
 class Spent(Exception):
@@ -421,7 +421,7 @@ def _reads(one: Trace) -> bool:
 
 
 def _trace_read(problem: Problem, rank: int) -> Trace:
-    program = redistribute(problem.a, problem.c, rank, _PANELS)
+    program = redistribute(problem.a, problem.c, rank, _CHUNKS)
     return trace(program, problem, rank, fresh=False)
 
 

@@ -44,7 +44,7 @@ ORDER = Option(
 #: Of ag_gemm, whose parts are tiles of one rank each.
 ORDERS = replace(
     ORDER,
-    type=("ranks", "mesh", "turns"),
+    type=("ranks", "mesh", "interleaved"),
     help="order of copies and parts: one rank after the other; the own rows, then a tile of every "
     "other rank in turn (links of a mesh are all used); or with an own tile in each turn, as "
     "Triton-distributed's code has it.",

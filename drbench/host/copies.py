@@ -17,7 +17,7 @@ import numpy as np
 _LONGEST_RUN = 1 << 16
 #: Bytes of rows that are copied before the next, where several copies share them: what one of them
 #: has left in a core's cache is there for the others.
-_PANEL = 1 << 18
+_CHUNK = 1 << 18
 
 
 class Strided(NamedTuple):
@@ -108,7 +108,7 @@ def _mixed(first: Move, last: Move, item: int) -> bool:
     return low < stop and start < high
 
 
-def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
+def in_chunks(moves: Sequence[Move], item: int) -> list[Move]:
     """The same copies; if their targets lie between one another, a panel of rows at a time, in the
     order in which they lie.
 
@@ -117,9 +117,9 @@ def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
     Columns 0:2 and 2:4 of two rows of 512 KiB each:
 
     >>> moves = [(Strided(x, (2, 2), (1 << 19, 1)), Strided(x, (2, 2), (9, 1))) for x in (0, 2)]
-    >>> [target.start for target, _ in in_panels(moves, 1)]
+    >>> [target.start for target, _ in in_chunks(moves, 1)]
     [0, 2, 524288, 524290]
-    >>> in_panels(moves[:1], 1) == moves[:1]
+    >>> in_chunks(moves[:1], 1) == moves[:1]
     True
     """
     spans = sorted((target.start, target.start + target.length(item)) for target, _ in moves)
@@ -129,10 +129,10 @@ def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
     for move in moves:
         strides = move[0].strides
         axis = max(range(len(strides)), key=strides.__getitem__)
-        rows = max(1, _PANEL // max(1, strides[axis]))
+        rows = max(1, _CHUNK // max(1, strides[axis]))
         for row in range(0, move[0].shape[axis], rows):
             found.append(tuple(_cut(at, axis, row, rows) for at in move))
-    return sorted(found, key=lambda move: (move[0].start // _PANEL, move[1].start))
+    return sorted(found, key=lambda move: (move[0].start // _CHUNK, move[1].start))
 
 
 def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 
-from .copies import Strided, copy_of, in_panels, joined
+from .copies import Strided, copy_of, in_chunks, joined
 from .matrix import DistributedMatrix
 
 #: Elements of one message at most; of one that is added to what is there, and so received first.
@@ -165,7 +165,7 @@ class Mover:
                 continue
             owner = self._new.window.in_reach, self._old.window.in_reach
             moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in run]
-            for move in in_panels(joined(moves, self._item), self._item):
+            for move in in_chunks(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
     def _straight(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:

@@ -124,12 +124,12 @@ class Regions:
 
     def _shown(self, rank: int, step: Any) -> Region | None:
         """A part of a value, several side by side, or what fills a Scratch."""
-        panel = not hasattr(step, "axis")
-        seen = [self.of(rank, value) for value in step.inputs[panel:]]
+        is_filled = not hasattr(step, "axis")
+        seen = [self.of(rank, value) for value in step.inputs[is_filled:]]
         found = [each for each in seen if each is not None]
         if not found or len(found) < len(seen):
             return None
-        if panel:
+        if is_filled:
             rows, cols = (union(sum(each, ())) for each in zip(*(part[2:] for part in found)))
             return found[0]._replace(rows=tuple(rows), cols=tuple(cols))
         if not hasattr(step, "start"):

@@ -26,7 +26,7 @@ PROGRAMS = (
     [
         ("ag_gemm", {"variant": variant, "order": order, "swizzle": swizzle})
         for variant, order, swizzle in product(
-            ("pull", "push", "ring"), ("ranks", "mesh", "turns"), ("ranks", "naive")
+            ("pull", "push", "ring"), ("ranks", "mesh", "interleaved"), ("ranks", "naive")
         )
     ]
     + [
@@ -164,7 +164,7 @@ STEPS = [
 #: (``swizzle_ag_gemm_imperfect``: group g is sub-chunk g // 4 of rank (g % 4 + 1) % 4).
 PRODUCTS = {
     "mesh": [[(1, 0), (1, 1), (1, 2)], *STEPS],
-    "turns": [[(1, number), *step] for number, step in enumerate(STEPS)],
+    "interleaved": [[(1, number), *step] for number, step in enumerate(STEPS)],
 }
 
 

@@ -292,7 +292,7 @@ def test_what_is_out_of_reach_comes_in_one_message_an_owner(old, new, order):
 
 @pytest.mark.parametrize("old, new", [*itertools.product(LAYOUTS, LAYOUTS)])
 def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
-    monkeypatch.setattr("drbench.host.copies._PANEL", 100)
+    monkeypatch.setattr("drbench.host.copies._CHUNK", 100)
     move = Move(old, new, [np.arange(99.0).reshape(11, 9)], 3)
     move.mover().run()
     assert move.done()
@@ -300,7 +300,7 @@ def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
 
 def test_large_sums_come_in_batches_through_two_buffers(monkeypatch):
     monkeypatch.setattr("drbench.host.mover._MOST_ADDED", 20)
-    monkeypatch.setattr("drbench.program.redistribution._SUMMED_PANEL", 6)
+    monkeypatch.setattr("drbench.program.redistribution._SUMMED_CHUNK", 6)
     terms = [np.arange(72.0).reshape(12, 6) * factor for factor in (1, 10, 100)]
     move = Move("P", "row/c3", terms, 3, reached=False)
     mover = move.mover()

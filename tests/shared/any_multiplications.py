@@ -46,7 +46,7 @@ CHOICES = {
         "gemm_rs": ("write", "reduce", "pull", "ring"),
         "moe_rs": ("write", "reduce", "pull", "ring"),
     },
-    "order": ("ranks", "mesh", "turns"),
+    "order": ("ranks", "mesh", "interleaved"),
     "swizzle": ("ranks", "naive"),
     "kernel": ("fused", "parts"),
     "tile": (None, 1, 2, 5, 100),
