@@ -128,8 +128,8 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
         hidden = statuses(runs) - statuses(counted)
         del hidden["ok"]
         if hidden:
-            text = ", ".join(f"{count} {status}" for status, count in hidden.most_common())
-            notes.append(f"{side}: of cases that are ok in another row, {text} are not compared")
+            message = ", ".join(f"{count} {status}" for status, count in hidden.most_common())
+            notes.append(f"{side}: of cases that are ok in another row, {message} are not compared")
         if repeated := len(table) - len(runs):
             notes.append(f"{side}: {repeated} rows are repeated runs of a case, merged with it")
     first, second = merged

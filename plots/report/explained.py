@@ -111,12 +111,12 @@ def _verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
         text.append(f"{name}{whole} of the busiest rank take {share} of the time; {moved}.")
     if len(cases) > 1:
         times, moved = ([case["facts"][at][1] for case in cases] for at in (0, 3))
-        text = []
+        message = []
         if len({case["timed"] for case in cases}) == 1 and times[0]:
-            text.append(f"takes {number(times[1] / times[0])} × the time")
+            message.append(f"takes {number(times[1] / times[0])} × the time")
         if moved[0]:
-            text.append(f"moves {number(moved[1] / moved[0])} × the bytes")
-        text.append(f"The second {' and '.join(text)} of the first." if text else "")
+            message.append(f"moves {number(moved[1] / moved[0])} × the bytes")
+        text.append(f"The second {' and '.join(message)} of the first." if message else "")
     return text
 
 

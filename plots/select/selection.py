@@ -129,14 +129,14 @@ def doubts(
     unsure = sum(each is not None and not each for each in stable)
     single = sum(map(bool, once))
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
-    text = [f"hollow: {counted}, no best of anything"] if noise else []
+    message = [f"hollow: {counted}, no best of anything"] if noise else []
     if unsure:
-        text.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
+        message.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
     if crowded:
-        text.append(
+        message.append(
             f"{cases(crowded)} with more ranks than cores: compare them with each other only"
         )
-    return text
+    return message
 
 
 def not_decided(fastest: Any, others: Iterable[Any]) -> str:
@@ -353,13 +353,13 @@ def missing(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         if line.why:
             reasons.setdefault(line.why, []).append(line.name)
-    text = [f"not drawn: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    message = [f"not drawn: {', '.join(names)} ({why})" for why, names in reasons.items()]
     batches = sorted({point.m for line in lines for point in line.points})
     for line in lines:
         absent = [str(m) for m in batches if all(point.m != m for point in line.points)]
         if line.points and absent:
-            text.append(f"{line.legend} has no case at batch {', '.join(absent)}")
-    return text
+            message.append(f"{line.legend} has no case at batch {', '.join(absent)}")
+    return message
 
 
 def _direct(found: DataFrame, layer: str) -> list[tuple[str, Series]]:

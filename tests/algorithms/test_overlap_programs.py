@@ -221,7 +221,7 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
 
 
 @pytest.mark.parametrize(
-    "name, options, texts, text",
+    "name, options, texts, message",
     [
         ("ag_gemm", {}, {"a": "column"}, "ag_gemm needs A as row"),
         ("gemm_rs", {}, {"c": "block"}, "gemm_rs needs C as row"),
@@ -232,8 +232,8 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
         ("te_chunks", {"dataflow": "RS"}, {"a": "row"}, "te_chunks RS needs A as column"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, text):
-    with pytest.raises(UnsupportedError, match=text) as refused:
+def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, message):
+    with pytest.raises(UnsupportedError, match=message) as refused:
         resolved_as(name, 9, 8, 3, 4, *map(texts.get, "abc"), **options)
     assert "\n" not in str(refused.value)
     assert "Use" in str(refused.value) or "use" in str(refused.value)

@@ -211,16 +211,16 @@ def test_the_memory_plan_counts_slots():
 
 
 @pytest.mark.parametrize(
-    "options, text",
+    "options, message",
     [
         ({"sums": "push", "schedule": "greedy"}, "sums=push and schedule=greedy"),
         ({"sums": "push", "pack": "always"}, "pack=always and sums=push"),
         ({"sums": "sometimes"}, "sums must be one of"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options, text):
+def test_options_that_make_no_sense_together_are_refused(options, message):
     problem = Problem(8, 8, 8, 2, "row", "row", "row")
-    with pytest.raises(UsageError, match=text):
+    with pytest.raises(UsageError, match=message):
         universal.resolve(problem, **options)
 
 

@@ -247,7 +247,7 @@ def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(cos
 
 
 @pytest.mark.parametrize(
-    "wrong, text",
+    "wrong, message",
     [
         (lambda: layers(4, (8,)), "at least two widths"),
         (lambda: layers(4, (8, 8, 8), ("relu", "relu")), "one for all"),
@@ -257,8 +257,8 @@ def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(cos
         (lambda: Chain("x").add("X", 0, 4), "at least one row"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_way_out(wrong, text):
-    with pytest.raises(UsageError, match=text):
+def test_a_mistake_is_one_line_with_the_way_out(wrong, message):
+    with pytest.raises(UsageError, match=message):
         wrong()
 
 

@@ -88,15 +88,15 @@ def test_the_environment_and_installed_packages_name_plugins_too(process, plugin
 
 
 @pytest.mark.parametrize(
-    "text, described",
+    "text, message",
     [(None, "there is no such file"), ("1 / 0", "ZeroDivisionError"), ("import nosuch", "nosuch")],
 )
-def test_a_plugin_that_cannot_be_loaded_is_one_line(run_cli, tmp_path, text, described):
+def test_a_plugin_that_cannot_be_loaded_is_one_line(run_cli, tmp_path, text, message):
     path = tmp_path / "bad.py"
     if text:
         path.write_text(text)
     line = run_cli("--plugin", path, "list").refusal()
-    assert f"plugin {path}: " in line and described in line
+    assert f"plugin {path}: " in line and message in line
 
 
 def test_names_that_are_taken_are_refused(drbench, plugin):

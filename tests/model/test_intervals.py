@@ -189,16 +189,16 @@ def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
     case = "-m 512 -n 512 -k 512 -p 2 --machine h100x8".split()
     layouts = ["--preset", "row", "--stationary", "C"]
 
-    def text(*words):
+    def message(*words):
         assert main([words[0], *case, *words[1:]]) == 0
         return capsys.readouterr().out
 
-    record = json.loads(text("simulate", *layouts, "--json"))
+    record = json.loads(message("simulate", *layouts, "--json"))
     assert record["median_low_s"] < record["best_s"] < record["median_high_s"]
     ends = [f"{1e6 * record[f'median_{end}_s']:.3g}" for end in ("low", "high")]
-    assert f"({'-'.join(ends)})" in text("simulate", *layouts)
+    assert f"({'-'.join(ends)})" in message("simulate", *layouts)
     few = "tune --only universal --replication none --preset row --top 2".split()
-    found = json.loads(text(*few, "--json"))
+    found = json.loads(message(*few, "--json"))
     places = found["ranking"]
     assert all(p["record"]["median_low_s"] < p["record"]["best_s"] for p in places)
     high = places[0]["record"]["median_high_s"]
@@ -206,8 +206,8 @@ def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
     assert found["within_interval"] == within != []
     mine = found["mine"]["record"]
     assert mine["median_low_s"] < mine["median_high_s"]
-    text = " ".join(text(*few).split())
+    text = " ".join(message(*few).split())
     assert "Places within the interval of the first: 2; --measure decides" in text
     page = tmp_path / "page.html"
-    text("explain", *layouts, "--save", str(page))
+    message("explain", *layouts, "--save", str(page))
     assert " (between " in page.read_text() and find_machine("h100x8").assumed

@@ -340,10 +340,10 @@ def test_a_value_that_its_description_forbids_is_refused_in_one_line_that_names_
         reduce(dict.__getitem__, tables, section)[last] = value
         with pytest.raises(UsageError) as error:
             raise_taken(Machine.load(_file(tmp_path, section)), value)
-        described = str(error.value)
-        assert "\n" not in described and last in described and len(described) < 500, (
+        message = str(error.value)
+        assert "\n" not in message and last in message and len(message) < 500, (
             value,
-            described,
+            message,
         )
 
 

@@ -39,8 +39,8 @@ def test_programs_are_alone_one_after_the_other_and_what_they_print_is_told_apar
         ended = start.run(pool, ONCE, *words, situation=situation)
         line = f"{[list(words), 1, situation]}\n"
         assert (ended.returncode, ended.stdout, ended.stderr, ended.left) == (0, 2 * line, "", ())
-    described = start.run(pool, PRINTS + "import os\nos.write(2, b'from a library')\nsys.exit(0)")
-    assert (described.returncode, described.stderr) == (0, 2 * "from a library")
+    message = start.run(pool, PRINTS + "import os\nos.write(2, b'from a library')\nsys.exit(0)")
+    assert (message.returncode, message.stderr) == (0, 2 * "from a library")
     ended = pool.close()
     assert (ended.returncode, ended.stderr, ended.left) == (0, "", ()) and not pool.alive
 

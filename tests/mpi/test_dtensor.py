@@ -205,8 +205,8 @@ def test_torchrun_is_told_what_to_start_instead(tmp_path):
         "drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
         "mpiexec -n 2 python train.py"
     )
-    described = ended.stderr.splitlines()
-    assert ended.returncode == 1 and described[0] == f"unsupported: {line}"  # of both ranks, once
+    message = ended.stderr.splitlines()
+    assert ended.returncode == 1 and message[0] == f"unsupported: {line}"  # of both ranks, once
     # what follows is torchrun's own report: of each rank (unless that was ended for the other's
     # sake) the line and the exit code, and no traceback
     assert ended.stderr.count(f"traceback : drbench.errors.UnsupportedError: {line}\n") in (1, 2)
@@ -239,8 +239,6 @@ def test_a_torch_without_the_names_that_are_needed_is_refused_in_one_line():
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert len(lines) == len(LACKING)
-    for line, described in zip(lines, LACKING.values()):
-        assert (
-            line.startswith("drbench.torch does not know this torch (2.13.0") and described in line
-        )
+    for line, message in zip(lines, LACKING.values()):
+        assert line.startswith("drbench.torch does not know this torch (2.13.0") and message in line
         assert line.endswith("pip install torch==2.13.0")

@@ -62,10 +62,10 @@ def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun):
     }
     found = mpirun(3, "library.py", "leaving", *map(json.dumps, described))
     each = ((rank, *described[how], *of) for how in described for rank, of in enumerate(found[how]))
-    for rank, others, own, described, seconds, closed in each:
+    for rank, others, own, message, seconds, closed in each:
         assert closed and within(seconds, 5)
         kind, text = (own or others) if rank == 1 else others
-        assert described[0] == kind and described[1].startswith(text), (rank, described)
+        assert message[0] == kind and message[1].startswith(text), (rank, message)
 
 
 def test_arrays_outlive_their_context(mpirun):

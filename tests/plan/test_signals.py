@@ -82,8 +82,8 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_signal_without_its_other_end_is_refused(wrong):
-    programs, text = WRONG[wrong]
-    with pytest.raises(CaseFailed, match=text) as refused:
+    programs, message = WRONG[wrong]
+    with pytest.raises(CaseFailed, match=message) as refused:
         pairs_of(traced(*programs))
     assert "Correct the program." in str(refused.value)
 

@@ -94,6 +94,6 @@ def test_a_figure_of_noisy_cases_alone_says_that_it_shows_no_result():
     known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
     noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
     sure = of_universal(m=256, noisy=False, **known)
-    for records, described in ((noisy, True), ([*noisy, sure], False)):
+    for records, message in ((noisy, True), ([*noisy, sure], False)):
         described = describe_picture(find("mlp1").make(records, Options()).picture)
-        assert ("every case noisy: no result" in described) == described
+        assert ("every case noisy: no result" in described) == message

@@ -117,15 +117,15 @@ def test_a_mark_tells_its_case_in_eight_lines(browser, pages, by, width):
         place = browser.run(MARK, 0)
         browser.rest()
         browser.point(by, *place)
-    described = browser.wait_for(TIP)
-    assert 3 <= len(described) <= 8 and any("GFLOP/s" in line for line in described)
+    message = browser.wait_for(TIP)
+    assert 3 <= len(message) <= 8 and any("GFLOP/s" in line for line in message)
     inside = "const box = document.getElementById('tip').getBoundingClientRect();"
     assert browser.run(inside + "return box.left >= 0 && box.right <= innerWidth")
     if by == "mouse":
         browser.point(by, *browser.run(MARK, 0), press=True)
     elif by == "keyboard":
         browser.press("right")
-        assert browser.run(TIP) != described
+        assert browser.run(TIP) != message
         browser.press("enter")
     else:
         browser.run("document.getElementById('tip').click()")
@@ -177,8 +177,8 @@ def test_a_command_is_copied(browser, pages):
     browser.size(1280, 900)
     browser.open(pages["report"])
     browser.run("document.querySelector('.copy').click()")
-    described = browser.run("return document.querySelector('.copy').textContent")
-    assert described in ("copied", "selected")
+    message = browser.run("return document.querySelector('.copy').textContent")
+    assert message in ("copied", "selected")
     command = browser.run("return String(getSelection())")
     assert command.strip().startswith("drbench run ")
 

@@ -73,7 +73,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
     (tmp_path / "environments").mkdir()
     (tmp_path / "environments" / "e1.json").write_text("{")
     text = build([tmp_path])
-    for described in (
+    for message in (
         "4 cases",
         "2 ok",
         "1 timeout",
@@ -84,7 +84,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
         "abc123",
         "n1, n2",
     ):
-        assert described in text, described
+        assert message in text, message
     assert re.search("environments/e1.json does not read: ", text)
     assert "strong: 2 cases, and no problem that is the same on several numbers of ranks" in text
 

@@ -73,10 +73,8 @@ def test_tables_and_json_say_it(run_cli, tmp_path):
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
     words = [*"-m 512 -n 512 -k 512 -p 2 --machine".split(), path]
-    described = " ".join(run_cli("simulate", *words, "--preset", "row").stdout.split())
-    assert (
-        "beyond the calibration: " in described and "m of" in described and "(8 to 16)" in described
-    )
+    message = " ".join(run_cli("simulate", *words, "--preset", "row").stdout.split())
+    assert "beyond the calibration: " in message and "m of" in message and "(8 to 16)" in message
     few = "--only universal --replication none --top 2".split()
     found = run_cli("tune", *words, *few, "--preset", "row", "--json").json()
     assert "(8 to 16)" in found["ranking"][0]["record"]["beyond"]

@@ -279,9 +279,9 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
         assert [to_fastest[name] for name in known] == pytest.approx([ratio] * len(known))
         assert to_fastest["fastest"] is (place is places[0])
     assert main([*TUNE, "--measure", "2", "--budget", "7"]) == 0
-    described = capsys.readouterr().out
-    assert "Run the first: drbench run -p 2" in described and "--budget" not in described
-    assert "1 (the" in described and "fastest)" in described
+    message = capsys.readouterr().out
+    assert "Run the first: drbench run -p 2" in message and "--budget" not in message
+    assert "1 (the" in message and "fastest)" in message
 
 
 def by_hand(case, ranks):

@@ -115,13 +115,13 @@ WORDS += ["--replication", "equal", "--top", "4"]
 
 def test_the_first_three_lines_answer(run_cli):
     given = [*WORDS, "--preset", "row", "--b", "column"]
-    text = run_cli(*given).stdout.splitlines()
-    assert text[0].startswith("Your layouts, A row, B column, C row: ")
-    assert text[1].startswith("Best: ") and "times fewer bytes" in text[1]
-    assert text[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
-    assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in text)
+    message = run_cli(*given).stdout.splitlines()
+    assert message[0].startswith("Your layouts, A row, B column, C row: ")
+    assert message[1].startswith("Best: ") and "times fewer bytes" in message[1]
+    assert message[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
+    assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in message)
     text = run_cli(*given, "--json").json()
-    assert f"Run your layouts: {text['mine']['command']}" in text
+    assert f"Run your layouts: {text['mine']['command']}" in message
     assert text["mine"]["layouts"] == ["row", "column", "row"] and text["machine"] is None
     assert text["pays_after_products"] >= 1 and text["sure"]["level"] == "counted"
     timed = run_cli(*given, "--machine", "pvc12", "--fix", "a,c").stdout

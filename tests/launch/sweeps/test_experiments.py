@@ -179,7 +179,7 @@ class _Library:
 
 
 @pytest.mark.parametrize(
-    "words, described",
+    "words, message",
     [
         (("--limit", 0), "--limit belongs to --dry-run"),
         (("--machine", "h100x8"), "--machine belongs to --simulate"),
@@ -194,8 +194,8 @@ class _Library:
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
     ],
 )
-def test_an_option_that_would_go_nowhere_is_refused(run_cli, started, words, described):
-    assert described in run_cli("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
+def test_an_option_that_would_go_nowhere_is_refused(run_cli, started, words, message):
+    assert message in run_cli("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
 
 
 def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
