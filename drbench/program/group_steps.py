@@ -187,7 +187,7 @@ class GroupStep(Step):
         --------
         >>> fragments = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4) for x in range(3)]
         >>> AllGather(fragments, Group("row", (0, 1, 2), 0), axis=1).ring()
-        Ring(way='row+', hops=2, elements=32)
+        Ring(direction='row+', hops=2, elements=32)
         """
         size = sum(fragment.size for fragment in self.fragments)
         if self.kind == "ring":

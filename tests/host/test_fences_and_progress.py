@@ -169,7 +169,7 @@ def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatc
     assert asked == [each for each in expected if yields or each != "yields"]
 
 
-@pytest.mark.parametrize("waits, pieces", [(True, 3), (False, 1)])
+@pytest.mark.parametrize("waits, fragments", [(True, 3), (False, 1)])
 def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
     matrix, monkeypatch, waits, fragments
 ):

@@ -110,7 +110,7 @@ def topology_of_one():
         topology.close()
 
 
-@pytest.mark.parametrize("order, turned", [("C", False), ("F", True)])
+@pytest.mark.parametrize("order, column_major", [("C", False), ("F", True)])
 def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, column_major):
     halves = [np.zeros((2, 4), "f4", order=order)] * 2
     A, C = (placed(name, "row", (4, 4), halves, reached=False)[0] for name in "AC")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.model.model import concurrent
+from benchmarks.model.model import paired
 from drbench.errors import UsageError
 from drbench.model.fit import spread
 from drbench.model.machine import Machine
@@ -155,7 +155,7 @@ def pairs():
     for transport in ("rma", "throttled"):
         place = MEASURED / transport
         names = (read_records([place / f"{name}.csv"]) for name in ("measured", "predicted"))
-        table = concurrent(*names)
+        table = paired(*names)
         table = table[~table.hollow]
         forms = table[["a", "b", "c"]].replace("block", "column").agg(" ".join, axis=1)
         sizes = table[["m", "n", "k"]].astype(str).agg("x".join, axis=1)

@@ -95,7 +95,7 @@ def ran(request, mpirun, dealt):
     turn = RUNS.index(request.param)
     cases = dealt(sample(p, situation), turn, 12)
     cases += dealt(panels(), turn, 3) + dealt(sums(), turn, 54)
-    small_segments = ["--small-pieces"] if p % 2 == 0 else []
+    small_segments = ["--small-segments"] if p % 2 == 0 else []
     answers = mpirun.exact(p, cases, *small_segments, situation=situation)
     assert not any(out["collective_bytes"] for out in answers)
     return SimpleNamespace(p=p, situation=situation, pairs=list(zip(cases, answers)))

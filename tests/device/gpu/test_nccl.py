@@ -232,7 +232,7 @@ def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
         ),
         (
             lambda: group.reduce_scatter(put(flat), put(flat[:5]), [6, 6], STREAM),
-            "own piece has 6 elements, its place 5",
+            "own fragment has 6 elements, its place 5",
         ),
         (
             lambda: group.reduce(put(flat), put(flat[:4]), 0, STREAM),

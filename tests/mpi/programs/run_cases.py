@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("cases")
     parser.add_argument("--delays", type=int)
     parser.add_argument(
-        "--small-pieces",
+        "--small-segments",
         action="store_true",
         help="poll MPI between very small pieces of every Gemm",
     )
