@@ -13,10 +13,10 @@ from .mesh import (
     MESH,
     Mesh,
     all_groups,
+    gemm_reduce_scattered,
     mesh_layout,
     on_mesh,
     resolve_mesh,
-    scattered_product,
 )
 from .registry import algorithm, get_algorithm
 
@@ -72,9 +72,9 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
         a = yield Get(a_tile(i, j))
         b = yield AllGather([b_tile(j, l) for l in in_column], column, axis=1)  # B[j, :]
         # C[i, :] = Σ A[i, j] · B[j, :]
-        yield from scattered_product(a, b, [c_tile(i, l) for l in in_row], row, axis=1)
+        yield from gemm_reduce_scattered(a, b, [c_tile(i, l) for l in in_row], row, axis=1)
     else:
         a = yield AllGather([a_tile(l, i) for l in in_row], row, axis=0)  # A[:, i]
         b = yield Get(b_tile(i, j))
         # C[:, j] = Σ A[:, i] · B[i, j]
-        yield from scattered_product(a, b, [c_tile(l, j) for l in in_column], column, axis=0)
+        yield from gemm_reduce_scattered(a, b, [c_tile(l, j) for l in in_column], column, axis=0)

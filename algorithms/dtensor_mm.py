@@ -54,7 +54,7 @@ STRATEGY = Option(
     ("auto", *_STRATEGIES),
     help="DTensor's for mm: all of B gathered (rows), all of A (columns), or a sum of partial "
     "products (partial); auto: what redistributes the fewest bytes of A and B, as DTensor.",
-    says="auto",
+    default_text="auto",
     tried=("auto", "columns", "partial"),
 )
 
@@ -104,14 +104,14 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Steps:
             token = yield Copy(token)
     else:  # all to all: of each tile the part that lies across
         found, across = Tiles(operand), _cut(operand, wanted, p)[rank]
-        pieces = []
+        fragments = []
         for other, own in enumerate(_cut(operand, have, p)):
             if have == "row":
                 block = found.block(other, 0, own, across)
             else:
                 block = found.block(0, other, across, own)
-            pieces.append((yield Get(block)))
-        token = yield Join(pieces, axis=_axis(have))
+            fragments.append((yield Get(block)))
+        token = yield Join(fragments, axis=_axis(have))
         if p > 1:
             token = yield Copy(token)
     return token

@@ -24,7 +24,7 @@ from dataclasses import replace
 from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
 from drbench.options import Option
-from drbench.program.group_steps import Piece, Reduce, ReduceScatter
+from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Join, Step, Steps
 from partitions import Partition, divisors, extents, intersect, near_square, part, replica_suffix
@@ -39,14 +39,14 @@ DATAFLOW = Option(
     ("auto", *DATAFLOWS),
     help="what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto: "
     "the largest.",
-    says="auto",
+    default_text="auto",
     tried=DATAFLOWS,
 )
 MESH = Option(
     "mesh",
     metavar="ROWSxCOLS",
     help="process mesh, as 2x3.",
-    says="near-square",
+    default_text="near-square",
     group="Algorithm",
     tried=lambda nprocs: [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)],
 )
@@ -56,7 +56,7 @@ UNROLL = Option(
     int,
     least=1,
     help="shifts merged into one product.",
-    says="1",
+    default_text="1",
     tried=(1, 2, 4),
 )
 _STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}
@@ -322,18 +322,18 @@ def joined(tokens: list[Step], axis: int = 0) -> Steps:
     return tokens[0] if len(tokens) == 1 else (yield Join(tokens, axis))
 
 
-def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Steps:
+def gemm_reduce_scattered(a: Step, b: Step, fragments: list, group: Group, axis: int) -> Steps:
     """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its
     tile."""
-    piece = pieces[0] if type(pieces[0]) is Piece else Piece(pieces[0])
-    if len(group) == 1 and piece.plain:
-        yield Gemm(a, b, into=piece.blocks()[0])
+    fragment = fragments[0] if type(fragments[0]) is Fragment else Fragment(fragments[0])
+    if len(group) == 1 and fragment.plain:
+        yield Gemm(a, b, into=fragment.blocks()[0])
     else:
         partial = yield Gemm(a, b)
-        yield ReduceScatter(partial, pieces, group, axis)
+        yield ReduceScatter(partial, fragments, group, axis)
 
 
-def reduced_product(a: Step, b: Step, target: Block, group: Group) -> Steps:
+def gemm_reduced(a: Step, b: Step, target: Block, group: Group) -> Steps:
     """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its
     tile."""
     if len(group) == 1:

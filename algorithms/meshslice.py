@@ -7,12 +7,12 @@ from operator import itemgetter
 
 from drbench.errors import UnsupportedError
 from drbench.options import Option
-from drbench.program.group_steps import AllGather, Piece
+from drbench.program.group_steps import AllGather, Fragment
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Steps
 from partitions.intervals import Range, union
 
-from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, resolve_mesh, scattered_product
+from .mesh import DATAFLOW, MESH, Mesh, gemm_reduce_scattered, mesh_layout, parse_mesh, resolve_mesh
 from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
@@ -80,14 +80,14 @@ def congruent(
     )
 
 
-def slice_col(tile: Block, teeth: list) -> Piece:
+def slice_col(tile: Block, teeth: list) -> Fragment:
     """The columns of a tile that are in a slice."""
-    return Piece(tile, cols=_clipped(teeth, *tile.cols))
+    return Fragment(tile, cols=_clipped(teeth, *tile.cols))
 
 
-def slice_row(tile: Block, teeth: list) -> Piece:
+def slice_row(tile: Block, teeth: list) -> Fragment:
     """The rows of a tile that are in a slice."""
-    return Piece(tile, rows=_clipped(teeth, *tile.rows))
+    return Fragment(tile, rows=_clipped(teeth, *tile.rows))
 
 
 def _clipped(teeth: list, start: int, stop: int) -> tuple:
@@ -102,7 +102,7 @@ SLICES = Option(
     int,
     least=1,
     help="slice count S.",
-    says="OS 8, LS and RS 2; fewer if the axis is short",
+    default_text="OS 8, LS and RS 2; fewer if the axis is short",
     tried=(1, 2, 4, 8, 16, 32),
 )
 BLOCK = Option(
@@ -111,7 +111,7 @@ BLOCK = Option(
     least=1,
     unit="elements",
     help="block B of its slicing, in elements.",
-    says="the longest that divides shards evenly",
+    default_text="the longest that divides shards evenly",
 )
 
 
@@ -144,7 +144,7 @@ def program(
             # B' = AG_row(B_s)
             b = yield AllGather([slice_col(tile, teeth) for tile in down], column, axis=1)
             # C_s = RdS_col(A · B')
-            yield from scattered_product(
+            yield from gemm_reduce_scattered(
                 a, b, [slice_col(tile, teeth) for tile in across], row, axis=1
             )
         else:
@@ -152,7 +152,7 @@ def program(
             a = yield AllGather([slice_row(tile, teeth) for tile in across], row, axis=0)
             b = yield Get(b_tile(i, j))
             # C_s = RdS_row(A' · B)
-            yield from scattered_product(
+            yield from gemm_reduce_scattered(
                 a, b, [slice_row(tile, teeth) for tile in down], column, axis=0
             )
 

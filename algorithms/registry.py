@@ -107,7 +107,7 @@ class Algorithm:
     dispatches: Callable[..., int] | None = None
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         """One line for ``drbench list``: the first paragraph of the program's docstring."""
         return " ".join((self.program.__doc__ or "").partition("\n\n")[0].split())
 

@@ -18,7 +18,10 @@ def gather_order(size: int, position: int) -> list[tuple[int, int]]:
     >>> gather_order(4, 0)
     [(1, -1), (3, 1), (2, -1)]
     """
-    return [(source, -way) for source, way in _around(size, position, range(1, size // 2 + 1))]
+    return [
+        (source, -direction)
+        for source, direction in _around(size, position, range(1, size // 2 + 1))
+    ]
 
 
 def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
@@ -37,8 +40,8 @@ def _around(size: int, position: int, distances: range) -> Iterator[tuple[int, i
     """The positions so far away, and on which side: ahead first; one that is as far both ways,
     once."""
     for d in distances:
-        for way in (1,) if 2 * d == size else (1, -1):
-            yield (position + way * d) % size, way
+        for direction in (1,) if 2 * d == size else (1, -1):
+            yield (position + direction * d) % size, direction
 
 
 def gather_ring(
@@ -93,13 +96,15 @@ def reduce_ring(
             parts = [(yield from multiply([target], waiting[by]))]  # onto the sum that has arrived
             waiting[by] = None
         else:
-            room = []
+            scratches = []
             for target, _ in batch:
-                room.append((yield Scratch(tile_of(target).shape)))
-            product = yield from multiply([target for target, _ in batch], (yield Join(room, axis)))
+                scratches.append((yield Scratch(tile_of(target).shape)))
+            gemm = yield from multiply(
+                [target for target, _ in batch], (yield Join(scratches, axis))
+            )
             parts, at = [], 0
-            for space in room:
-                parts.append((yield Part(product, axis, at, at + space.shape[axis])))
+            for space in scratches:
+                parts.append((yield Part(gemm, axis, at, at + space.shape[axis])))
                 at += space.shape[axis]
         size = len(group)
         for (target, by), part in zip(batch, parts):

@@ -6,7 +6,7 @@ from drbench.program.group_steps import Broadcast
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Steps
 
-from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, on_mesh, panels, reduced_product
+from .mesh import DATAFLOW, MESH, Mesh, gemm_reduced, mesh_layout, on_mesh, panels
 from .registry import algorithm
 
 
@@ -22,7 +22,7 @@ PANEL = Option(
     least=1,
     unit="elements",
     help="panel width in elements.",
-    says="as wide as tiles allow",
+    default_text="as wide as tiles allow",
 )
 
 
@@ -62,7 +62,7 @@ def summa(chip: Mesh, dataflow: str, panel: int | None) -> Steps:
             # B[j, np] along process column j
             right = yield Broadcast(b.block(j, x, b.rows(j), (n0, n1)), column)
             # C[i, np] = Σ A[i, j] · B[j, np]
-            yield from reduced_product(left, right, c.block(i, y, c.rows(i), (n0, n1)), row)
+            yield from gemm_reduced(left, right, c.block(i, y, c.rows(i), (n0, n1)), row)
     else:
         right = yield Get(b.tile(i, j))
         for m0, m1, x, y in panels(
@@ -71,4 +71,4 @@ def summa(chip: Mesh, dataflow: str, panel: int | None) -> Steps:
             # A[mp, i] along process row i
             left = yield Broadcast(a.block(x, i, (m0, m1), a.cols(i)), row)
             # C[mp, j] = Σ A[mp, i] · B[i, j]
-            yield from reduced_product(left, right, c.block(y, j, (m0, m1), c.cols(j)), column)
+            yield from gemm_reduced(left, right, c.block(y, j, (m0, m1), c.cols(j)), column)

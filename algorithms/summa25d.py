@@ -21,7 +21,7 @@ REPLICAS = Option(
     int,
     least=1,
     help="replication factor c of A, B and C.",
-    says="the largest c with c³ <= ranks",
+    default_text="the largest c with c³ <= ranks",
     tried=lambda nprocs: divisors(nprocs)[1:],
 )
 

@@ -36,7 +36,7 @@ DATAFLOW = Option(
     "dataflow",
     tuple(_LAYOUTS),
     help="AllGather, then product (AG), or product, then ReduceScatter (RdS).",
-    says="AG",
+    default_text="AG",
     tried=tuple(_LAYOUTS),
 )
 

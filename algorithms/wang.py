@@ -77,14 +77,14 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
         yield from gather_ring(own, lambda l: a.tile(i, l), row, unroll, multiply)
     elif (ring == "column") != transposed:  # the moving input shifts
         left, own = (yield Get(a.tile(i, j))), (yield Get(b.tile(j, i)))
-        pieces, room = [c.tile(i, l) for l in in_row], None
+        fragments, scratch = [c.tile(i, l) for l in in_row], None
         if len(row) > 1:
-            room = yield Scratch(joined_shape([piece.shape for piece in pieces], cols))
+            scratch = yield Scratch(joined_shape([fragment.shape for fragment in fragments], cols))
 
         def multiply(sources, tokens):  # C'[:, l] = A[i, j] · B[j, l]
             right, ranges = (yield from joined(tokens, cols)), [b.cols(l) for l in sources]
-            if room is not None:
-                return (yield gemm(left, right, (yield from parts(room, cols, ranges))))
+            if scratch is not None:
+                return (yield gemm(left, right, (yield from parts(scratch, cols, ranges))))
             offset = 0  # alone in its row: the own tile is all of C'
             for start, stop in ranges:
                 part = right
@@ -94,8 +94,8 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
                 offset += stop - start
 
         last = yield from gather_ring(own, lambda l: b.tile(j, l), column, unroll, multiply)
-        if room is not None:
-            yield ReduceScatter(room, pieces, row, axis=cols, after=last)  # C[i, :] = Σ C'
+        if scratch is not None:
+            yield ReduceScatter(scratch, fragments, row, axis=cols, after=last)  # C[i, :] = Σ C'
     else:  # the sums shift
         left = yield Get(a.tile(i, j))
         gathered = yield AllGather([b.tile(j, l) for l in in_column], column, axis=cols)  # B[j, :]

@@ -26,10 +26,10 @@ def list_benchmarks() -> dict[str, str]:
     return found
 
 
-def parser_of(about: str) -> argparse.ArgumentParser:
+def parser_of(summary_line: str) -> argparse.ArgumentParser:
     """A parser of the arguments of a benchmark, whose help is as it is written."""
     return argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=summary_line, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 

@@ -34,7 +34,7 @@ from launch.cases.sweep_file import expand
 from launch.cases.sweep_values import read_toml
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
-from launch.sweeps.rounds import turned
+from launch.sweeps.rounds import rotated
 
 #: What a bar's ``environ`` names: every rank remote; two virtual nodes of this machine.
 ENVIRON = {
@@ -67,18 +67,18 @@ def cases(section: str, scale="1", **given) -> Iterator[tuple[dict, Case, int, d
 
     Examples
     --------
-    >>> about, case, ranks, environ = next(cases("remote", "1/4", iters=7))
-    >>> about, case.m, case.iters, ranks, environ["UCX_TLS"]
+    >>> description, case, ranks, environ = next(cases("remote", "1/4", iters=7))
+    >>> description, case.m, case.iters, ranks, environ["UCX_TLS"]
     ({'case': 'row, S-C', 'progress': 'poll', 'bar': 0.8}, 1024, 7, 2, 'tcp,self')
     """
     file = read_toml(BARS / f"{section}.toml")
     for block in file["cases"]:
-        about = dict(block["bar"])
-        ranks = about.pop("ranks", file["ranks"])
-        environ = ENVIRON.get(about.pop("environ", ""), {})
+        description = dict(block["bar"])
+        ranks = description.pop("ranks", file["ranks"])
+        environ = ENVIRON.get(description.pop("environ", ""), {})
         for case in expand(file | {"cases": [block]}, ranks, section, scale).cases:
             fields = vars(case) | case.options
-            row = {x: y.format(**fields) if type(y) is str else y for x, y in about.items()}
+            row = {x: y.format(**fields) if type(y) is str else y for x, y in description.items()}
             yield row, replace(case, **given), ranks, environ
 
 
@@ -98,13 +98,13 @@ def prefixed(environ: dict, command: str) -> str:
     return " ".join([*(f"{name}={value}" for name, value in environ.items()), command])
 
 
-def interleave(ways: dict, rounds: int) -> dict:
+def interleave(contenders: dict, rounds: int) -> dict:
     """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
     that alternates."""
-    found: dict = {way: [] for way in ways}
-    for turn in range(rounds):
-        for way in turned(list(ways), turn):
-            found[way].append(run(*ways[way]))
+    found: dict = {contender: [] for contender in contenders}
+    for round_index in range(rounds):
+        for contender in rotated(list(contenders), round_index):
+            found[contender].append(run(*contenders[contender]))
     return found
 
 
@@ -122,10 +122,10 @@ def ratios(found: list[dict], base: list[dict]) -> dict:
 
 def of_roof(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Ratios to the roof."""
-    for about, *case in cases(section, scale, **limits):
+    for description, *case in cases(section, scale, **limits):
         record = run(*case)
         measured = {column: record.get(column) for column in MEASURED}
-        yield {"bar": None} | about | measured | {"command": record["command"]}
+        yield {"bar": None} | description | measured | {"command": record["command"]}
 
 
 def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -134,7 +134,7 @@ def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
     Compute is the same program on a free network. The machine's speed may differ from run to run,
     so both are set against the roof next to them, and compute is said at the throttled run's speed.
     """
-    for about, case, *how in cases(section, scale, **limits):
+    for description, case, *how in cases(section, scale, **limits):
         for share in (0.3, 0.7, 1.0):
             free = run(replace(case, transport="throttled:1e6,0"), *how)
             moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
@@ -143,7 +143,7 @@ def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
             for prefetch in (1, 0):
                 found = run(replace(case, transport=transport, prefetch=prefetch), *how)
                 compute_s = found["median_s"] * found["percent_of_roof"] / free["percent_of_roof"]
-                yield about | {
+                yield description | {
                     "transfers_over_compute": share,
                     "prefetch": prefetch,
                     "median_s": found["median_s"],
@@ -158,20 +158,20 @@ def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
 def mixed(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Virtual nodes against the same ranks on one node that reach each other by RMA."""
     moved = ("direct_bytes", "get_bytes", "put_bytes", "accumulate_bytes")
-    for about, case, ranks, environ in cases(section, scale):
+    for description, case, ranks, environ in cases(section, scale):
         one = replace(case, transport="rma")
-        ways = {"mixed": (case, ranks, environ), "one": (one, ranks, {})}
-        found = interleave(ways, ROUNDS)
-        far, near = (found[way][-1] for way in ways)
+        contenders = {"mixed": (case, ranks, environ), "one": (one, ranks, {})}
+        found = interleave(contenders, ROUNDS)
+        mixed_row, single_row = (found[contender][-1] for contender in contenders)
         yield {
-            **about,
+            **description,
             **{axis: getattr(case, axis) for axis in "mnk"},
             **ratios(*found.values()),
-            "mixed_median_s": far["median_s"],
-            "one_median_s": near["median_s"],
-            **{name: far[name] for name in moved},
-            **{f"one_{name}": near[name] for name in moved},
-            "command": far["command"],
+            "mixed_median_s": mixed_row["median_s"],
+            "one_median_s": single_row["median_s"],
+            **{name: mixed_row[name] for name in moved},
+            **{f"one_{name}": single_row[name] for name in moved},
+            "command": mixed_row["command"],
         }
 
 
@@ -179,11 +179,11 @@ def executor(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Seconds of a step. Cases alternate, and the median run counts: an absolute time is no better
     than the seconds it was taken in."""
     todo = list(cases(section))
-    found = interleave({about["case"]: case for about, *case in todo}, ROUNDS)
-    for about, _, ranks, _ in todo:
-        records = found[about["case"]]
+    found = interleave({description["case"]: case for description, *case in todo}, ROUNDS)
+    for description, _, ranks, _ in todo:
+        records = found[description["case"]]
         times = [each["median_s"] / (each["steps"] / ranks) for each in records]
-        yield about | timed(times) | {key: records[0][key] for key in ("steps", "command")}
+        yield description | timed(times) | {key: records[0][key] for key in ("steps", "command")}
 
 
 def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -232,7 +232,7 @@ SIGNALS = {
 def fused(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Rows of ``benchmarks/signals.py``, on two ranks of one thread each."""
     given = " ".join(f"--{name} {value}" for name, value in limits.items())
-    for asked, where, about in SIGNALS[section]:
+    for asked, where, description in SIGNALS[section]:
         words = f"signals {asked} --scale {scale} {given}".split()
         environ = ENVIRON.get(where, {})
         done = start(*words, env=environ, cwd=ROOT, capture_output=True, text=True)
@@ -240,7 +240,7 @@ def fused(section: str, scale: str, limits: dict) -> Iterator[dict]:
             raise SystemExit(f"{shlex.join(done.args)}\n{done.stderr}")
         command = prefixed(environ, f"python -m benchmarks {shlex.join(words)}")
         for row in json.loads(done.stdout):
-            yield about | row | {"command": command}
+            yield description | row | {"command": command}
 
 
 SECTIONS = {

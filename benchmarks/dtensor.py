@@ -38,8 +38,8 @@ from drbench.measure.noise import enough
 from drbench.measure.roof import timed
 from drbench.program.trace import no_collection
 from drbench.torch.private import handlers, local_of
-from launch.studies.peers import OURS, STOCK
-from launch.sweeps.rounds import over, turned
+from launch.studies.libraries import OURS, STOCK
+from launch.sweeps.rounds import over, rotated
 
 COMM = MPI.COMM_WORLD
 #: Rows of the batch, width, hidden.
@@ -146,37 +146,37 @@ def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
                 right = found
         for one, two in zip(found, right, strict=True):
             torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
-        about = {"batch": batch, "width": width, "hidden": hidden}
+        description = {"batch": batch, "width": width, "hidden": hidden}
         for what in ("forward", "forward and backward"):
-            for row in in_turn({name: sides_of[name][what] for name in sides}, sides, budget_s):
-                yield about | {"what": what} | row
+            for row in interleaved({name: sides_of[name][what] for name in sides}, sides, budget_s):
+                yield description | {"what": what} | row
 
 
 def _gradients(model: nn.Module) -> list[DTensor]:
     return [each.grad for each in model.parameters()]
 
 
-def in_turn(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
+def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
     """Rounds of one repeat each, until the ratio of their times is known or the budget is spent."""
     for _ in range(3):
         for name, step in timed_of.items():
             with sides[name]():
                 step()
     times: dict[str, dict[int, float]] = {name: {} for name in timed_of}
-    start, turn, done = Clock.now(), 0, False
+    start, round_index, done = Clock.now(), 0, False
     with no_collection():
         while not done:
-            for name in turned(list(timed_of), turn):
+            for name in rotated(list(timed_of), round_index):
                 with sides[name]():
                     found = timed(COMM, timed_of[name])
-                times[name][turn] = found.seconds
+                times[name][round_index] = found.seconds
                 yield {
                     "side": name,
-                    "round": turn + 1,
+                    "round": round_index + 1,
                     "seconds": round(found.seconds, 9),
                     "cpu_s": round(found.cpu_s, 9),
                 }
-            turn += 1
+            round_index += 1
             samples, spent_s = list(times[OURS].values()), Clock.now() - start
             ratios = over(times[STOCK], times[OURS])
             done = COMM.bcast(enough(samples, spent_s, LEAST, budget_s, ratios))
@@ -198,33 +198,33 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
     rows = [torch.ones(n // COMM.size, n) for _ in range(COMM.size)]
     result = torch.zeros(n // COMM.size, n)
 
-    def product():
+    def multiply():
         for number, (left, right) in enumerate(zip(local, rows)):
             torch.addmm(result, left, right, beta=float(number > 0), out=result)
 
     measured = {
-        "the local products alone": (STOCK, product),
+        "the local products alone": (STOCK, multiply),
         "S(0) · S(0), stock": (STOCK, lambda: c @ d),
         "S(0) · S(0), on drbench": (OURS, lambda: a @ b),
         "S(0) · S(0), operands copied, on drbench": (OURS, lambda: c @ d),
         "S(0) · R, stock": (STOCK, lambda: c @ whole),
         "S(0) · R, kept by stock, on drbench": (OURS, lambda: c @ whole),
     }
-    for turn in range(ROUNDS):
-        for name in turned(list(measured), turn):
+    for round_index in range(ROUNDS):
+        for name in rotated(list(measured), round_index):
             side, call = measured[name]
             with sides[side](), no_collection():
                 call()
                 us = 1e6 * median_s(COMM, call, REPEATS)
-                yield {"call": name, "round": turn + 1, "us": round(us, 3)}
+                yield {"call": name, "round": round_index + 1, "us": round(us, 3)}
     with sides[OURS]():
-        for turn in range(ROUNDS):
-            shape = 64 + turn, 64 + turn
+        for round_index in range(ROUNDS):
+            shape = 64 + round_index, 64 + round_index
             x, y = (distribute_tensor(torch.ones(shape), mesh, S0) for _ in range(2))
             found = timed(COMM, lambda x=x, y=y: x @ y)
             yield {
                 "call": "first call of a layout, on drbench",
-                "round": turn + 1,
+                "round": round_index + 1,
                 "us": round(1e6 * found.seconds, 3),
             }
 

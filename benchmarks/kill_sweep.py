@@ -204,7 +204,7 @@ class Judge:
     def __init__(self, wanted: dict, before: set[str]):
         self._wanted, self._before, self.faults = wanted, before, []
 
-    def look(self, name: str, path: Path, lost: list[str]) -> None:
+    def inspect(self, name: str, path: Path, lost: list[str]) -> None:
         """Say what was found after a run, and keep it if something is wrong."""
         found, left = keys(path), wait_for_the_end()
         differ = sorted({case for case, _ in self._wanted.items() ^ found.items()})
@@ -236,14 +236,14 @@ def main() -> int:
         Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
         judge = Judge(wanted, before)
-        judge.look(f"undisturbed, {len(wanted)} cases", folder / "peace" / "records.csv", [])
+        judge.inspect(f"undisturbed, {len(wanted)} cases", folder / "peace" / "records.csv", [])
         killer = Killer(command, random.Random(options.seed), options.kills, options.within)
         while killer.left:
             rounds += 1
             out = folder / f"round-{rounds}"
             code = killer.run(out)
             name = f"round {rounds}, exit {code}, {options.kills - killer.left} kills so far"
-            judge.look(name, out / "records.csv", killer.lost)
+            judge.inspect(name, out / "records.csv", killer.lost)
         if judge.faults:
             print("\n".join(judge.faults))
             print((folder / f"round-{max(rounds, 1)}.log").read_text()[-3000:])

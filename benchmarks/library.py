@@ -48,25 +48,25 @@ def calls(ctx):
     p = ctx.plan(A, B, C, stationary="C")
     blas, parts = ctx.ground.blas, np.array_split(np.arange(n), ctx.size)
     operands = [(A.local[:, part], np.ones((len(part), n), "f4")) for part in parts]
-    products = [blas.prepared(a, b, C.local) for a, b in operands]
+    gemms = [blas.prepared(a, b, C.local) for a, b in operands]
 
     def alone():
-        for number, product in enumerate(products):
-            product(float(number > 0), 1.0)
+        for number, gemm in enumerate(gemms):
+            gemm(float(number > 0), 1.0)
 
     def wrapped():
         a, b = (ctx.wrap(each, "row", (n, n)) for each in copied)
         drbench.multiply(a, b, "row")
 
-    product = best_median_us(comm, alone)
-    yield "the product alone, n = 16", product, "us", None
+    gemm = best_median_us(comm, alone)
+    yield "the product alone, n = 16", gemm, "us", None
     for name, function, bar in (
         ("a planned product, beyond it", p, 50),
         ("multiply into a matrix, beyond it", lambda: drbench.multiply(A, B, C), 50),
         ("multiply into a new matrix, beyond it", lambda: A @ B, 50),
         ("both operands copied, beyond it", wrapped, 80),
     ):
-        yield name, best_median_us(comm, function) - product, "us", bar
+        yield name, best_median_us(comm, function) - gemm, "us", bar
     firsts = []
     for number in range(20):
         shape = 64 + number, 64 + number
@@ -88,7 +88,7 @@ LAYOUTS = (
 )
 
 
-def products(ctx):
+def gemms(ctx):
     """Products of 2048 x 2048 by the library over the same under ``drbench run``, in alternating
     rounds of one process."""
     from launch.cases.case import Case
@@ -108,8 +108,8 @@ def products(ctx):
                     if who == "run":
                         found[who] = run_case(case, comm).median_s
                         continue
-                    product = lambda: drbench.multiply(A, B, C, stationary=stationary)
-                    times = [slowest_s(comm, product) for _ in range(10)]
+                    multiplication = lambda: drbench.multiply(A, B, C, stationary=stationary)
+                    times = [slowest_s(comm, multiplication) for _ in range(10)]
                     found[who] = statistics.median(times[2:])
                 ratios.append(found["library"] / found["run"])
             name = f"{', '.join(texts)}, S-{stationary}: time over run's"
@@ -137,7 +137,7 @@ def moves(ctx):
 
 
 def main() -> None:
-    tables = {each.__name__: each for each in (calls, products, moves)}
+    tables = {each.__name__: each for each in (calls, gemms, moves)}
     with drbench.init(heap="256M") as ctx:
         for table in sys.argv[1:] or tables:
             for name, value, unit, bar in tables[table](ctx):

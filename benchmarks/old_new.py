@@ -33,15 +33,15 @@ def main() -> None:
     roots = {"old": given.old.resolve(), "new": given.new.resolve()}
     commits = {"old_commit": commit(roots["old"]), "commit": commit(roots["new"])}
     for section in given.sections:
-        for about, *case in cases(section, given.scale, iters=6, budget=0.0):
-            if given.only in about["case"]:
-                ways = {name: (*case, root) for name, root in roots.items()}
-                found = interleave(ways, given.rounds)
+        for description, *case in cases(section, given.scale, iters=6, budget=0.0):
+            if given.only in description["case"]:
+                contenders = {name: (*case, root) for name, root in roots.items()}
+                found = interleave(contenders, given.rounds)
                 shares = {
                     name: statistics.median(each["percent_of_roof"] for each in records) / 100
                     for name, records in found.items()
                 }
-                row = {"group": section, "case": about["case"]} | shares
+                row = {"group": section, "case": description["case"]} | shares
                 row |= ratios(found["new"], found["old"])
                 rows.append(row | {"command": found["new"][0]["command"]})
                 print_row(row)

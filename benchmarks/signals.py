@@ -41,7 +41,7 @@ from drbench.program.steps import COUNTERS, Get
 from drbench.program.trace import no_collection, trace
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.ranks.run_case import MPI, world
-from launch.sweeps.rounds import turned
+from launch.sweeps.rounds import rotated
 
 #: Bytes a second of a network that takes no time.
 FREE = 1e15
@@ -131,7 +131,7 @@ class Ground:
         """The time of one run, with links of so many bytes a second."""
         if bandwidth is not None:
             executor.throttle.bandwidth_bytes_per_s = bandwidth
-        executor.spoil()
+        executor.poison()
         executor.clock.reset()
         return timed(self.comm, executor.run)
 
@@ -147,8 +147,8 @@ class Ground:
         return self.comm.allreduce(sum(executor.bytes[name] for name in COUNTERS), MPI.MAX)
 
     def rounds(self, repeat: Callable[[int], dict], least: int, budget_s: float) -> list[dict]:
-        """What ``repeat(turn)`` gives, times by name, for ``budget_s`` seconds, and ``least`` times
-        at least (collective)."""
+        """What ``repeat(round_index)`` gives, times by name, for ``budget_s`` seconds, and
+        ``least`` times at least (collective)."""
         found: list[dict] = []
         start = Clock.now()
         while self.comm.bcast(len(found) < least or Clock.now() - start < budget_s):
@@ -212,12 +212,12 @@ def on_slow_networks(
         executors = {each.name: here.executor(each, throttled=True) for each in contenders}
         moved = {name: here.moved(each) for name, each in executors.items()}
 
-        def repeat(turn: int) -> dict:
+        def repeat(round_index: int) -> dict:
             found = {}
-            for name in turned(list(executors), turn):
+            for name in rotated(list(executors), round_index):
                 executor = executors[name]
                 free = found[name, "before"] = here.compute(executor)
-                for share in turned(SHARES, turn):
+                for share in rotated(SHARES, round_index):
                     found[name, share] = here.time(executor, moved[name] / (share * free.seconds))
                 found[name, "after"] = here.compute(executor)
             return found
@@ -268,11 +268,11 @@ def against_roof(kind: str, tiles: list[int], size: int, least: int, budget_s: f
         executors = [here.executor(each, throttled=False) for each in contenders]
         roof = Roof(here.problem, here.comm, HostWork(here.blas), here.fill)
 
-        def repeat(turn: int) -> dict:
-            found = {"roof": roof.sample()} if turn % 2 else {}
-            for place in turned(range(len(contenders)), turn):
+        def repeat(round_index: int) -> dict:
+            found = {"roof": roof.sample()} if round_index % 2 else {}
+            for place in rotated(range(len(contenders)), round_index):
                 found[place] = here.time(executors[place])
-            return found if turn % 2 else found | {"roof": roof.sample()}
+            return found if round_index % 2 else found | {"roof": roof.sample()}
 
         taken = here.rounds(repeat, least, budget_s * len(contenders))
         for executor in executors:

@@ -22,7 +22,7 @@ COMMAND = (
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 #: The functions of ``drbench/host/blas.py`` that call BLAS: that of a GEMM whose arrays were
 #: prepared, and NumPy's.
-CALLS = ("product", "_by_numpy")
+CALLS = ("call_gemm", "_by_numpy")
 
 
 class Found(BaseException):

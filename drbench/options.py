@@ -52,7 +52,7 @@ class Option:
     type : type or tuple of str
         ``int``, ``float``, ``bool``, ``str``, or the words to choose from.
     default : object
-        None: decided when it is run; ``says`` tells how.
+        None: decided when it is run; ``default_text`` tells how.
     help, says : str
         What it is for, and the default in words where it is None.
     least : int, optional
@@ -85,7 +85,7 @@ class Option:
     type: Any = str
     default: Any = None
     help: str = ""
-    says: str = ""
+    default_text: str = ""
     least: int = 0
     unit: str = ""
     words: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Option:
         return self.called or f"--{self.name.replace('_', '-')}"
 
     @property
-    def about(self) -> str:
+    def allowed(self) -> str:
         """What it may be, in words."""
         if isinstance(self.type, tuple):
             return f"one of {', '.join(self.type)}"
@@ -134,7 +134,7 @@ class Option:
         found = self._typed(value)
         if found is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
-            raise UsageError(f"must be {self.about}, got {shown(value)}.{hint}")
+            raise UsageError(f"must be {self.allowed}, got {shown(value)}.{hint}")
         return found if self.check is None else self.check(found)
 
     def _typed(self, value: Any) -> Any:

@@ -13,8 +13,8 @@ import drbench
 
 def matrix(rows, columns):
     """Elements of A, from their indices: each rank makes its own."""
-    near = np.exp(-0.1 * np.abs(rows[:, None] - columns[None, :]))
-    return near + 2.0 * (rows[:, None] == columns[None, :])
+    decay = np.exp(-0.1 * np.abs(rows[:, None] - columns[None, :]))
+    return decay + 2.0 * (rows[:, None] == columns[None, :])
 
 
 def cholesky(A, block):

@@ -23,7 +23,7 @@ from .arithmetic import (
     near_square,
     part,
 )
-from .axes import Axis, Dealt, axis_of, levelled_axis, stored_runs
+from .axes import Axis, Dealt, axis_of, balanced_axis, stored_runs
 from .dtensor import to_placements
 from .enumerate import layouts
 from .errors import LayoutError
@@ -64,7 +64,7 @@ __all__ = [
     "intersect",
     "io_bound",
     "layouts",
-    "levelled_axis",
+    "balanced_axis",
     "most_replicas",
     "near_square",
     "optimal_grid",

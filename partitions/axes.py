@@ -82,8 +82,8 @@ class Dealt(_Covered):
         if not 0 <= x < len(self):
             raise IndexError(x)
         start = x * self.tile
-        turn, coordinate = divmod(x, self.parts)
-        return Segment(start, min(self.extent, start + self.tile), coordinate, turn * self.tile)
+        cycle, coordinate = divmod(x, self.parts)
+        return Segment(start, min(self.extent, start + self.tile), coordinate, cycle * self.tile)
 
     @property
     def longest(self) -> int:
@@ -119,10 +119,10 @@ class Dealt(_Covered):
         [6, 4]
         """
         whole_tiles, tail = divmod(self.extent, self.tile)
-        rounds, turn = divmod(whole_tiles, self.parts)  # `turn` is who the short tile is dealt to
-        if coordinate < turn:
+        rounds, cycle = divmod(whole_tiles, self.parts)  # `cycle` is who the short tile is dealt to
+        if coordinate < cycle:
             return (rounds + 1) * self.tile
-        return rounds * self.tile + (tail if coordinate == turn else 0)
+        return rounds * self.tile + (tail if coordinate == cycle else 0)
 
     def cuts(self, start: int, stop: int) -> list[int]:
         """``start``, the boundaries of segments strictly between, ``stop``; clipped; ``[]`` if
@@ -306,11 +306,11 @@ def strided(ranges: list[Range], parts: int, factor: int) -> list[list[Range]]:
     >>> strided([(0, 9)], 4, 2)
     [[(0, 2), (5, 6)], [(2, 4), (6, 7)], [(4, 5), (7, 8)], [(8, 9)]]
     """
-    pieces = [chunked(chunk, parts) for chunk in chunked(ranges, factor)]
-    return [union(each for piece in pieces for each in piece[x]) for x in range(parts)]
+    chunks = [chunked(chunk, parts) for chunk in chunked(ranges, factor)]
+    return [union(each for chunk in chunks for each in chunk[x]) for x in range(parts)]
 
 
-def levelled_axis(axis: Axis) -> tuple[Axis, list[int]]:
+def balanced_axis(axis: Axis) -> tuple[Axis, list[int]]:
     """The axis once every coordinate holds as many indices as any other, or one more: those with
     more leave the ends of their last ranges to those with less, and nothing else changes hands.
 
@@ -321,10 +321,10 @@ def levelled_axis(axis: Axis) -> tuple[Axis, list[int]]:
 
     Examples
     --------
-    >>> axis, numbers = levelled_axis(Dealt(10, 4, 2))
+    >>> axis, numbers = balanced_axis(Dealt(10, 4, 2))
     >>> [tuple(segment[:3]) for segment in axis], numbers
     ([(0, 4, 0), (4, 8, 1), (8, 9, 0), (9, 10, 1)], [0, 1])
-    >>> axis, numbers = levelled_axis(Dealt(9, 3, 4))
+    >>> axis, numbers = balanced_axis(Dealt(9, 3, 4))
     >>> [tuple(segment[:3]) for segment in axis], numbers
     ([(0, 3, 0), (3, 5, 1), (5, 6, 2), (6, 8, 3), (8, 9, 2)], [0, 1, 3, 2])
     """
@@ -369,13 +369,13 @@ def stored_runs(axis: Axis, ranges: Iterable[Range]) -> list[Segment]:
     return found
 
 
-def pieces(one: Axis, other: Axis) -> Iterator[tuple[Interval, int, int]]:
+def common_segments(one: Axis, other: Axis) -> Iterator[tuple[Interval, int, int]]:
     """Yield (range, segment of one, segment of the other) for each part of two axes of one extent
     that no boundary of either cuts.
 
     Examples
     --------
-    >>> [(tuple(span), x, y) for span, x, y in pieces(Dealt(6, 3, 2), Dealt(6, 2, 2))]
+    >>> [(tuple(span), x, y) for span, x, y in common_segments(Dealt(6, 3, 2), Dealt(6, 2, 2))]
     [((0, 2), 0, 0), ((2, 3), 0, 1), ((3, 4), 1, 1), ((4, 6), 1, 2)]
     """
     both = sorted({*one.cuts(0, one.extent), *other.cuts(0, one.extent)})

@@ -127,7 +127,7 @@ class PlacementSpec:
                     if factor
                     else (lambda mine: chunked(mine, parts))
                 )
-                held[dim] = [piece for mine in held[dim] for piece in cut(mine)]
+                held[dim] = [segment for mine in held[dim] for segment in cut(mine)]
         (rows, of_rows), (cols, of_cols) = map(axis_of, shape, held)
         places = mesh_places((extent, _role(placement)) for placement, extent in dimensions)
         return Partition.of(rows, cols, places.renumbered(of_rows, of_cols), str(self))

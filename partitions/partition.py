@@ -105,11 +105,11 @@ class Partition:
         >>> Partition.of(Dealt(6, 2, 3), Dealt(6, 3, 2), places).text
         'tiles:2x3@3x2:col'
         """
-        parts, stand = (rows.parts, cols.parts), (len(places.rows), len(places.cols))
-        if parts != stand:
+        parts, placed = (rows.parts, cols.parts), (len(places.rows), len(places.cols))
+        if parts != placed:
             raise LayoutError(
                 f"axes of {parts[0]}x{parts[1]} coordinates do not fit places of "
-                f"{stand[0]}x{stand[1]}; use one coordinate each"
+                f"{placed[0]}x{placed[1]}; use one coordinate each"
             )
         # unchangeable, so values go in by the back door, here only
         made = object.__new__(cls)
@@ -194,8 +194,8 @@ class Partition:
         if self.text.startswith("block"):
             text = f"block:{places.grid}{replica_suffix(self.replicas)}"
         if not (text or _explicit(self)):
-            text = self.text.removeprefix(_TURNED)
-            text = text if text != self.text else _TURNED + text
+            text = self.text.removeprefix(_TRANSPOSED)
+            text = text if text != self.text else _TRANSPOSED + text
         return Partition.of(self.cols, self.rows, places, text)
 
     def part(self, rows: Range, cols: Range) -> "Partition":
@@ -445,7 +445,7 @@ class Partition:
 
 
 #: Begins the text of a transposed partition that no other text says.
-_TURNED = "transposed "
+_TRANSPOSED = "transposed "
 
 
 def _explicit(partition: Partition) -> bool:

@@ -16,7 +16,7 @@ class Preset:
     ----------
     name : str
         What the command line says.
-    about : str
+    description : str
         What moves, or why one would use it: one line.
     source : str
         Where it comes from.
@@ -28,7 +28,7 @@ class Preset:
     """
 
     name: str
-    about: str
+    description: str
     source: str
     operands: tuple[str, str, str]
     fixed: bool = False

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from .axes import Axis, pieces
+from .axes import Axis, common_segments
 from .dtensor import PARTIAL, PlacementSpec, parse_placements, to_placements
 from .errors import LayoutError
 from .partition import Partition
@@ -127,7 +127,7 @@ def _shared(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
     """For each coordinate of the new axis those of the old one that hold part of the same indices,
     and how many of them."""
     found: Counter = Counter()
-    for (start, stop), ours, theirs in pieces(old, new):
+    for (start, stop), ours, theirs in common_segments(old, new):
         found[new[theirs].coordinate, old[ours].coordinate] += stop - start
     shared: list[list[tuple[int, int]]] = [[] for _ in range(new.parts)]
     for (coordinate, other), elements in found.items():

@@ -210,7 +210,7 @@ def partition_kind(name: str) -> Callable[[Maker], Maker]:
 
     def register(make: Maker) -> Maker:
         known = (*KINDS, *_ADDED, "grid")
-        if name in known or looks_like_placements(name) or not re.fullmatch("[a-z][a-z_]*", name):
+        if name in known or is_placements(name) or not re.fullmatch("[a-z][a-z_]*", name):
             raise LayoutError(f"no kind of partition can be added as {name!r}; use another word")
         _ADDED[name] = make
         return make
@@ -272,7 +272,7 @@ column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ], each with a
 grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
     """
     lowered = text.strip().lower()
-    if looks_like_placements(lowered):
+    if is_placements(lowered):
         return parse_placements(lowered)
     added, _, details = lowered.partition(":")
     if added in _ADDED:
@@ -302,12 +302,12 @@ grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
     return PartitionSpec(kind, tile, grid, replicas)
 
 
-def looks_like_placements(text: str) -> bool:
+def is_placements(text: str) -> bool:
     """Tell whether a lower-case text is meant as DTensor placements, right or wrong.
 
     Examples
     --------
-    >>> [looks_like_placements(t) for t in ("s(0)", "r", "row", "s", "partial()")]
+    >>> [is_placements(t) for t in ("s(0)", "r", "row", "s", "partial()")]
     [True, True, False, True, True]
     """
     return "," in text or bool(_STARTS.match(text))
@@ -465,10 +465,10 @@ def _aligned_tile(shape: Pair, grid: ProcessGrid, role: str | None) -> Pair:
     k is cut into lcm(Pr, Pc) pieces: a whole number for each process column, over
     which A spreads k, and for each process row, over which B does.
     """
-    pieces = lcm(grid.rows, grid.cols)
+    k_tiles = lcm(grid.rows, grid.cols)
     parts = {
-        "A": (grid.rows, pieces),
-        "B": (pieces, grid.cols),
+        "A": (grid.rows, k_tiles),
+        "B": (k_tiles, grid.cols),
         "C": (grid.rows, grid.cols),
     }
     if role not in parts:

@@ -1,8 +1,8 @@
 """The committed figures, drawn anew from the committed records: ``python -m plots.committed``.
 
 ``results/figures.toml`` lists them. Beside each lies a text of what it draws
-(:mod:`plots.draw.telling`); with ``--check`` nothing is written, and every text that the records do
-not give any more is shown as a difference. Exit code 1 if there is one.
+(:mod:`plots.draw.description`); with ``--check`` nothing is written, and every text that the
+records do not give any more is shown as a difference. Exit code 1 if there is one.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+from .draw.description import describe_picture
 from .draw.page import TEXT, save
-from .draw.telling import tell
 from .registry import find
 from .select.cases import Options
 
@@ -45,7 +45,7 @@ class Committed:
         the same."""
         name = self.file + TEXT
         old = (root / name).read_text(encoding="utf-8") if (root / name).is_file() else ""
-        lines = old.splitlines(), tell(self.draw(root)).splitlines()
+        lines = old.splitlines(), describe_picture(self.draw(root)).splitlines()
         return list(unified_diff(*lines, name, f"{name}, drawn now", "", "", 0, ""))
 
 

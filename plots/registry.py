@@ -2,7 +2,7 @@
 ``figures`` of a folder of :mod:`launch.papers`; there is no other list.
 
 >>> print(*(name for name in sorted(figures()) if "-" not in name and name[:3] != "mlp"))
-algorithms bandwidth best layouts peers strong timeline volume weak
+algorithms bandwidth best layouts libraries strong timeline volume weak
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import matplotlib
 
 from drbench.measure.record import Record
-from plots.draw.page import FORMATS, LOOK, PRINTED, Look, save
+from plots.draw.page import FORMATS, PAGE_STYLE, PRINTED, PageStyle, save
 from plots.draw.style import RC
 from plots.select.cases import Options, SelectionError
 from plots.select.records import given, read_records
@@ -40,14 +40,14 @@ class Figure(NamedTuple):
     takes: tuple[str, ...] = ()
     read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
 
-    def make(self, source: Any, options: Options, look: Look = PRINTED) -> Made:
+    def make(self, source: Any, options: Options, page_style: PageStyle = PRINTED) -> Made:
         """Lay it out in the style that all figures have."""
-        before = LOOK.set(look)
+        before = PAGE_STYLE.set(page_style)
         try:
             with matplotlib.rc_context(RC):
                 return self.page(source, options)
         finally:
-            LOOK.reset(before)
+            PAGE_STYLE.reset(before)
 
 
 class Drawn(NamedTuple):
@@ -111,7 +111,7 @@ def draw(
     source: Iterable[Record] | Iterable[str | os.PathLike],
     out: str | os.PathLike,
     formats: Sequence[str] = (),
-    look: Look = PRINTED,
+    page_style: PageStyle = PRINTED,
     **options,
 ) -> Drawn:
     """Draw a figure from records or files into files.
@@ -127,7 +127,7 @@ def draw(
         drawn; without one ``.pdf`` and ``.png`` are written.
     formats : sequence of str, optional
         Suffixes to write, whatever that of ``out`` says.
-    look : Look, optional
+    page_style : Look, optional
         Width, title and small print.
     options
         Fields of :class:`plots.select.cases.Options`. An option the figure does not take is
@@ -148,7 +148,7 @@ def draw(
                 f"figure {name} has no use for --{option.replace('_', '-')}. It takes {takes}."
             )
     formats = formats or suffixes(out)
-    made = figure.make(given(source, figure.read), Options(**options), look)
+    made = figure.make(given(source, figure.read), Options(**options), page_style)
     return Drawn(save(made.picture, out, formats), made.notes)
 
 

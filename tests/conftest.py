@@ -41,7 +41,7 @@ EARLY = (
 LONG = (
     *("tests/mpi/test_mesh_algorithms", "tests/mpi/test_library", "tests/mpi/test_runs_are_exact"),
     *("tests/mpi/test_moe", "tests/mpi/test_overlap", "tests/mpi/test_device"),
-    *("tests/mpi/test_fake_gpus", "tests/mpi/test_any_product_runs"),
+    *("tests/mpi/test_fake_gpus", "tests/mpi/test_any_multiplication_runs"),
     *("tests/mpi/test_transposed", "tests/mpi/test_signalled", "tests/mpi/test_no_update"),
 )
 

@@ -175,8 +175,8 @@ def test_every_command_of_a_page_and_of_a_help_text_is_taken(text, monkeypatch, 
         whole = {"-m", "--preset"} & {*words} or words[0] == "sweep" and words[1:]
         known = not any(word in NOT_SO or word.isupper() or "$" in word for word in words)
         if words[0] in QUICK and whole and known:
-            code, said = begun(words, monkeypatch), capsys.readouterr().err
-            assert code in (0, 3), f"drbench {' '.join(words)}: {said}"
+            code, described = begun(words, monkeypatch), capsys.readouterr().err
+            assert code in (0, 3), f"drbench {' '.join(words)}: {described}"
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ SUFFIXES = {".py", ".cu", ".toml", ".j2", ".html", ".js"}
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: there is no commit")
 def test_an_environment_of_a_checkout_names_its_commit():
-    told = subprocess.run(
+    described = subprocess.run(
         ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     )
     facts = dict.fromkeys(("host", "cpu", "cores_of_host", "memory_bytes", "mpi", "blas"))
-    assert describe([facts], ["mpiexec"])["drbench"]["commit"] == told.stdout.strip()
+    assert describe([facts], ["mpiexec"])["drbench"]["commit"] == described.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def test_an_installed_drbench_runs_plots_and_reports(installed):
 
 def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
     assert "Gemm(" in installed(f"plan -p 4 {SIZES} --preset column")
-    told = installed(f"simulate -p 4 {SIZES} --machine pvc12 --json")
-    assert json.loads(told)["status"] == "ok"
+    described = installed(f"simulate -p 4 {SIZES} --machine pvc12 --json")
+    assert json.loads(described)["status"] == "ok"
     listed = installed("sweep square -p 4 --dry-run --out none")
     assert "512x512x512 row" in listed
     assert not (installed.folder / "none").exists()
@@ -132,13 +132,13 @@ def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
 
 def test_the_artifacts_table_of_software_has_every_dependency_with_its_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    told = {}
+    described = {}
     for row in re.findall(
         r"^\| (.*) \| (≥.*?) \|", (ROOT / "ARTIFACT.md").read_text("utf-8"), re.M
     ):
-        told |= zip(re.split(", or |, ", row[0]), row[1].split(", "))
+        described |= zip(re.split(", or |, ", row[0]), row[1].split(", "))
     assert project["dependencies"] == [
-        f"{line.split('>=')[0]}>={told[line.split('>=')[0]][2:]}"
+        f"{line.split('>=')[0]}>={described[line.split('>=')[0]][2:]}"
         for line in project["dependencies"]
     ]
 

@@ -14,7 +14,7 @@ PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 
 #: The rooms from the ground up, and what each may import of the rooms below it besides itself. A
 #: room that is not named here is an error.
-ROOMS = {
+LAYERS = {
     "partitions": (),
     "drbench.errors": (),
     "drbench.common": ("drbench.errors",),
@@ -39,8 +39,8 @@ ROOMS = {
     "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.StepTime"),
     "plots.report": ("plots.figures",),
     "launch.host": ("drbench", "algorithms.chains"),
-    "launch.peers": ("launch.host", "drbench.torch"),
-    "launch.cases": ("launch.peers",),
+    "launch.libraries": ("launch.host", "drbench.torch"),
+    "launch.cases": ("launch.libraries",),
     "launch.ranks": ("launch.cases",),
     "launch.calibration": ("launch.ranks",),
     "launch.sweeps": ("launch.cases", "plots.select"),
@@ -80,11 +80,11 @@ ONLY_IN = {
         "launch/calibration/",
         "launch/commands/",
         "launch/host/",
-        "launch/peers/",
+        "launch/libraries/",
         "launch/ranks/",
     ),
     "click": ("launch/commands/",),
-    "cupy": ("drbench/device/gpu/", "launch/peers/cublasmp.py"),
+    "cupy": ("drbench/device/gpu/", "launch/libraries/cublasmp.py"),
     "cupy_backends": ("drbench/device/gpu/",),
 }
 #: Heavy packages that no rank loads unless the case needs them: at module level only in plots, and
@@ -142,17 +142,17 @@ def innermost(name, among):
 
 
 @cache
-def room_of(name):
+def layer_of(name):
     """The innermost room of a module, a parent of rooms, or None."""
-    return innermost(name, ROOMS)
+    return innermost(name, LAYERS)
 
 
 @cache
-def below(room):
+def below(layer):
     """Every room that a room may import: what the table says, and what those may."""
-    found, left = set(), [room]
+    found, left = set(), [layer]
     while left:
-        for each in ROOMS.get(left.pop(), ()):
+        for each in LAYERS.get(left.pop(), ()):
             if each not in found:
                 found.add(each)
                 left.append(each)
@@ -161,22 +161,22 @@ def below(room):
 
 def reachable(name, allowed):
     """Whether a name is in one of the rooms, or is one of the single modules, of a list."""
-    room = room_of(name)
-    return room in allowed or any(under(name, (each,)) for each in allowed if each not in ROOMS)
+    layer = layer_of(name)
+    return layer in allowed or any(under(name, (each,)) for each in allowed if each not in LAYERS)
 
 
 def violations(path, text):
     """One line for each import of a module that the table of rooms forbids."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    room = room_of(module)
-    allowed = (room, *below(room))
+    layer = layer_of(module)
+    allowed = (layer, *below(layer))
     found = []
     for name, line, at_module_level in imports(path, text):
         top = name.split(".")[0]
         where = f"{path}:{line} imports {name}"
         if top in PACKAGES and (path, name) not in UPWARD and not reachable(name, allowed):
-            found.append(f"{where}: {room} may import {', '.join(sorted(below(room)))}")
-        if room == "partitions" and top not in PACKAGES and top not in sys.stdlib_module_names:
+            found.append(f"{where}: {layer} may import {', '.join(sorted(below(layer)))}")
+        if layer == "partitions" and top not in PACKAGES and top not in sys.stdlib_module_names:
             found.append(f"{where}: partitions needs nothing beyond the standard library")
         if top in ONLY_IN and not path.startswith(ONLY_IN[top]):
             found.append(f"{where}: only for {', '.join(ONLY_IN[top])}")
@@ -244,14 +244,14 @@ def floors(house):
     return max(map(chain, edges), key=len)
 
 
-def test_every_module_keeps_to_the_table_of_rooms():
+def test_every_module_keeps_to_the_table_of_layers():
     texts = sources()
     assert {path.split("/")[0] for path in texts} == set(PACKAGES)
     assert [line for path, text in texts.items() for line in violations(path, text)] == []
 
 
 def test_the_table_itself_has_no_circle():
-    assert [room for room in ROOMS if room in below(room)] == []
+    assert [layer for layer in LAYERS if layer in below(layer)] == []
 
 
 @pytest.mark.parametrize("house", HOUSES)
@@ -295,8 +295,8 @@ def test_the_command_line_starts_without_mpi_and_without_figures():
 
 
 def test_programs_and_plans_really_load_integers_only():
-    rooms = ("partitions/", "drbench/program/", "drbench/plan/")
-    names = [path[:-3].replace("/", ".") for path in sources() if path.startswith(rooms)]
+    layers = ("partitions/", "drbench/program/", "drbench/plan/")
+    names = [path[:-3].replace("/", ".") for path in sources() if path.startswith(layers)]
     code = (
         f"import sys, {', '.join(name.removesuffix('.__init__') for name in names)}\n"
         "print([name for name in ('numpy', 'mpi4py', 'click', 'pandas') if name in sys.modules])\n"

@@ -63,8 +63,10 @@ class Solution:
         """The chain of a label of the search."""
         chosen = dict(label.chosen)
         inner = {
-            each.c: tuple(chosen.pop(variable) for variable in costs.layouts_of_product(each))
-            for each in chain.products
+            each.c: tuple(
+                chosen.pop(variable) for variable in costs.layouts_of_multiplication(each)
+            )
+            for each in chain.multiplications
         }
         layouts = {variable: chosen[variable] for variable in chain.variables.values()}
         return cls(name, chain, costs, layouts, inner, label.how, label.memory)
@@ -127,7 +129,7 @@ class Solution:
         """How a product is computed."""
         by = {use.matrix: use.program for use in self.uses if use.operation == each.c}
         stored = [self.layout(name) for name in (*each.takes, each.c)]
-        found = {"": by[""].says}
+        found = {"": by[""].caption}
         for x, old, new in zip("ABC", stored, self.inner[each.c]):
             if old != new:
                 arrow = "⇒" if x in by and by[x].name == "gather" else "→"
@@ -151,7 +153,7 @@ def known_contenders(chain: Chain) -> dict[str, tuple[dict[str, str], Collection
     variables, seen = chain.variables, {"X"}
     tensor: dict[str, str] = {}
     cut = "R"  # how the rows that come in are laid out: whole, or by columns
-    for each in chain.products:
+    for each in chain.multiplications:
         if chain.matrices[each.b].kind != "weight":
             continue
         if each.c.startswith("d"):

@@ -35,7 +35,7 @@ _STATIONARY = {
 #: How a product may be computed, by a name: algorithm and options. One-sided, or where every rank
 #: has its operands; B or A gathered, or partial sums scattered; along rings; in two dimensions by
 #: collectives.
-PRODUCTS: dict[str, tuple[str, dict]] = {
+MULTIPLICATIONS: dict[str, tuple[str, dict]] = {
     **_STATIONARY,
     "gather B": ("dtensor_mm", {"strategy": "rows"}),
     "gather A": ("dtensor_mm", {"strategy": "columns"}),
@@ -49,7 +49,7 @@ PRODUCTS: dict[str, tuple[str, dict]] = {
 LOCAL = "local"
 #: How a matrix is redistributed: read one-sidedly, or gathered by a collective.
 MOVES = ("read", "gather")
-EVERYTHING = frozenset((*PRODUCTS, LOCAL, *MOVES))
+EVERYTHING = frozenset((*MULTIPLICATIONS, LOCAL, *MOVES))
 #: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
 LIBRARY = frozenset((*_STATIONARY, LOCAL, "read"))
 #: Layouts that are tried, of every matrix; products may also be computed as pending sums.
@@ -59,7 +59,7 @@ PENDING = "P"
 #: its GEMMs are small, and other layouts have larger ones.
 _MOST_STEPS = 1024
 #: What one rank reads of another to redistribute comes in so many panels at most.
-_PANELS = 8
+_CHUNKS = 8
 
 
 class Spent(Exception):
@@ -72,8 +72,8 @@ class Program:
     Attributes
     ----------
     name : str
-        Of :data:`PRODUCTS` or :data:`MOVES`, or :data:`LOCAL`.
-    says : str
+        Of :data:`MULTIPLICATIONS` or :data:`MOVES`, or :data:`LOCAL`.
+    caption : str
         For tables: the algorithm, and what it keeps in place.
     stationary : str
         Of a product by universal.
@@ -96,8 +96,8 @@ class Program:
     ):
         self.name, self._traced, self._machine = name, traced, machine
         kept = [options[key] for key in ("stationary", "strategy", "dataflow") if key in options]
-        algorithm, _ = PRODUCTS.get(name, ("universal", {}))
-        self.says, self.stationary = " ".join((algorithm, *kept)), options.get("stationary", "")
+        algorithm, _ = MULTIPLICATIONS.get(name, ("universal", {}))
+        self.caption, self.stationary = " ".join((algorithm, *kept)), options.get("stationary", "")
         self.pool, bound = pool_bytes(first, 1), bound_of([first], machine)
         self.seconds, self.core_s, self.link_s = bound.seconds, *bound
         self.simulated: Simulated | None = None
@@ -253,7 +253,7 @@ class Costs:
                 chain_partition(layout, matrix.shape, self.nprocs)
         return found
 
-    def layouts_of_product(self, each: Matmul) -> dict[str, tuple[str, ...]]:
+    def layouts_of_multiplication(self, each: Matmul) -> dict[str, tuple[str, ...]]:
         """Variables of a product for the layouts in which it is computed, into and from which its
         matrices are redistributed, and what they may be."""
         of = {f"{each.c}:{x}": self.layouts for x in "ABC"}
@@ -284,7 +284,7 @@ class Costs:
                 table = {(x,): [Label(self.map_s(chain, each, x))] for x in domains[variable]}
                 found.append(Factor((variable,), table))
                 continue
-            inner, parts = self.layouts_of_product(each), []
+            inner, parts = self.layouts_of_multiplication(each), []
             for x, name, variable in zip("ABC", (*each.takes, each.c), inner):
                 stored = chain.variable(name)
                 table = {}
@@ -296,11 +296,17 @@ class Costs:
             table = {
                 layouts: best(
                     (
-                        Label(way.seconds, way.link_s, 0, way.pool, (Use(each.c, "", way),))
-                        for way in self._programs(
-                            (*shapes, layouts), self._products(chain, each, layouts)
+                        Label(
+                            candidate.seconds,
+                            candidate.link_s,
+                            0,
+                            candidate.pool,
+                            (Use(each.c, "", candidate),),
                         )
-                        if way.name in allowed
+                        for candidate in self._programs(
+                            (*shapes, layouts), self._multiplications(chain, each, layouts)
+                        )
+                        if candidate.name in allowed
                     ),
                     limit,
                 )
@@ -336,16 +342,16 @@ class Costs:
         if old == new:
             return [Label(0.0)]
         shape, found = chain.matrices[name].shape, []
-        first = what[0] == chain.products[0].c
+        first = what[0] == chain.multiplications[0].c
         weight = chain.matrices[name].kind == "weight"
         prefetched = weight and not first and not self.machine.adds_on_core
-        for way in self._programs((shape, old, new), self._redistributions(shape, old, new)):
-            if way.name == LOCAL:  # a part of what each rank has
+        for candidate in self._programs((shape, old, new), self._redistributions(shape, old, new)):
+            if candidate.name == LOCAL:  # a part of what each rank has
                 found.append(Label(0.0))
-            elif way.name in allowed:
-                use = Use(*what, way, prefetched and way.name == "gather")
+            elif candidate.name in allowed:
+                use = Use(*what, candidate, prefetched and candidate.name == "gather")
                 held = self._nbytes(shape, new)
-                found.append(Label(*use.seconds(way.times), held, way.pool, (use,)))
+                found.append(Label(*use.seconds(candidate.times), held, candidate.pool, (use,)))
         return found
 
     # -- programs
@@ -359,7 +365,7 @@ class Costs:
             self.programs += self._known[key]
         return self._known[key]
 
-    def _products(self, chain: Chain, each: Matmul, layouts: tuple) -> Iterator[Program]:
+    def _multiplications(self, chain: Chain, each: Matmul, layouts: tuple) -> Iterator[Program]:
         """Every way to compute a product in layouts."""
         c, k = chain.matrices[each.c], chain.inner(each)
         parts = (
@@ -368,7 +374,7 @@ class Costs:
         )
         problem = Problem(c.rows, c.cols, k, self.nprocs, *parts, self.dtype, each.transpose)
         copies, most = len(problem.c.partition.copies()), max(_MOST_STEPS, 8 * self.nprocs)
-        for name, (called, options) in PRODUCTS.items():
+        for name, (called, options) in MULTIPLICATIONS.items():
             algorithm, more = get_algorithm(called), {}
             if name in _STATIONARY and copies > 1:  # each adds up what the others have
                 if copies * copies > most:
@@ -415,7 +421,7 @@ def _reads(one: Trace) -> bool:
 
 
 def _trace_read(problem: Problem, rank: int) -> Trace:
-    program = redistribute(problem.a, problem.c, rank, _PANELS)
+    program = redistribute(problem.a, problem.c, rank, _CHUNKS)
     return trace(program, problem, rank, fresh=False)
 
 

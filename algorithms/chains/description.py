@@ -165,7 +165,7 @@ class Chain:
         return self.matrices[self.variable(name)].kind == "weight"
 
     @property
-    def products(self) -> list[Matmul]:
+    def multiplications(self) -> list[Matmul]:
         return [each for each in self.operations if isinstance(each, Matmul)]
 
     @property

@@ -19,7 +19,7 @@ from partitions.intervals import Range
 
 #: Elements of the result that are computed at once: what NumPy holds for them stays in a core's
 #: cache, and is not given back to the system and faulted in again for each operation.
-_PANEL = 1 << 15
+_CHUNK = 1 << 15
 _SLOPE, _CUBE = sqrt(2 / pi), 0.044715  # of gelu
 
 
@@ -224,10 +224,10 @@ def apply(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None:
     if of.heads:
         _attend(of, out, inputs)
         return
-    compute, height = _ELEMENTWISE[of.name][2], max(1, _PANEL // max(1, out.shape[1]))
+    compute, height = _ELEMENTWISE[of.name][2], max(1, _CHUNK // max(1, out.shape[1]))
     for row in range(0, out.shape[0], height):
-        panel = slice(row, row + height)
-        out[panel] = compute(*(each[panel] for each in inputs))
+        chunk = slice(row, row + height)
+        out[chunk] = compute(*(each[chunk] for each in inputs))
 
 
 def _attend(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None:

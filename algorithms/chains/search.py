@@ -148,9 +148,9 @@ def eliminate(
     while names:
         name = min(names, key=lambda each: _degree(each, left))
         names.remove(name)
-        meet = [each for each in left if name in each.scope]
+        touching = [each for each in left if name in each.scope]
         left = [each for each in left if name not in each.scope]
-        left.append(_eliminated(name, meet, domains, limit))
+        left.append(_eliminated(name, touching, domains, limit))
     return left
 
 

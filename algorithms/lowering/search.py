@@ -77,7 +77,7 @@ class Search:
                 key = self._key(after)
                 if total >= cheapest.get(key, inf):
                     continue
-                self._look(1 + len(self.graph.nodes) // 2)
+                self._count_effort(1 + len(self.graph.nodes) // 2)
                 bound = total + self._bound(after)
                 if bound < best_s:
                     cheapest[key], came[after] = total, (done, operation)
@@ -104,7 +104,7 @@ class Search:
         before = self._exchangeable(ready + waiting, done)
         computing = self._selections(ready, self.max_compute, before)
         moving = self._selections(waiting, self.max_comm, before, fences)
-        self._look(len(computing) * len(moving))
+        self._count_effort(len(computing) * len(moving))
         for computes, core, _, more_computes in computing:
             for transfers, own, link, more_transfers in moving:
                 if not (computes or transfers or fences):
@@ -119,7 +119,7 @@ class Search:
                     continue
                 yield Operation(list(transfers), list(computes), fences), seconds
 
-    def _look(self, more: int) -> None:
+    def _count_effort(self, more: int) -> None:
         """Count what was looked at."""
         self.looked_at += more
         if self.looked_at > MOST_SELECTIONS:
@@ -150,7 +150,7 @@ class Search:
         node more would take)."""
         out, count = [], len(eligible)
         sizes = range(min(most, count) + 1)
-        self._look(sum(comb(count, size) * (count if size < most else 1) for size in sizes))
+        self._count_effort(sum(comb(count, size) * (count if size < most else 1) for size in sizes))
         for size in sizes:
             for chosen in combinations(eligible, size):
                 if any(number not in chosen for each in chosen for number in before[each]):
@@ -293,7 +293,7 @@ def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
         parts.setdefault(find(number), []).append(number)
     classes: dict = {}
     for part in parts.values():
-        place, looks = {number: x for x, number in enumerate(part)}, []
+        place, signature = {number: x for x, number in enumerate(part)}, []
         for number in part:
             cost, step = costs[number], graph.nodes[number].step
             links = tuple(sorted((link for link in cost.links if taken[link] > 1), key=repr)) or (
@@ -303,6 +303,8 @@ def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
                 tuple(place.get(other, -1 - other) for other in others)
                 for others in (graph.nodes[number].needs, graph.users[number])
             ]
-            looks.append((type(step), cost.core_s, cost.link_s, cost.latency_s, links, *relations))
-        classes.setdefault(tuple(looks), []).append(tuple(part))
+            signature.append(
+                (type(step), cost.core_s, cost.link_s, cost.latency_s, links, *relations)
+            )
+        classes.setdefault(tuple(signature), []).append(tuple(part))
     return list(classes.values())

@@ -30,7 +30,7 @@ VARIANT = Option(
     "variant",
     ("pull", "push", "ring"),
     help="who moves tiles of A: those who need them, their owners, or neighbours of a ring.",
-    says="pull",
+    default_text="pull",
     tried=("pull", "push", "ring"),
 )
 ORDER = Option(
@@ -38,13 +38,13 @@ ORDER = Option(
     ("ranks", "mesh"),
     help="order of copies and parts: one rank after the other, or a tile of every rank in turn "
     "(links of a mesh are all used).",
-    says="ranks",
+    default_text="ranks",
     tried=("ranks", "mesh"),
 )
 #: Of ag_gemm, whose parts are tiles of one rank each.
 ORDERS = replace(
     ORDER,
-    type=("ranks", "mesh", "turns"),
+    type=("ranks", "mesh", "interleaved"),
     help="order of copies and parts: one rank after the other; the own rows, then a tile of every "
     "other rank in turn (links of a mesh are all used); or with an own tile in each turn, as "
     "Triton-distributed's code has it.",
@@ -74,13 +74,13 @@ class Gathered(NamedTuple):
         Those that need no waiting for, by their rows.
     source : callable
         Who pushes another one.
-    turn : callable
+    order_key : callable
         When a tile comes.
     """
 
     have: dict[Tile, Step]
     source: Callable[[Tile], int]
-    turn: Callable[[Tile], tuple]
+    order_key: Callable[[Tile], tuple]
 
 
 def multiplied(
@@ -92,7 +92,7 @@ def multiplied(
         return
     b = yield Get(b_tile)
     launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
-    last = lambda group: max(map(gathered.turn, group))
+    last = lambda group: max(map(gathered.order_key, group))
     for group in sorted(rows.parts(part), key=last):
         a = yield from awaited(rows, gathered, group)
         into = problem.c.block(span(group), c_tile.cols)
@@ -140,12 +140,14 @@ def fetched(
                 yield Push(have[t], before, t)
             for t in rows.tiles[(rank + s + 1) % p]:
                 have[t] = yield Await(after, t, rows.block(t))
-    turn = rows.turn(ring(rank, p) if swizzle == "ranks" else range(p))
+    order_key = rows.order_key(ring(rank, p) if swizzle == "ranks" else range(p))
     if order == "ranks":
-        return Gathered(have, rows.owner, turn)
+        return Gathered(have, rows.owner, order_key)
     # one of every rank in turn
     own_first = lambda t: order == "mesh" and rows.owner(t) == rank
-    return Gathered(have, rows.owner, lambda t: (0 if own_first(t) else rows.place(t), turn(t)))
+    return Gathered(
+        have, rows.owner, lambda t: (0 if own_first(t) else rows.place(t), order_key(t))
+    )
 
 
 def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:

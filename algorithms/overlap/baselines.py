@@ -15,7 +15,7 @@ DATAFLOW = Option(
     "dataflow",
     ("AG", "RS"),
     help="AllGather, then product (AG), or product, then ReduceScatter (RS).",
-    says="AG",
+    default_text="AG",
     tried=("AG", "RS"),
 )
 

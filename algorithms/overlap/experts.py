@@ -33,7 +33,18 @@ from algorithms.mesh import joined
 from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.program.problem import Problem
-from drbench.program.steps import Add, Block, Gemm, Get, Kernel, Panel, Part, Scratch, Step, Steps
+from drbench.program.steps import (
+    Add,
+    Block,
+    FilledScratch,
+    Gemm,
+    Get,
+    Kernel,
+    Part,
+    Scratch,
+    Step,
+    Steps,
+)
 from partitions import part as share
 
 from .ag_gemm import Gathered, awaited
@@ -64,15 +75,17 @@ EXPERTS = Option(
     int,
     least=1,
     help="matrices of B, one an expert; m counts tokens, each of which goes to some experts.",
-    says="8",
+    default_text="8",
 )
-TOPK = Option("topk", int, least=1, help="experts of a token.", says="2, or all experts if fewer")
+TOPK = Option(
+    "topk", int, least=1, help="experts of a token.", default_text="2, or all experts if fewer"
+)
 ROUTING = Option(
     "routing",
     metavar="uniform|skewed[:SEED]",
     check=_routing,
     help="how often experts are chosen: all alike, or some the more often (Zipf).",
-    says="uniform",
+    default_text="uniform",
 )
 #: Options of every program of this kind.
 OF_EXPERTS = (EXPERTS, TOPK, ROUTING)
@@ -106,9 +119,9 @@ def _batches(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list
             (start, stop), tokens, first = share(m, rank, nprocs), [], row
             end = given[rank] + counts[rank][expert]
             while given[rank] < end:
-                turn, at = divmod(given[rank], stop - start)
+                cycle, at = divmod(given[rank], stop - start)
                 count = min(end - given[rank], stop - start - at)
-                tokens.append((turn, start + at, start + at + count))
+                tokens.append((cycle, start + at, start + at + count))
                 given[rank] += count
                 row += count
             found[-1].append(Batch(expert, (first, row), tokens))
@@ -194,7 +207,7 @@ class ExpertProblem(Problem):
         found = [whole(of) if rank is None else of[rank] for of in every]
         return [batch for batch in found if batch.tokens]
 
-    def products(self) -> list[tuple[Tile, Tile, int]]:
+    def gemms(self) -> list[tuple[Tile, Tile, int]]:
         found = []
         for expert, (row, _), tokens in self.batches():
             for _, start, stop in tokens:
@@ -245,7 +258,7 @@ def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered
         return
     cols, kernel = own.cols, Kernel(problem.rows, own.shape[1], problem.k)
     weights: dict[int, Step] = {}
-    for tile in sorted((t for each in rows.tiles for t in each), key=gathered.turn):
+    for tile in sorted((t for each in rows.tiles for t in each), key=gathered.order_key):
         tokens = yield from awaited(rows, gathered, [tile])
         for expert, pairs, spans in problem.batches(rows.owner(tile)):
             a = yield from cut(repeat(tokens), tile[0], spans)
@@ -301,19 +314,19 @@ class Sums:
         """The partial sums of the tokens of a tile: each round of pairs in memory of its own, then
         the rounds added up."""
         problem, (top, stop), k = self._problem, tile, self._own.cols
-        rooms, filled = [], [[] for _ in range(problem.topk)]
+        scratches, filled = [], [[] for _ in range(problem.topk)]
         for _ in filled:
-            rooms.append((yield Scratch((stop - top, problem.n))))
+            scratches.append((yield Scratch((stop - top, problem.n))))
         for expert, pairs, spans in problem.batches(self.tiles[tile]):
             if expert not in self._weights:
                 self._weights[expert] = yield Get(problem.matrix(expert, k, (0, problem.n)))
             a = yield Get(problem.a.block(pairs, k))
-            into = yield from cut([rooms[x] for x, *_ in spans], top, spans)
+            into = yield from cut([scratches[x] for x, *_ in spans], top, spans)
             c = yield Gemm(a, self._weights[expert], into=into, kernel=self._kernel)
             for x, *_ in spans:
                 filled[x].append(c)
         rounds = []
-        for room, gemms in zip(rooms, filled):
-            rounds.append((yield Panel(room, gemms)))
+        for scratch, gemms in zip(scratches, filled):
+            rounds.append((yield FilledScratch(scratch, gemms)))
         sums, *others = rounds
         return (yield Add(others, into=sums, side=self._side)) if others else sums

@@ -33,7 +33,7 @@ VARIANT = Option(
     ("write", "reduce", "pull", "ring"),
     help="how products reach the owners of their rows: written into slots and added there, added "
     "by who made them, read by the owners, or as sums that grow from neighbour to neighbour.",
-    says="write",
+    default_text="write",
     tried=("write", "reduce", "pull", "ring"),
 )
 
@@ -69,20 +69,20 @@ def program(
     # sums of a ring meet the GEMMs of each rank in one order: its parts are of one rank
     parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
     own = () if variant == "reduce" else rows.tiles[rank]
-    products = Products(problem, rank, parts, own, **launch)
-    yield from scattered(problem, rank, rows, products, variant, side)
+    gemms = LocalGemms(problem, rank, parts, own, **launch)
+    yield from scattered(problem, rank, rows, gemms, variant, side)
 
 
 def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
     """Parts of at least ``part`` rows in the order in which the tiles of ranks are asked for;
     ``across`` says whether one may have tiles of several ranks."""
-    turn = rows.turn(order)
+    order_key = rows.order_key(order)
     shares = [None] if across else [[rank] for rank in order]
     found = [each for ranks in shares for each in rows.parts(part, ranks)]
-    return sorted(found, key=lambda each: min(map(turn, each)))
+    return sorted(found, key=lambda each: min(map(order_key, each)))
 
 
-class Products:
+class LocalGemms:
     """A rank's partial sums of each tile of rows: parts of one GEMM over its share of k, each made
     when the first of its tiles is asked for.
 
@@ -138,18 +138,18 @@ class Products:
 
 
 def scattered(
-    problem: Problem, rank: int, rows: Rows, products, variant: str, side: bool = True
+    problem: Problem, rank: int, rows: Rows, gemms, variant: str, side: bool = True
 ) -> Steps:
     """Each tile that a rank makes goes to the owner of its rows, which adds up what all have made;
-    ``products`` are :class:`Products`, or those of experts."""
+    ``gemms`` are :class:`LocalGemms`, or those of experts."""
     if variant == "reduce":
         for own in problem.c.own_tiles(rank):
             yield Zero(own)
         yield Fence()
-    for t in products.tiles:
-        piece = yield from products.of(t)
-        if piece is not None:
-            yield from delivered(piece, t, rows, rank, variant)
+    for t in gemms.tiles:
+        partial_sum = yield from gemms.of(t)
+        if partial_sum is not None:
+            yield from delivered(partial_sum, t, rows, rank, variant)
     yield from received(problem, rank, rows, variant, side)
 
 
@@ -172,23 +172,23 @@ def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool =
         yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += what all others have made
 
 
-def delivered(piece: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
+def delivered(partial_sum: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
     """A tile's rows of a product on their way to their owner."""
     target, owner, nprocs = rows.block(t), rows.owner(t), len(rows.tiles)
     before, after = (rank - 1) % nprocs, (rank + 1) % nprocs
     if variant == "reduce":
-        yield Accumulate(piece, target)  # FLUX's Reduce
+        yield Accumulate(partial_sum, target)  # FLUX's Reduce
     elif owner == rank:
-        yield Copy(piece, into=target)  # of a part that other ranks' rows share
+        yield Copy(partial_sum, into=target)  # of a part that other ranks' rows share
     elif variant == "write":
-        yield Push(piece, owner, t)  # FLUX's Write; Triton-distributed, Alg. 3
+        yield Push(partial_sum, owner, t)  # FLUX's Write; Triton-distributed, Alg. 3
     elif variant == "pull":
-        yield Offer(piece, owner, t)  # FLUX on Hopper
+        yield Offer(partial_sum, owner, t)  # FLUX on Hopper
     else:
         if owner != after:  # the sum that has come so far
             grown = yield Await(after, t, target.shape)
-            piece = yield Add(grown, into=piece, side=True)
-        yield Push(piece, before, t)
+            partial_sum = yield Add(grown, into=partial_sum, side=True)
+        yield Push(partial_sum, before, t)
 
 
 def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
@@ -223,13 +223,13 @@ def program_ar(
     others, makes = ring(rank, p, 1)[:-1], owners(problem, "A")
     sums: dict[Tile, Step] = {}
     parts = ordered(rows, own_last(rank, p, swizzle), part, across=True)
-    products = Products(problem, rank, parts, (), **launch)
-    for t in products.tiles:
-        piece = yield from products.of(t)
+    gemms = LocalGemms(problem, rank, parts, (), **launch)
+    for t in gemms.tiles:
+        partial_sum = yield from gemms.of(t)
         if rows.owner(t) == rank:
-            sums[t] = piece
+            sums[t] = partial_sum
         else:
-            yield Push(piece, rows.owner(t), t)
+            yield Push(partial_sum, rows.owner(t), t)
     for source in reversed(others):
         for t in rows.tiles[rank] if makes[source] else ():
             brought = yield Await(source, t, (t[1] - t[0], n))

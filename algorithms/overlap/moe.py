@@ -9,7 +9,7 @@ from itertools import repeat
 from algorithms.mesh import Tiles
 from algorithms.registry import Option, Texts
 from drbench.errors import UnsupportedError
-from drbench.program.group_steps import AllGather, Piece, ReduceScatter
+from drbench.program.group_steps import AllGather, Fragment, ReduceScatter
 from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps
 
 from . import ag_gemm, gemm_rs, two_level
@@ -123,7 +123,7 @@ def moe_collective(problem: ExpertProblem, rank: int, *, kernel: str, **options)
             yield Copy(sums, into=problem.c.block(whole, (0, problem.n)))
         else:
             c = Tiles(problem.c)
-            yield ReduceScatter(sums, [Piece(c.tile(r, 0)) for r in range(p)], everyone, axis=0)
+            yield ReduceScatter(sums, [Fragment(c.tile(r, 0)) for r in range(p)], everyone, axis=0)
         return
     tiles = Tiles(problem.a)
     tokens = yield AllGather([tiles.tile(r, 0) for r in range(p)], everyone, axis=0)

@@ -29,7 +29,7 @@ TILE = Option(
     least=1,
     unit="elements",
     help="rows of a communication tile.",
-    says="a quarter of a rank's rows, at least 128; all where they are read in place",
+    default_text="a quarter of a rank's rows, at least 128; all where they are read in place",
     tried=tuple(2**power for power in range(7, 14)),
 )
 PART = Option(
@@ -38,20 +38,20 @@ PART = Option(
     least=1,
     unit="elements",
     help="least rows of one part of the product: lower tiles are awaited together.",
-    says="128",
+    default_text="128",
 )
 SWIZZLE = Option(
     "swizzle",
     ("ranks", "naive"),
     help="order of the parts: from the own rank on, round the ranks; or as rows lie.",
-    says="ranks",
+    default_text="ranks",
     tried=("ranks", "naive"),
 )
 KERNEL = Option(
     "kernel",
     ("fused", "parts"),
     help="parts of one launch, or a product each.",
-    says="fused",
+    default_text="fused",
     tried=("fused", "parts"),
 )
 UNITS = Option(
@@ -59,14 +59,14 @@ UNITS = Option(
     int,
     least=1,
     help="multiprocessors of the fused kernel; the others are left to sums (machine models only).",
-    says="all",
+    default_text="all",
 )
 PER_NODE = Option(
     "per_node",
     int,
     least=1,
     help="ranks of a node; they are numbered node by node.",
-    says="half of all ranks, or all of an odd number",
+    default_text="half of all ranks, or all of an odd number",
     tried=lambda nprocs: divisors(nprocs)[1:-1],
 )
 
@@ -194,13 +194,13 @@ class Rows:
                 found.append(part)
         return found
 
-    def turn(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
+    def order_key(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
         """When a tile comes, if the ranks come in this order.
 
         Examples
         --------
         >>> rows = Rows([(0, 5), (5, 9)], 2)
-        >>> sorted([(2, 4), (5, 7), (7, 9)], key=rows.turn([1, 0]))
+        >>> sorted([(2, 4), (5, 7), (7, 9)], key=rows.order_key([1, 0]))
         [(5, 7), (7, 9), (2, 4)]
         """
         place = {rank: x for x, rank in enumerate(order)}
@@ -227,12 +227,12 @@ def ring(rank: int, nprocs: int, start: int = 0) -> list[int]:
     return [(rank + i) % nprocs for i in range(start, start + nprocs)]
 
 
-def cut(product: Step, part: list[Tile], tile: Tile) -> Steps:
+def cut(gemm: Step, part: list[Tile], tile: Tile) -> Steps:
     """A tile's rows of the product of a part."""
     if len(part) == 1:
-        return product
+        return gemm
     top = part[0][0]
-    return (yield Part(product, 0, tile[0] - top, tile[1] - top))
+    return (yield Part(gemm, 0, tile[0] - top, tile[1] - top))
 
 
 def own_tile(operand: Operand, rank: int) -> Block | None:

@@ -68,8 +68,8 @@ def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> S
                 yield Push(have[t], there, t)
     # from its owner, or from the rank of this node that it has come to
     source = lambda t: at(d, rows.owner(t) % local)
-    turns = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
-    return ag_gemm.Gathered(have, source, rows.turn(turns))
+    rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
+    return ag_gemm.Gathered(have, source, rows.order_key(rank_order))
 
 
 @tiled("rs2", gemm_rs.LAYOUT, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])
@@ -78,8 +78,8 @@ def rs2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, **l
     (Triton-distributed, Alg. 5 as in its code)."""
     rows, order = Rows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
     parts = gemm_rs.ordered(rows, order, part, across=False)
-    products = gemm_rs.Products(problem, rank, parts, rows.tiles[rank], **launch)
-    yield from scattered_over_nodes(problem, rank, rows, products, per_node)
+    gemms = gemm_rs.LocalGemms(problem, rank, parts, rows.tiles[rank], **launch)
+    yield from scattered_over_nodes(problem, rank, rows, gemms, per_node)
 
 
 def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
@@ -99,19 +99,19 @@ def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
     ]
 
 
-def scattered_over_nodes(problem: Problem, rank: int, rows: Rows, products, local: int) -> Steps:
+def scattered_over_nodes(problem: Problem, rank: int, rows: Rows, gemms, local: int) -> Steps:
     """What a node makes of a rank's rows is added up by that rank's like there, and crosses once;
-    ``products`` are asked for in the order of :func:`own_node_last`."""
+    ``gemms`` are asked for in the order of :func:`own_node_last`."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
     for e in range(1, nodes + 1):  # own node last
         home, like = e == nodes, at(d + e, l)
         for i in range(1, local):
             for t in rows.tiles[at(d + e, l + i)]:
-                yield Push((yield from products.of(t)), at(d, l + i), t)
+                yield Push((yield from gemms.of(t)), at(d, l + i), t)
         sums: dict[Tile, Step] = {}
         for t in rows.tiles[like]:  # own number last
-            sums[t] = yield from products.of(t)
+            sums[t] = yield from gemms.of(t)
             if home and sums[t] is not None:
                 yield Copy(sums[t], into=rows.block(t))
         for t in rows.tiles[like]:

@@ -38,7 +38,7 @@ from drbench.program.steps import Block, Get, Kernel
 from partitions import Partition, part
 from partitions.intervals import Range, between
 
-from .slicing import Product, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
+from .slicing import LocalGemm, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
 
 #: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
 #: smaller than this.
@@ -220,18 +220,18 @@ class Arrivals:
         self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
         self.work = work_of(problem, stationary, work)
         self.sums = partial_sums(problem, stationary, work)
-        self._products: dict[int, list[Product]] = {}
+        self._gemms: dict[int, list[LocalGemm]] = {}
         self._pushed: dict[int, dict[int, list]] = {}
 
-    def products(self, rank: int) -> list[Product]:
+    def gemms(self, rank: int) -> list[LocalGemm]:
         """The GEMMs of a rank in the order of simulated arrival."""
-        if rank not in self._products:
-            self._products[rank] = self._ordered(rank)
-        return self._products[rank]
+        if rank not in self._gemms:
+            self._gemms[rank] = self._ordered(rank)
+        return self._gemms[rank]
 
-    def _ordered(self, rank: int) -> list[Product]:
+    def _ordered(self, rank: int) -> list[LocalGemm]:
         rounds = slices(self.problem, rank, self.stationary, work=self.work)
-        whole = [product for group in rounds for product in group]
+        whole = [gemm for group in rounds for gemm in group]
         axis = cut_along(whole, rank, self.stationary)
         found = _cut(self.problem, whole, rank, self.tile, axis)
         launched = self.machine is not None and not self.machine.adds_on_core
@@ -248,31 +248,31 @@ class Arrivals:
         found = arrange(found, rank, self.problem, launch, self.machine)
         kernels = _kernels(found, launch, axis)
         left = Counter(work.c.key for work in found)
-        products = []
+        gemms = []
         for work in found:
             left[work.c.key] -= 1
             a, b = (each if len(each) > 1 else each[0] for each in (work.a, work.b))
-            products.append(Product(a, b, work.c, not left[work.c.key], kernels.get(launch(work))))
-        return products
+            gemms.append(LocalGemm(a, b, work.c, not left[work.c.key], kernels.get(launch(work))))
+        return gemms
 
     def arriving(self, rank: int) -> list[tuple[int, Block]]:
         """The partial sums that others push to a rank, as (source, block), in the order in which it
         adds them: what each source pushes first comes first, and each rank begins with the next."""
         ranks = self.problem.nprocs
         found = [
-            (turn, (source - rank) % ranks, source, c)
+            (position, (source - rank) % ranks, source, c)
             for source in self.sums.of(rank)
-            for turn, c in self._pushes(source).get(rank, ())
+            for position, c in self._pushes(source).get(rank, ())
         ]
         return [(source, c) for *_, source, c in sorted(found, key=itemgetter(0, 1))]
 
     def _pushes(self, rank: int) -> dict[int, list[tuple[int, Block]]]:
         """Owner -> what a rank pushes to it, each block with its turn among all."""
         if rank not in self._pushed:
-            complete = [each.c for each in self.products(rank) if each.last]
+            complete = [each.c for each in self.gemms(rank) if each.last]
             found: dict[int, list] = {}
-            for turn, c in enumerate(c for c in complete if c.owner != rank):
-                found.setdefault(c.owner, []).append((turn, c))
+            for position, c in enumerate(c for c in complete if c.owner != rank):
+                found.setdefault(c.owner, []).append((position, c))
             self._pushed[rank] = found
         return self._pushed[rank]
 
@@ -292,31 +292,31 @@ def _kept(*asked) -> list[Arrivals]:
     return []
 
 
-def cut_along(products: list[Product], rank: int, stationary: str) -> str:
+def cut_along(gemms: list[LocalGemm], rank: int, stationary: str) -> str:
     """The axis along which a rank's blocks are cut: all matrices have it that move, or as many of
     them as can.
 
     Examples
     --------
     >>> problem = Problem(8, 8, 8, 2, a="row", b="column", c="column")
-    >>> products = [product for group in slices(problem, 0, "C") for product in group]
-    >>> cut_along(products, 0, "C")
+    >>> gemms = [gemm for group in slices(problem, 0, "C") for gemm in group]
+    >>> cut_along(gemms, 0, "C")
     'm'
     """
     if stationary != "C":
         return free_axis(stationary)
-    of_a, of_b = (_fetched(products, operand, rank) for operand in (0, 1))
-    if any(product.c.owner != rank for product in products):
+    of_a, of_b = (_fetched(gemms, operand, rank) for operand in (0, 1))
+    if any(gemm.c.owner != rank for gemm in gemms):
         return "m" if of_a >= of_b else "n"
-    once = len({product.c.key for product in products}) == len(products)
+    once = len({gemm.c.key for gemm in gemms}) == len(gemms)
     if not once or bool(of_a) == bool(of_b):
         return "k"
     return "m" if of_a else "n"
 
 
-def _fetched(products: list[Product], operand: int, rank: int) -> int:
+def _fetched(gemms: list[LocalGemm], operand: int, rank: int) -> int:
     """Elements of A (0) or B (1) that others own."""
-    blocks = {product[operand].key: product[operand] for product in products}
+    blocks = {gemm[operand].key: gemm[operand] for gemm in gemms}
     return sum(block.size for block in blocks.values() if block.owner != rank)
 
 
@@ -339,23 +339,25 @@ def _kernels(found: list[_Work], launch: Callable, axis: str) -> dict[tuple, Ker
 
 
 def _cut(
-    problem: Problem, products: list[Product], rank: int, tile: int | None, axis: str
+    problem: Problem, gemms: list[LocalGemm], rank: int, tile: int | None, axis: str
 ) -> list[_Work]:
     """The GEMMs of a rank, each cut into communication tiles along an axis; not cut if nothing
     moves for any. Blocks that are the same are one object."""
     known: dict[tuple, Block] = {}
-    remote = any(block.owner != rank for product in products for block in product[:3])
-    pieces: dict[tuple, list] = {}
+    remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
+    fragments: dict[tuple, list] = {}
     found = []
-    for product in products:
-        whole = start, stop = _range(product, axis)
-        if whole not in pieces:
+    for gemm in gemms:
+        whole = start, stop = _range(gemm, axis)
+        if whole not in fragments:
             count = ceil((stop - start) / tile) if tile and remote else 1
-            pieces[whole] = between([start + (stop - start) * x // count for x in range(count + 1)])
-        for cut in pieces[whole]:
+            fragments[whole] = between(
+                [start + (stop - start) * x // count for x in range(count + 1)]
+            )
+        for cut in fragments[whole]:
             blocks = (
                 _within(operand, block, axis, cut)
-                for operand, block in zip(problem.operands, product[:3])
+                for operand, block in zip(problem.operands, gemm[:3])
             )
             a, b, c = (known.setdefault(block.key, block) for block in blocks)
             found.append(_Work((a,), (b,), c))
@@ -397,8 +399,8 @@ def _merge(operand: Operand, blocks: list[Block], x: int) -> list[Block]:
     return found
 
 
-def _range(product: Product, axis: str) -> Range:
-    a, b = product.a, product.b
+def _range(gemm: LocalGemm, axis: str) -> Range:
+    a, b = gemm.a, gemm.b
     return {"m": a.rows, "k": a.cols, "n": b.cols}[axis]
 
 
@@ -425,17 +427,17 @@ def arrange(
     transfer: for other ranks from tiles of this node, then for own tiles from own tiles. Transfers
     are simulated one after another, in the order in which GEMMs need them.
     """
-    node = problem.near(rank)
+    node = problem.ranks_of_node(rank)
     remote = lambda work: work.from_outside(node)
     sums: dict[Block, list[_Work]] = {}
-    turns: dict[tuple | None, int] = {}
+    positions: dict[tuple | None, int] = {}
     for work in found:
         sums.setdefault(work.c, []).append(work)
-        turns.setdefault(launch(work), len(turns))
+        positions.setdefault(launch(work), len(positions))
     pushed = [each for c, each in sums.items() if c.owner != rank]
     pushed.sort(key=lambda each: each[0].c.owner in node)
     kept = [work for work in found if work.c.owner == rank]
-    kept.sort(key=lambda work: turns[launch(work)])  # parts of a kernel follow each other
+    kept.sort(key=lambda work: positions[launch(work)])  # parts of a kernel follow each other
     due = [*pushed, *([work] for work in kept if work.from_outside({rank}))]
     gemm_s, get_s = _seconds(found, rank, problem, machine)
     arrives, clock = {}, 0.0
@@ -480,7 +482,7 @@ def _seconds(
             lambda work: gemm_s(*work.c.shape, work.k, itemsize),
             lambda block: step_s(step_cost(machine, Get(block), rank, itemsize)),
         )
-    node = problem.near(rank)
+    node = problem.ranks_of_node(rank)
     moved = {work.c: work.c.size for work in found if work.c.owner not in node}
     moved |= {block: block.size for work in found for block in work.from_outside(node)}
     size = lambda work: work.c.size * work.k

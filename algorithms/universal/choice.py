@@ -57,11 +57,11 @@ def moved_by(problem: Problem, rank: int, stationary: str, accumulate: int = 1) 
     """
     seen, moved = set(), 0
     for group in slices(problem, rank, stationary):
-        for product in group:
-            for block in (product.a, product.b):
+        for gemm in group:
+            for block in (gemm.a, gemm.b):
                 if block.owner != rank and block.key not in seen:
                     seen.add(block.key)
                     moved += block.size
-            if product.last and product.c.owner != rank:
-                moved += accumulate * product.c.size
+            if gemm.last and gemm.c.owner != rank:
+                moved += accumulate * gemm.c.size
     return moved

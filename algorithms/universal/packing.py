@@ -24,7 +24,7 @@ from drbench.program.steps import Block
 from partitions import ceil_div
 from partitions.intervals import Range, between, length, split
 
-from .slicing import FENCE, Product, Share, rotated, spread
+from .slicing import FENCE, LocalGemm, Share, rotated, spread
 
 #: Cores where no model says more: each rank one of a server with AVX-512, running OpenBLAS. Packing
 #: is what cutting m and n cost in results/measured/spr-2core/performance/pieces.csv.
@@ -33,7 +33,7 @@ CORES = Machine.from_dict(
         "name": "cores",
         "step_s": 4e-6,
         "adds_on_core": True,
-        "pieces_apart": True,
+        "gemm_per_fragment": True,
         "compute": {
             "peak_flops": 1.28e11,
             "launch_s": 2e-6,
@@ -49,7 +49,7 @@ _SHARE, _SAVED_S = 0.01, 1e-4
 #: Elements of a group that are tried along each axis, besides all of it and those between tiles.
 _LENGTHS = {"k": (512, 1024, 2048), "m": (1024, 2048, 4096), "n": (1024, 2048, 4096)}
 #: Packed operands and scratch may take as many elements as a rank's tiles, or this many.
-_ROOM = 1 << 22
+_LEAST_BUDGET = 1 << 22
 #: Sizes of GEMMs that are told apart in one sum.
 _SIZES = 512
 
@@ -84,13 +84,13 @@ class Packing:
     copied: int = 0
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         """In words.
 
         Examples
         --------
         >>> groups = {"m": [[(0, 4)]], "n": [[(0, 4), (8, 10)]], "k": [[(0, 6)], [(6, 8)]]}
-        >>> Packing(groups, "k", 9, 2, 3e-3, 2e-3, 50).about
+        >>> Packing(groups, "k", 9, 2, 3e-3, 2e-3, 50).description
         '2 GEMMs of at most 4x6x6 for 9 of blocks, 50 elements copied: 2.000 ms for 3.000 ms'
         """
         sizes = "x".join(str(max(map(length, self.groups[axis]))) for axis in "mnk")
@@ -181,14 +181,14 @@ def choose_packing(
         return None  # nothing to gain even if copies were free
     tried = {axis: _tried(axis, share, chunk) for axis in "mnk"}
     tiles = (each.partition.local_size(share.rank) for each in problem.operands)
-    room = max(_ROOM, sum(tiles))
+    budget = max(_LEAST_BUDGET, sum(tiles))
     best: tuple | None = None
     for cuts in product(*tried.values()):
         by_axis = dict(zip(tried, cuts))
         for outer in "kmn":
             seconds, copied, memory, again = costs.of(by_axis, outer)
             seconds += transfer_s  # at worst transfers hide behind no GEMM
-            if memory > room or (again and chunk):
+            if memory > budget or (again and chunk):
                 continue
             if best is None or seconds < best[0]:
                 best = seconds, copied, by_axis, outer
@@ -205,7 +205,7 @@ def choose_packing(
 class _Cut:
     """One axis cut into groups: what the costs need to know."""
 
-    __slots__ = ("groups", "sizes", "total", "count", "most", "pieces", "single")
+    __slots__ = ("groups", "sizes", "total", "count", "most", "fragments", "single")
 
     def __init__(self, axis: str, groups: list[Group], problem: Problem):
         lengths = [length(group) for group in groups]
@@ -213,17 +213,17 @@ class _Cut:
         self.count, self.most = len(groups), max(lengths)
         #: By matrix: ranges between its tile boundaries in all groups; elements of those groups
         #: that are one such range.
-        self.pieces: dict[str, int] = {}
+        self.fragments: dict[str, int] = {}
         self.single: dict[str, int] = {}
         for each in problem.operands:
             if axis not in each.axes:
                 continue
-            counts = [_pieces(each, axis, group) for group in groups]
-            self.pieces[each.name] = sum(counts)
+            counts = [_count_fragments(each, axis, group) for group in groups]
+            self.fragments[each.name] = sum(counts)
             self.single[each.name] = sum(n for n, count in zip(lengths, counts) if count == 1)
 
 
-def _pieces(operand: Operand, axis: str, group: Group) -> int:
+def _count_fragments(operand: Operand, axis: str, group: Group) -> int:
     return sum(len(operand.cuts(axis, *each)) - 1 for each in group)
 
 
@@ -265,8 +265,8 @@ class _Costs:
                 times = 1 if kept else other.count
             again |= times > 1
             copied += times * elements
-            pieces = across.pieces[name] * along.pieces[name]
-            seconds += times * pieces * self.step_s if elements else 0.0
+            fragments = across.fragments[name] * along.fragments[name]
+            seconds += times * fragments * self.step_s if elements else 0.0
             if elements:
                 held = across.total if outer == "k" else across.most
                 memory += held * along.most * (1 if across.count * along.count == 1 else 2)
@@ -276,7 +276,7 @@ class _Costs:
             memory += m.total * n.total if outer == "k" else one
         if elements:
             copied += int(self.copied * elements)
-            seconds += self.copied * m.pieces["C"] * n.pieces["C"] * self.step_s
+            seconds += self.copied * m.fragments["C"] * n.fragments["C"] * self.step_s
         return (
             seconds + self.compute.memory_s(2 * copied * self.itemsize),
             copied,
@@ -339,7 +339,7 @@ def _chunks(runs: list[Range], limit: int) -> list[Group]:
     return split(runs, [total * x // count for x in range(1, count + 1)])
 
 
-def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[list[Product]]:
+def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[list[LocalGemm]]:
     """The local GEMMs of one rank with packed operands, in rounds in which no operand is packed
     twice.
 
@@ -401,10 +401,10 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
         return x if outer == "k" else 0 if alone else {"m": i, "n": j}[outer] if k == 1 else at
 
     for _, items in groupby(enumerate(sequence), round_of):
-        group: list[Product] = []
+        group: list[LocalGemm] = []
         for at, (i, j, x) in items:
             last = x == order["k"][-1]
-            group.append(Product(operand(a, i, x), operand(b, x, j), operand(c, i, j), last))
+            group.append(LocalGemm(operand(a, i, x), operand(b, x, j), operand(c, i, j), last))
             if at == fence:
                 group.append(FENCE)
         yield group
@@ -437,7 +437,7 @@ def _starts(matrix: Operand, axis: str, group: Group) -> list[tuple[int, Range]]
     group."""
     found, at = [], 0
     for start, stop in group:
-        for piece in between(matrix.cuts(axis, start, stop)):
-            found.append((at + piece[0] - start, piece))
+        for fragment in between(matrix.cuts(axis, start, stop)):
+            found.append((at + fragment[0] - start, fragment))
         at += stop - start
     return found

@@ -22,14 +22,14 @@ from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Block,
     Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Scratch,
     Step,
     Steps,
@@ -40,7 +40,7 @@ from .choice import fewest_moved
 from .packing import CORES, Packed, Packing, choose_packing, cores, packed
 from .slicing import (
     FENCE,
-    Product,
+    LocalGemm,
     Share,
     cut_out,
     cuts_rows,
@@ -99,14 +99,14 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
     if _pushes(**found):
         at = arrivals(problem, share.stationary, found.get("work", "own"), chunk, machine)
-        yield from emit(share, [at.products(rank)], found.get("fetch", "slice"), push=True)
+        yield from emit(share, [at.gemms(rank)], found.get("fetch", "slice"), push=True)
         for source, c in at.arriving(rank):
             arrived = yield Await(source, _key(c), c.shape)
             yield Add(arrived, into=c, side=True)  # C[m, n] += the partial sum of the source
         return
     own_first = share.work is None and not stays and own_first_balances(problem, share.stationary)
     packing = _packing(share, found, stays or own_first, machine)
-    rounds: Iterable[list[Product]]
+    rounds: Iterable[list[LocalGemm]]
     if packing:
         rounds = packed(share, packing, own_first)
     else:
@@ -119,7 +119,7 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
 
 
 def emit(
-    share: Share, rounds: Iterable[list[Product]], fetch: str = "slice", push: bool = False
+    share: Share, rounds: Iterable[list[LocalGemm]], fetch: str = "slice", push: bool = False
 ) -> Steps:
     """The steps of one rank's local GEMMs (paper, Algorithm 1): get a block of A and one of B,
     multiply, deliver.
@@ -141,21 +141,21 @@ def emit(
     late: list[tuple[Step, Block]] = []
     for group in rounds:
         operands.next_round(group)
-        for product in group:
-            if product is FENCE:
+        for gemm in group:
+            if gemm is FENCE:
                 yield Fence()
                 exclusive = False
                 for token, block in late:
                     yield Accumulate(token, block)
                 continue
-            a = yield from operands.token(product.a)
-            b = yield from operands.token(product.b, axis=0)
-            c = product.c
+            a = yield from operands.token(gemm.a)
+            b = yield from operands.token(gemm.b, axis=0)
+            c = gemm.c
             if exclusive and isinstance(c, Block) and c.owner == rank:
-                yield Gemm(a, b, into=c, kernel=product.kernel)  # C[m, n] += A[m, k] · B[k, n]
+                yield Gemm(a, b, into=c, kernel=gemm.kernel)  # C[m, n] += A[m, k] · B[k, n]
                 continue
-            partial[c] = yield Gemm(a, b, into=partial.get(c), kernel=product.kernel)
-            if not product.last:
+            partial[c] = yield Gemm(a, b, into=partial.get(c), kernel=gemm.kernel)
+            if not gemm.last:
                 continue
             for token, block in (yield from _blocks_of(partial.pop(c), c)):
                 if block.owner == rank and exclusive:
@@ -187,7 +187,7 @@ class _Operands:
         self._wider: dict[tuple, Step] = {}
         self._tile: object = None
 
-    def next_round(self, group: list[Product]) -> None:
+    def next_round(self, group: list[LocalGemm]) -> None:
         """Let go of the blocks of the last round, and of rows of the last stationary tile."""
         self._held = {
             block: token
@@ -244,8 +244,8 @@ class _Operands:
         into = yield Scratch(operand.shape, first.matrix, first.transposed)
         blocks = []
         for row, col, block in operand.parts:
-            blocks.append((yield Assemble(block, into, row, col)))
-        return (yield Panel(into, blocks))
+            blocks.append((yield Pack(block, into, row, col)))
+        return (yield FilledScratch(into, blocks))
 
 
 def _blocks_of(total: Step, c: Block | Packed) -> Steps:
@@ -258,11 +258,11 @@ def _blocks_of(total: Step, c: Block | Packed) -> Steps:
     return found
 
 
-def _own_first(rounds: Iterable[list[Product]], rank: int) -> Iterator[list[Product]]:
+def _own_first(rounds: Iterable[list[LocalGemm]], rank: int) -> Iterator[list[LocalGemm]]:
     """The rounds with those first whose GEMMs are all for own tiles, then a Fence."""
     others = []
     for group in rounds:
-        if all(product.c.owner == rank for product in group):
+        if all(gemm.c.owner == rank for gemm in group):
             yield group
         else:
             others.append(group)
@@ -389,9 +389,9 @@ def _resolve_moves(
         in_place or fetch == "tile" or (fetch == "rows" and cuts_rows(problem, stationary))
     ):
         free = free_axis(stationary)
-        pieces, shortest = _CUTS[free]
+        cuts, shortest = _CUTS[free]
         replicas = (layout or problem.operand(stationary)).partition.replicas
-        size = max(shortest, -(-(problem.extent(free) // replicas) // pieces))
+        size = max(shortest, -(-(problem.extent(free) // replicas) // cuts))
     moves["chunk"] = size
     side_by_side = fetch == "slice" or (fetch == "rows" and keeps_rows(problem, stationary))
     if pack == "always" or (found["schedule"] == "direct" and side_by_side):
@@ -466,7 +466,7 @@ def why(
         share = Share(problem, rank, stationary, layout)
         copies = stays or (layout is None and own_first_balances(problem, stationary))
         if packing := _packing(share, found, copies, machine):
-            lines.append(f"packed, rank {rank}: {packing.about}")
+            lines.append(f"packed, rank {rank}: {packing.description}")
     return lines
 
 
@@ -495,7 +495,7 @@ def _describe_pushed(problem: Problem, found: dict) -> str:
     axes = set()
     for rank in range(problem.nprocs):
         rounds = slices(problem, rank, stationary, work=layout)
-        axes.add(cut_along([product for group in rounds for product in group], rank, stationary))
+        axes.add(cut_along([gemm for group in rounds for gemm in group], rank, stationary))
     cut = "nothing is cut"
     if tile:
         cut = f"{' or '.join(sorted(axes, reverse=True))} is cut into tiles of {tile}"
@@ -520,7 +520,7 @@ OPTIONS = (
         "stationary",
         ("auto", "A", "B", "C"),
         help="the matrix whose tiles do not move; auto takes the one with which ranks move least.",
-        says="auto",
+        default_text="auto",
         group="Algorithm",
     ),
     Option(
@@ -530,7 +530,7 @@ OPTIONS = (
         "level: ranks that hold more of it than others leave them the least that makes all equal; "
         "PMxPNxPK: rank (i, j, l) of a grid over m, n and k does block (i, j, l), wherever the "
         "matrices lie; auto: a grid where all matrices are stored once on it (preset optimal).",
-        says="own; a grid where all matrices are stored on it",
+        default_text="own; a grid where all matrices are stored on it",
     ),
     Option(
         "chunk",
@@ -543,8 +543,8 @@ OPTIONS = (
         help="longest range of an axis that one GEMM covers: of the axis that the stationary "
         "matrix lacks, with sums=push of the axis that what moves shares. Short ranges overlap "
         "better, long ones multiply faster. none: tiles are not cut.",
-        says="as long as tiles allow where they are read in place, elsewhere 1/16 of k or 1/4 of "
-        "m or n",
+        default_text="as long as tiles allow where they are read in place, elsewhere 1/16 of k or "
+        "1/4 of m or n",
     ),
     Option(
         "sums",
@@ -552,14 +552,14 @@ OPTIONS = (
         help="how partial sums reach the owners of C. push: into slots, tile by tile, each with a "
         "signal, and GEMMs run in the order in which tiles arrive; auto: push where ranks add to "
         "tiles of others, not all in place, and slots take no more than twice a rank's tiles.",
-        says="accumulate; auto on several nodes",
+        default_text="accumulate; auto on several nodes",
     ),
     Option(
         "pack",
         ("auto", "never", "always"),
         help="copy blocks of A and B side by side and multiply them at once. auto: on cores, where "
         "the model of --machine (without one, built-in figures) says that it saves time.",
-        says="auto",
+        default_text="auto",
     ),
     Option(
         "fetch",
@@ -567,7 +567,7 @@ OPTIONS = (
         help="what is fetched of another rank's tile. slice: the block that a GEMM takes; tile: "
         "all of it, once (as in the paper, §4.2); rows: whole rows where the rank needs all of "
         "them, which no rank packs.",
-        says="slice; rows on several nodes",
+        default_text="slice; rows on several nodes",
     ),
     Option(
         "schedule",
@@ -577,7 +577,7 @@ OPTIONS = (
         "ahead by prefetch; the others lower the program to operations of at most COMPUTE GEMMs "
         "and COMM transfers at a time: first come first served, by a cost model (simulate: the "
         "machine's), or the cheapest of all by that model (small programs only).",
-        says="direct",
+        default_text="direct",
     ),
     Option(
         "reduce",
@@ -585,7 +585,7 @@ OPTIONS = (
         help="how the replicas of C become one. pull: the ranks of replica 0 read the others' "
         "tiles and add them; push: the others accumulate into replica 0 (as in the repository of "
         "the paper's authors).",
-        says="pull",
+        default_text="pull",
     ),
     REPLICATE_RESULT,
 )

@@ -33,8 +33,8 @@ from partitions import (
     LayoutError,
     Partition,
     Places,
+    balanced_axis,
     ceil_div,
-    levelled_axis,
     parse_grid,
     part,
     work_on,
@@ -45,7 +45,7 @@ from partitions.intervals import Range, between, union
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
 
 
-class Product(NamedTuple):
+class LocalGemm(NamedTuple):
     """One local GEMM c += a·b of a rank.
 
     Attributes
@@ -67,7 +67,7 @@ class Product(NamedTuple):
 
 
 #: In place of a GEMM: from here on other ranks may accumulate into this rank's tiles of C.
-FENCE = Product(None, None, None, False)
+FENCE = LocalGemm(None, None, None, False)
 
 
 class Share:
@@ -372,7 +372,7 @@ def _level(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | Non
     axes, ranks = [], []
     for axis, at in ((rows, places.rows), (cols, places.cols)):
         if max(map(axis.length, range(axis.parts))) > ceil_div(axis.extent, axis.parts):
-            axis, numbers = levelled_axis(axis)
+            axis, numbers = balanced_axis(axis)
             at = [at[x] for x in numbers]
         axes.append(axis)
         ranks.append(at)
@@ -387,7 +387,7 @@ def slices(
     stationary: str,
     chunk: int | None = None,
     work: Operand | None = None,
-) -> Iterator[list[Product]]:
+) -> Iterator[list[LocalGemm]]:
     """The local GEMMs of one rank, in rounds that share a range of the free axis.
 
     Parameters
@@ -433,11 +433,11 @@ def slices(
             (share.x, share.y), (share.p, share.q), tile, share.layout.tile_bounds(tile)
         ):
             if (axis, x) not in strips:
-                pieces = cut_at(axis, bounds, (operand, stored) if work else (operand,))
-                strips[axis, x] = pieces, _strip(operand, pieces, ranges, rank, share.free)
+                fragments = cut_at(axis, bounds, (operand, stored) if work else (operand,))
+                strips[axis, x] = fragments, _strip(operand, fragments, ranges, rank, share.free)
             sides.append(strips[axis, x])
-        (p_pieces, xs), (q_pieces, ys) = sides
-        s_order, t_order = rotated(p_pieces, offset), rotated(q_pieces, offset)
+        (p_fragments, xs), (q_fragments, ys) = sides
+        s_order, t_order = rotated(p_fragments, offset), rotated(q_fragments, offset)
         if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
             own = [stored.block(s, t, replica) for t in t_order for s in s_order]
             last = _last(s_order) * len(t_order)
@@ -449,18 +449,18 @@ def slices(
             x_blocks, y_blocks = rotated(xs[f][0], offset), rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
                 end, pairs = f == in_order[-1], product(x_blocks, y_blocks)
-                yield [Product(a, b, c, end) for (a, b), c in zip(pairs, own)]
+                yield [LocalGemm(a, b, c, end) for (a, b), c in zip(pairs, own)]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
                 pairs = product(y_blocks, x_blocks)
-                yield [Product(a, b, c, end) for (c, a), b, end in zip(pairs, own, last)]
+                yield [LocalGemm(a, b, c, end) for (c, a), b, end in zip(pairs, own, last)]
             else:  # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
                 pairs = product(x_blocks, y_blocks)
-                yield [Product(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
+                yield [LocalGemm(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
 
 
-def _last(pieces: list) -> list[bool]:
+def _last(fragments: list) -> list[bool]:
     """Which of the pieces that add up to one block is the last."""
-    return [False] * (len(pieces) - 1) + [True]
+    return [False] * (len(fragments) - 1) + [True]
 
 
 def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
@@ -476,14 +476,16 @@ def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
     return found
 
 
-def _strip(operand: Operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
+def _strip(operand: Operand, fragments: list, ranges: list, rank: int, free: str) -> dict:
     """For each free range the blocks of X or Y that are multiplied with the stationary tile, and
     whether one of them is another rank's."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
     strip, block = {}, operand.block
     for whole, chunks in ranges:
         for f in (whole, *chunks):
-            blocks = [block(f, s, replica) if rows_free else block(s, f, replica) for s in pieces]
+            blocks = [
+                block(f, s, replica) if rows_free else block(s, f, replica) for s in fragments
+            ]
             strip[f] = blocks, {each.owner for each in blocks} != {rank}
     return strip
 

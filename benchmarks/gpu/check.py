@@ -276,8 +276,8 @@ def main() -> int:
         # whoever is ended from outside leaves what there is
         _write(out, begin, ended, checks_of(ended, records))
     checks = checks_of(ended, records)
-    say = {True: "ok", False: "NOT MET", None: ""}
-    rows = ((check.what, check.value or "", check.bar, say[check.ok]) for check in checks)
+    emit = {True: "ok", False: "NOT MET", None: ""}
+    rows = ((check.what, check.value or "", check.bar, emit[check.ok]) for check in checks)
     console.print(table("what|~measured|bar|", rows))
     console.print(f"{out / 'gpu_check.json'}", markup=False)
     return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0

@@ -18,7 +18,7 @@ _EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
 _ALL = 65535  # blocks: as many as there is work for
 
 
-def say(**values) -> None:
+def emit(**values) -> None:
     print(json.dumps(values), flush=True)
 
 
@@ -85,7 +85,7 @@ _SHAPES = [
 ]
 
 
-def products() -> dict[str, float]:
+def peak_rates() -> dict[str, float]:
     """Unsplit products of every arithmetic, of parts of larger matrices as tiles are; the largest
     rate of each, in FLOP/s."""
     best = {}
@@ -98,7 +98,7 @@ def products() -> dict[str, float]:
             a, b, c = whole[0][:m, :k], whole[1][:k, :n], into[:m, :n]
             took = timer.behind(lambda: device.gemm(a, b, c, 0.0, stream), stream)
             rate = 2 * m * n * k / took
-            say(kind="product", arithmetic=kind, m=m, n=n, k=k, tflops=rate / 1e12, us=took * 1e6)
+            emit(kind="product", arithmetic=kind, m=m, n=n, k=k, tflops=rate / 1e12, us=took * 1e6)
             best[kind] = max(best.get(kind, 0.0), rate)
         device.close()
     return best
@@ -111,11 +111,11 @@ def transfers() -> None:
     source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
     nbytes = source.nbytes
     plain = timer.behind(lambda: device.copy(target, source, stream), stream)
-    say(kind="copy", what="whole", gb_per_s=nbytes / plain / 1e9)
+    emit(kind="copy", what="whole", gb_per_s=nbytes / plain / 1e9)
     half = timer.behind(
         lambda: device.copy(target[:, : _WIDTH // 2], source[:, _WIDTH // 2 :], stream), stream
     )
-    say(
+    emit(
         kind="copy",
         what="half of each row",
         gb_per_s=nbytes / 2 / half / 1e9,
@@ -128,7 +128,7 @@ def transfers() -> None:
             of_plain = plain * (rows.size / source.size) / took
             # it reads two and writes one for each that a copy reads and writes
             more = {"of_plain": of_plain, "of_memory": 1.5 * of_plain}
-            say(kind=kind, what=what, gb_per_s=rows.size * 4 / took / 1e9, **more)
+            emit(kind=kind, what=what, gb_per_s=rows.size * 4 / took / 1e9, **more)
     device.close()
 
 
@@ -147,26 +147,26 @@ def overlap() -> None:
             multiply = lambda: device.gemm(a, b, c, 0.0, one)
             for what, work in (("copies", device.copy), ("accumulates", device.accumulate)):
                 move = lambda: work(target, source, other)
-                single, product = timer.seconds(move, other), timer.seconds(multiply, one)
-                alone_s.setdefault(arithmetic, product)
-                count = max(1, round(product / single))
+                single, gemm_s = timer.seconds(move, other), timer.seconds(multiply, one)
+                alone_s.setdefault(arithmetic, gemm_s)
+                count = max(1, round(gemm_s / single))
                 many = lambda: [move() for _ in range(count)]
                 transfers = timer.seconds(many, other)
-                device.leave_room(one, what == "accumulates")
+                device.reserve(one, what == "accumulates")
                 both = timer.together(one, {one: multiply, other: many})
-                beside = timer.seconds(multiply, one)
-                device.leave_room(one, False)
-                say(
+                alone = timer.seconds(multiply, one)
+                device.reserve(one, False)
+                emit(
                     kind="overlap",
                     what=what,
                     arithmetic=arithmetic,
                     blocks=None if blocks == _ALL else blocks,
                     gb_per_s=count * source.nbytes / transfers / 1e9,
-                    product_ms=beside * 1e3,
+                    product_ms=alone * 1e3,
                     product_alone_ms=alone_s[arithmetic] * 1e3,
                     transfers_ms=transfers * 1e3,
                     both_ms=both * 1e3,
-                    hidden=(beside + transfers - both) / min(beside, transfers),
+                    hidden=(alone + transfers - both) / min(alone, transfers),
                 )
             device.close()
 
@@ -188,10 +188,10 @@ def host() -> None:
     }
     for what, work in works.items():
         many = lambda: [work() for _ in range(200)]
-        ways = {what: many}
+        variants = {what: many}
         if what in ("product", "copy", "accumulate"):
-            ways[f"{what} in a graph, done"] = device.capture([stream], many)
-        for way, launch in ways.items():
+            variants[f"{what} in a graph, done"] = device.capture([stream], many)
+        for variant, launch in variants.items():
             found = []
             for _ in range(9):
                 device.synchronise()
@@ -200,7 +200,7 @@ def host() -> None:
                 if launch is not many:
                     device.synchronise()
                 found.append((Clock.now() - start) / 200)
-            say(kind="host", what=way, us=1e6 * statistics.median(found))
+            emit(kind="host", what=variant, us=1e6 * statistics.median(found))
     device.close()
 
 
@@ -221,21 +221,21 @@ def peers() -> None:
         works = dict.fromkeys(("plain copy", "get", "accumulate"))
         in_reach = slab.added.in_reach
         if in_reach[right] is None:
-            say(kind="peer", rank=comm.rank, reached=False)
+            emit(kind="peer", rank=comm.rank, reached=False)
         else:
-            mine, far = (
+            mine, remote = (
                 in_reach[rank].view(own.dtype).reshape(own.shape) for rank in (comm.rank, right)
             )
             works |= {
                 "plain copy": lambda: device.copy(mine, own, stream),
-                "get": lambda: device.copy(own, far, stream),
-                "accumulate": lambda: device.accumulate(far, own, stream),
+                "get": lambda: device.copy(own, remote, stream),
+                "accumulate": lambda: device.accumulate(remote, own, stream),
             }
         for together in (False, True):
             for what, work in works.items():  # ranks that reach nobody come to the barriers too
                 comm.Barrier()
                 if work is not None and (together or comm.rank == 0):
-                    say(
+                    emit(
                         kind="peer",
                         what=what,
                         rank=comm.rank,
@@ -251,7 +251,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["peers"]:
         peers()
     else:
-        say(kind="peaks", **{kind: rate / 1e12 for kind, rate in products().items()})
+        emit(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
         transfers()
         overlap()
         host()

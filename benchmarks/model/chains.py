@@ -55,7 +55,7 @@ class Point(NamedTuple):
     status: str
 
     @property
-    def lies(self) -> bool:
+    def is_inside(self) -> bool:
         """Whether the measured median lies in the interval."""
         return self.status == "ok" and self.low_s <= self.median_s <= self.high_s
 
@@ -75,9 +75,9 @@ def planned(name: str, machine, budget_s: float):
 def measured(orders: dict, rounds: int) -> dict:
     """The records of chains, each of all its rounds."""
     ran = {name: [] for name in orders}
-    for turn in range(rounds):
+    for round_index in range(rounds):
         names = list(orders)
-        random.Random(turn).shuffle(names)
+        random.Random(round_index).shuffle(names)
         for name in names:
             ran[name].append(run_order(orders[name]))
     return {name: replace(pooled(found), case=name) for name, found in ran.items()}
@@ -90,14 +90,14 @@ def points(path: Path) -> list[Point]:
     return [
         Point(
             name,
-            told.best_s,
-            told.median_low_s,
-            told.median_high_s,
+            text.best_s,
+            text.median_low_s,
+            text.median_high_s,
             ran.median_s or float("nan"),
             ran.status,
         )
-        for name, (told, ran) in zip(CHAINS, map(both, CHAINS))
-        if told and ran
+        for name, (text, ran) in zip(CHAINS, map(both, CHAINS))
+        if text and ran
     ]
 
 
@@ -119,7 +119,7 @@ def main() -> None:
         append_csv(path, predicted, ran[name])
     found = points(path)
     print(*found, sep="\n")
-    print(f"{sum(each.lies for each in found)} of {len(found)} lie in their intervals")
+    print(f"{sum(each.is_inside for each in found)} of {len(found)} lie in their intervals")
 
 
 if __name__ == "__main__":

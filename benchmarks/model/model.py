@@ -61,7 +61,7 @@ class Picks(NamedTuple):
     apart: float
 
 
-def at_calibrated_pace(measured, predicted):
+def at_calibrated_speed(measured, predicted):
     """The measured rows with the times they would have had, had the machine been as fast as when it
     was calibrated.
 
@@ -73,7 +73,7 @@ def at_calibrated_pace(measured, predicted):
     Parameters
     ----------
     measured, predicted : DataFrame
-        As of :func:`beside`.
+        As of :func:`paired`.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def at_calibrated_pace(measured, predicted):
     >>> predicted = frame(
     ...     [Record(mode="simulated", c=c, best_s=3.0, local_gemm_s=1.0, **case) for c, *_ in ran]
     ... )
-    >>> list(at_calibrated_pace(measured, predicted).time_s)
+    >>> list(at_calibrated_speed(measured, predicted).time_s)
     [2.0, 4.0]
     """
     roofs = predicted[[*CASE, "local_gemm_s"]].rename(columns={"local_gemm_s": "roof_s"})
@@ -102,7 +102,7 @@ def at_calibrated_pace(measured, predicted):
     return found[found.time_s.notna()]
 
 
-def beside(measured, predicted):
+def paired(measured, predicted):
     """The measured rows that are ok and were predicted, with the columns ``predicted_s`` and
     ``error``, its share above the measured time, the median of the repeats.
 
@@ -167,11 +167,11 @@ def picks(pairs: DataFrame) -> Picks:
 
 def report(measured: DataFrame, predicted: DataFrame) -> None:
     """Print how far the prediction of each case is from its time, and what comes of going by it."""
-    pairs = beside(measured, predicted)
+    pairs = paired(measured, predicted)
     several = pairs.nodes.gt(1).any()
     if several:
         print("of times:", describe(errors(pairs)), "; all below is of shares of the roof")
-        pairs = beside(at_calibrated_pace(measured, predicted), predicted)
+        pairs = paired(at_calibrated_speed(measured, predicted), predicted)
     print(f"{len(pairs)} cases measured and predicted, {len(measured) - len(pairs)} not ok")
     print("all:", describe(errors(pairs)), describe(held(pairs)))
     for shape, each in pairs.groupby(["m", "n", "k"], sort=False):

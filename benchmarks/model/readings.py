@@ -60,15 +60,15 @@ def simulated(name: str, program: str) -> dict:
     return dict(zip(machines, map(frame, found)))
 
 
-def lines_of(found, about: dict):
+def lines_of(found, description: dict):
     """The rows of lines.csv."""
     for layer in dict.fromkeys(found.layer):
-        figure = Figures(found)[about["machine"], layer]
+        figure = Figures(found)[description["machine"], layer]
         for name, line in figure.lines.items():
             for stationary in "BC":
                 best = figure.best(name, stationary=stationary)
                 for m, case in best.dropna(subset="percent_of_peak").iterrows():
-                    yield about | {
+                    yield description | {
                         "layer": layer,
                         "line": name,
                         "stationary": stationary,
@@ -98,14 +98,14 @@ def main() -> None:
         ours = found[machine, program][changes]
         others = found["h100x8" if machine == "pvc12" else "pvc12", program][()]
         for replicas in most:
-            about = {"machine": machine, "program": program, "reading": reading}
-            about["most_replicas"] = replicas
+            description = {"machine": machine, "program": program, "reading": reading}
+            description["most_replicas"] = replicas
             kept = ours[[a <= replicas for a, _, _ in ours.factors]]
-            lines += [row | made for row in lines_of(kept, about)]
+            lines += [row | made for row in lines_of(kept, description)]
             table = concat([kept, others], ignore_index=True)
             for verdict in check_claims(CLAIMS, Figures(table), NAMES.__contains__):
                 verdicts.append(
-                    about | {"claim": verdict.claim.name, "holds": verdict.holds} | made
+                    description | {"claim": verdict.claim.name, "holds": verdict.holds} | made
                 )
     write_rows(out / "lines.csv", lines)
     write_rows(out / "verdicts.csv", verdicts)

@@ -28,13 +28,13 @@ from launch.cases.machine_models import find_machine
 from launch.models.candidates import (
     TuneRequest,
     changed,
+    data_movements,
     look_aheads,
     on_triple,
     others,
     replicated,
     settings,
     texts,
-    ways,
     with_copies,
 )
 from launch.models.predict import planning_model, predict_with, programs_of, seen_by
@@ -77,7 +77,7 @@ def machine_of(name: str, node: int) -> Machine:
 
 def alternatives(request: TuneRequest, count: int, rng: random.Random) -> list[Case]:
     """So many random candidates of the universal algorithm, and all of the other families."""
-    tried, how = texts(request), ways(True, in_place=False)
+    tried, how = texts(request), data_movements(True, in_place=False)
     found = []
     while len(found) < count:
         triple = [rng.choice(tried[name]) for name in "ABC"]

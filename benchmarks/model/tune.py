@@ -190,16 +190,17 @@ def run(problem: str, model: Path, work: Path) -> tuple[list[dict], list[dict]]:
         else:
             names[command] = str(place)
             cases.append(case)
-    turns = measured(cases, AGAIN, work / "again")
+    repeated = measured(cases, AGAIN, work / "again")
     rows = [
         sizes | {"command": run_command(case, RANKS), "first_s": first, "median_s": middle}
         for case, first, middle in found
     ]
     again = [
-        sizes | {"contender": names[command], "command": command, "turn": turn, "time_s": seconds}
-        for case, times in zip(cases, turns)
+        sizes
+        | {"contender": names[command], "command": command, "turn": round_index, "time_s": seconds}
+        for case, times in zip(cases, repeated)
         for command in [run_command(case, RANKS)]
-        for turn, seconds in sorted(times.items())
+        for round_index, seconds in sorted(times.items())
     ]
     return rows, again
 
@@ -228,9 +229,9 @@ def main() -> int:
     again: list[dict] = []
     with TemporaryDirectory(prefix="drbench-tune-") as work:
         for name in PROBLEMS:
-            rows, turns = run(name, model, Path(work) / name.replace(" ", "-"))
+            rows, repeated = run(name, model, Path(work) / name.replace(" ", "-"))
             every_row += rows
-            again += turns
+            again += repeated
             write_rows(out / "every.csv", every_row)
             write_rows(out / "again.csv", again)
     found = verdicts(again)

@@ -5,7 +5,7 @@ from functools import cache
 from pandas import DataFrame
 
 from ..model.chains import CHAINS, points
-from ..model.model import at_calibrated_pace, beside, errors, held, picks
+from ..model.model import at_calibrated_speed, errors, held, paired, picks
 from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, records, rows
 from .tables import block, say_yes, table
@@ -34,7 +34,7 @@ def model_pairs(transport: str) -> DataFrame:
     """Cases that benchmarks/model/model.py measured and predicted."""
 
     folder = f"{CORE}/model/{transport}"
-    return beside(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
+    return paired(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
 
 
 @block
@@ -73,8 +73,8 @@ def model_nodes() -> str:
     for folder, name in _NODES.items():
         files = (records(f"{CORE}/model/{folder}/{file}.csv") for file in ("measured", "predicted"))
         measured, predicted = files
-        times = beside(measured, predicted)
-        pairs = beside(at_calibrated_pace(measured, predicted), predicted)
+        times = paired(measured, predicted)
+        pairs = paired(at_calibrated_speed(measured, predicted), predicted)
         adds, pushes = pairs.accumulate_bytes > 0, pairs.put_bytes > 0
         kinds = {
             "all, as times": times,
@@ -139,7 +139,7 @@ def chain_runs() -> str:
                 f"{1e3 * each.predicted_s:.1f} ({1e3 * each.low_s:.1f}–{1e3 * each.high_s:.1f})",
                 f"{1e3 * each.median_s:.1f}",
                 f"{100 * (each.median_s / each.predicted_s - 1):+.1f} %",
-                "yes" if each.lies else "no",
+                "yes" if each.is_inside else "no",
             )
         )
     header = ["chain", "columns, functions", "rows", "predicted, ms", "measured, ms", "differs"]

@@ -6,9 +6,9 @@ from pandas import DataFrame, concat
 
 from drbench.measure.noise import Ratio
 from drbench.measure.record_file import read_csv
-from launch.peers import ON_DRBENCH
-from launch.studies.peers import PARTITIONINGS, best_settings, placement_lines
-from launch.studies.peers import lines as lines_of
+from launch.libraries import ON_DRBENCH
+from launch.studies.libraries import PARTITIONINGS, best_settings, placement_lines
+from launch.studies.libraries import lines as lines_of
 
 from ..dtensor_rows import CALLS, call_us, steps
 from .records import CORE, HERE, RESULTS, records, rows
@@ -17,7 +17,7 @@ from .tables import block, describe_time, list_rows, table
 
 @cache
 def peer_lines(ranks: int) -> list:
-    """Lines of :func:`launch.studies.peers.lines`."""
+    """Lines of :func:`launch.studies.libraries.lines`."""
     return lines_of(records(f"{CORE}/full/peers-p{ranks}"))
 
 

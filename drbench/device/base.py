@@ -169,7 +169,7 @@ class Device(ABC):
         first product would have to make."""
 
     @abstractmethod
-    def leave_room(self, stream: Stream, sums: bool) -> None:
+    def reserve(self, stream: Stream, sums: bool) -> None:
         """Let the products of a stream leave processors to sums that run beside them, or use all
         of the device; a device that cannot divides itself as it will."""
 
@@ -214,9 +214,9 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def add(self, target, value, stream: Stream, beside: bool = False) -> None:
-        """target += value (2-D) where nobody else can be writing; ``beside`` products, to which it
-        leaves most of the device."""
+    def add(self, target, value, stream: Stream, concurrent: bool = False) -> None:
+        """target += value (2-D) where nobody else can be writing; ``concurrent`` products, to which
+        it leaves most of the device."""
 
     @abstractmethod
     def scale(self, target, factor: float, stream: Stream) -> None:
@@ -276,11 +276,11 @@ class Lane:
     """A stream, whether GEMMs go there and leave room to sums, how many points were recorded on it,
     and up to which point of the others it has waited."""
 
-    __slots__ = ("name", "stream", "multiplies", "beside_sums", "count", "seen")
+    __slots__ = ("name", "stream", "multiplies", "concurrent_sums", "count", "seen")
 
     def __init__(self, name: str, stream: Stream, multiplies: bool = False):
         self.name, self.stream, self.multiplies = name, stream, multiplies
-        self.beside_sums, self.count, self.seen = False, 0, {}
+        self.concurrent_sums, self.count, self.seen = False, 0, {}
 
     def record(self, event: Event) -> None:
         """One more point."""

@@ -22,12 +22,12 @@ from drbench.program.group_steps import GROUP_STEPS
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Part,
     Put,
     ReplicaAdd,
@@ -185,8 +185,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             elif step.side:
                 names.add("side")
             elif step.signals and (step.sends or not self._by_taker(step)):
-                way = "push" if step.sends else "in"
-                names |= {f"{way}{x}" for x in range(self._resources.copies)}
+                lane_kind = "push" if step.sends else "in"
+                names |= {f"{lane_kind}{x}" for x in range(self._resources.copies)}
         for name in sorted(
             names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
         ):
@@ -211,7 +211,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         super().prepare()
         self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
         self._hosted: list[Iterator[None]] = []  # steps that wait for the host
-        self._turns: dict = {}  # group -> [tickets given, calls issued]
+        self._tickets: dict = {}  # group -> [tickets given, calls issued]
         self._next = {"gemm": 0, "out": 0}
         self._op, self._fences = 0, 0
         self._marks: dict[int, list] = {}
@@ -239,7 +239,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     def _capture(self) -> None:
         """Keep what a run launches, which repeats launch at once: to launch step by step takes the
         host longer than a GPU takes for a small GEMM."""
-        self._leave_room()
+        self._reserve()
         lanes, self._capturing = list(self._lanes.values()), True
         self._captured_for = self._scalars
         self._graph = self.device.capture([lane.stream for lane in lanes], self._launch_steps)
@@ -249,15 +249,15 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     # -- the loop
     # ---------------------------------------------------------------------------------------------
 
-    def _leave_room(self) -> None:
+    def _reserve(self) -> None:
         """Let GEMMs leave processors to sums, if there are any; executors share their lanes."""
         for lane in self._lanes.values():
-            if lane.multiplies and lane.beside_sums != self._sums:
-                self.device.leave_room(lane.stream, self._sums)
-                lane.beside_sums = self._sums
+            if lane.multiplies and lane.concurrent_sums != self._sums:
+                self.device.reserve(lane.stream, self._sums)
+                lane.concurrent_sums = self._sums
 
     def _run(self) -> None:
-        self._leave_room()
+        self._reserve()
         if self.timeline is not None:
             zero = self.device.event(timed=True)
             stream = self._lane("gemm0").stream
@@ -323,7 +323,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             lane = self._lanes[name] = Lane(name, self.device.stream(name, multiplies), multiplies)
         return lane
 
-    def _in_turn(self, kind: str) -> Lane:
+    def _next_lane(self, kind: str) -> Lane:
         """The next of the streams for products, or for accumulates."""
         number = self._next[kind]
         self._next[kind] = (number + 1) % self._max[kind]
@@ -393,7 +393,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         """Read, write or add: at once where the block is in reach, else by the host."""
         step, device = self.trace.steps[t], self.device
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
-        lane = self._lane("in") if reads else self._in_turn("out")
+        lane = self._lane("in") if reads else self._next_lane("out")
         value = self.values[t if reads else step.inputs[0].index]
         there = self._there(t, matrix, block)
         self.bytes[step.counter] += self._nbytes(block)
@@ -487,18 +487,18 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Iterator[None]:
         """A shift or collective that the host issues."""
-        turns = self._turns.setdefault(step.group, [0, 0])
-        ticket, turns[0] = turns[0], turns[0] + 1
+        tickets = self._tickets.setdefault(step.group, [0, 0])
+        ticket, tickets[0] = tickets[0], tickets[0] + 1
         sent, received = call.sent, call.received
         if self._staged:
             sent, received = self._twins.of(sent), self._twins.of(received)
             if sent is not None and sent.size:
                 self.device.copy(sent, call.sent, lane.stream)
         yield from self._reached(lane)
-        while turns[1] != ticket:  # members issue in the same order
+        while tickets[1] != ticket:  # members issue in the same order
             yield
         requests = call.issue(sent, received)
-        turns[1] += 1
+        tickets[1] += 1
         while not MPI.Request.Testall(requests):
             yield
         if self._staged and received is not None and received.size:
@@ -512,9 +512,9 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     _STARTERS = {
         **SignalSteps._STARTERS,
-        **dict.fromkeys((Get, ReplicaGet, Assemble, Put, Accumulate, ReplicaAdd), _start_one_sided),
+        **dict.fromkeys((Get, ReplicaGet, Pack, Put, Accumulate, ReplicaAdd), _start_one_sided),
         Fence: _start_fence,
-        **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
+        **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
         **dict.fromkeys(GROUP_STEPS, _start_group),
     }
 
@@ -523,7 +523,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _compute(self, t: int) -> None:
         step, device, values = self.trace.steps[t], self.device, self.values
-        lane = self._in_turn("gemm")
+        lane = self._next_lane("gemm")
         self._begin(lane, t)
         if type(step) is Gemm:
             for a, b, c, beta in self.gemms[t]:
@@ -542,8 +542,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             device.zero(target, stream)
         elif beta not in (0.0, 1.0):  # of a tile, which is one array
             device.scale(target, beta, stream)
-        for room, value in self.copies.get(step.index, ()):
-            (device.copy if beta == 0.0 else device.add)(room, value, stream)
+        for destination, value in self.copies.get(step.index, ()):
+            (device.copy if beta == 0.0 else device.add)(destination, value, stream)
 
     # -- the end
     # ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from drbench.host.inbox import Inbox, Way
+from drbench.host.inbox import Inbox, Route
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
 from drbench.plan.signals import End
@@ -72,10 +72,10 @@ class DeviceInbox(Inbox):
         self._device, self._direct, self._landings = device, direct, {}
         self._flags_of, self._slots_of = {}, {}  # the same arrays in every repeat
         super().__init__(trace, topology, types, in_reach)
-        told = topology.comm.allgather((device.why_no_waits(), device.loads_late))
-        reasons = [f"rank {rank}: {why}" for rank, (why, _) in enumerate(told) if why]
+        text = topology.comm.allgather((device.why_no_waits(), device.loads_late))
+        reasons = [f"rank {rank}: {why}" for rank, (why, _) in enumerate(text) if why]
         self.why_hosts = reasons[0] if reasons else None
-        self.learns = any(late for _, late in told)
+        self.learns = any(late for _, late in text)
 
     @property
     def by_streams(self) -> bool:
@@ -110,9 +110,9 @@ class DeviceInbox(Inbox):
             for memory, count in zip(self._memory, counts)
         ]
 
-    def _landing(self, end: End, way: Way) -> np.ndarray:
+    def _landing(self, end: End, route: Route) -> np.ndarray:
         if self._direct and end.kind == "push":
-            return way.place
+            return route.place
         self._landings[end.step] = self._device.allocate_host(end.nbytes)
         return self._landings[end.step]
 
@@ -134,9 +134,9 @@ class DeviceInbox(Inbox):
         """The device's flag of a signal: of its step's peer if this rank sends, else its own."""
         found = self._flags_of.get((t, sends))
         if found is None:
-            way = self.ways[t]
-            flags = self._of_device[way.peer if sends else self._rank]
-            found = self._flags_of[t, sends] = flags[way.number : way.number + 1]
+            route = self.routes[t]
+            flags = self._of_device[route.peer if sends else self._rank]
+            found = self._flags_of[t, sends] = flags[route.number : route.number + 1]
         return found
 
     @property
@@ -150,7 +150,7 @@ class DeviceInbox(Inbox):
         what a Take reads."""
         found = self._slots_of.get(step.index)
         if found is None:
-            there = self.ways[step.index].place
+            there = self.routes[step.index].place
             if type(step) is Push:
                 found = shaped(there, step.inputs[0], value.dtype)
             else:

@@ -79,13 +79,13 @@ class DeviceMatrix(DistributedMatrix):
         return self.local_in(self.incoming.seen)
 
     @cached_property
-    def _spoils(self) -> Stream:
+    def _poisoning(self) -> Stream:
         """One for all repeats: a stream lasts as long as its device."""
         return self.device.stream("poison")
 
-    def spoil(self) -> None:
-        self.device.poison(self.storage, self._spoils)
-        self._spoils.synchronise()
+    def poison(self) -> None:
+        self.device.poison(self.storage, self._poisoning)
+        self._poisoning.synchronise()
 
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------

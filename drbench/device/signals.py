@@ -101,9 +101,9 @@ class SignalSteps:
             if not isinstance(step, Signal):
                 continue
             t = step.index
-            if not step.sends and self.inbox.is_near(t):
+            if not step.sends and self.inbox.is_local(t):
                 self._received.add(t)
-            elif step.sends and not self.inbox.is_near(t):
+            elif step.sends and not self.inbox.is_local(t):
                 twin = self.inbox.twin(step, self.values[step.inputs[0].index])
                 self._sent[t] = twin, self.inbox.sender(t, twin)
         self._orders = [
@@ -113,7 +113,7 @@ class SignalSteps:
     def _by_taker(self, step: Signal) -> bool:
         """Whether whoever takes a value waits for it and reads it where it is."""
         in_place = type(step) is Await or not self.values[step.index].flags.writeable
-        return in_place and self.inbox.is_near(step.index)
+        return in_place and self.inbox.is_local(step.index)
 
     def _begin_signals(self) -> None:
         """A run begins."""
@@ -130,10 +130,10 @@ class SignalSteps:
             message.Free()
         self._sent = {}
 
-    def _peer_lane(self, way: str, peer: int) -> Lane:
+    def _peer_lane(self, lane_kind: str, peer: int) -> Lane:
         """The stream of copies to or from a rank: ranks are dealt to streams in turn."""
         place = (peer - self.rank - 1) % self.comm.size
-        return self._lane(f"{way}{place % self._resources.copies}")
+        return self._lane(f"{lane_kind}{place % self._resources.copies}")
 
     def _await_flag(self, lane: Lane, s: int) -> None:
         """Nothing given to a lane from now on starts before a value is there."""
@@ -145,33 +145,33 @@ class SignalSteps:
 
     def _start_push(self, t: int) -> None:
         """Copy the value into its slot, then say so in the same stream; or send it."""
-        step, near = self.trace.steps[t], self.inbox.is_near(t)
+        step, is_local = self.trace.steps[t], self.inbox.is_local(t)
         value = self.values[step.inputs[0].index]
         lane = self._peer_lane("push", step.peer)
         self._begin(lane, t)
         if type(step) is Push:
             self.bytes["put_bytes"] += value.nbytes
-        if not near:
+        if not is_local:
             self._send(t, lane, value)
             return
         if "flag" in self.without:  # for tests: the flag before what it tells of
-            self._tell(t, lane)
+            self._signal(t, lane)
         if type(step) is Push:
             self.device.copy(self.inbox.place(step, value), value, lane.stream)
         if "flag" not in self.without:
-            self._tell(t, lane)
+            self._signal(t, lane)
         if self.inbox.by_streams:
             self._launched(t, lane)
         else:
-            self._hosted.append(self._tell_by_host(t, lane, self._reached(lane)))
+            self._hosted.append(self._signal_by_host(t, lane, self._reached(lane)))
 
-    def _tell(self, t: int, lane: Lane) -> None:
+    def _signal(self, t: int, lane: Lane) -> None:
         if self.inbox.by_streams:
             self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
 
-    def _tell_by_host(self, t: int, lane: Lane, reached: Iterator[None]) -> Iterator[None]:
+    def _signal_by_host(self, t: int, lane: Lane, reached: Iterator[None]) -> Iterator[None]:
         yield from reached
-        self.inbox.signal(self.inbox.ways[t])
+        self.inbox.signal(self.inbox.routes[t])
         self._launched(t, lane)
 
     def _send(self, t: int, lane: Lane, value) -> None:
@@ -191,7 +191,7 @@ class SignalSteps:
     def _start_await(self, t: int) -> None:
         """What was pushed or offered: whoever takes it waits for its flag, or the host does."""
         step = self.trace.steps[t]
-        if not self.inbox.is_near(t):
+        if not self.inbox.is_local(t):
             self._hosted.append(self._receive(t))
         elif t not in self._by_flag:
             self.inbox.watch(t)
@@ -203,7 +203,7 @@ class SignalSteps:
 
     def _seen_by_host(self, t: int) -> Iterator[None]:
         while t not in self._here and "signal" not in self.without:
-            self._here.update(self.inbox.come())
+            self._here.update(self.inbox.arrived())
             if t not in self._here:
                 yield
         if type(self.trace.steps[t]) is Take:
@@ -234,7 +234,7 @@ class SignalSteps:
             self._schedule.finish(t)
             return
         self.bytes["get_bytes"] += value.nbytes
-        lane = self._peer_lane("in", self.inbox.ways[t].peer)
+        lane = self._peer_lane("in", self.inbox.routes[t].peer)
         self._begin(lane, t)
         if t in self._by_flag:
             self._await_flag(lane, t)
@@ -246,7 +246,7 @@ class SignalSteps:
         step, lane = self.trace.steps[t], self._lane("side")
         self._begin(lane, t)
         for term in step.terms:
-            self.device.add(self.values[t], self.values[term.index], lane.stream, beside=True)
+            self.device.add(self.values[t], self.values[term.index], lane.stream, concurrent=True)
         self._launched(t, lane)
 
     _STARTERS = {

@@ -30,7 +30,7 @@ _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
 _DELAY_S, _DELAYED = 4e-4, 5
 #: Between two looks at a flag that is waited for.
-_LOOK_S = 2e-5
+_POLL_S = 2e-5
 _LAST_S = 5.0  # that a stream which is closed has for what it is doing
 
 
@@ -103,7 +103,7 @@ class HostStream(Stream):
 
         def wait():
             while (int(flag[0]) - number) % (1 << 32) >= 1 << 31 and not self._closed:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
 
         self._queue.put((False, wait))
 
@@ -208,7 +208,7 @@ class HostDevice(HostElements, Device):
         self._streams.append(stream)
         return stream
 
-    def leave_room(self, stream: Stream, sums: bool) -> None:
+    def reserve(self, stream: Stream, sums: bool) -> None:
         """Threads are the system's to divide."""
 
     def event(self, timed: bool = False) -> HostEvent:
@@ -251,7 +251,7 @@ class HostDevice(HostElements, Device):
 
         stream.put(work)
 
-    def add(self, target, value, stream, beside=False) -> None:
+    def add(self, target, value, stream, concurrent=False) -> None:
         self.accumulate(target, value, stream)
 
     def scale(self, target, factor, stream) -> None:

@@ -82,7 +82,7 @@ class Blas:
         self.prepared(a, b, c)(beta, alpha)
 
     def prepared(self, a, b, c) -> Callable[[float, float], None]:
-        """``product(beta, alpha)`` of three arrays, which :meth:`gemm` describes. Where they lie
+        """``call_gemm(beta, alpha)`` of three arrays, which :meth:`gemm` describes. Where they lie
         is asked once, which takes longer than a small product. It keeps them alive."""
         (m, n), k = c.shape, a.shape[1]
         if a.shape != (m, k) or b.shape != (k, n):
@@ -96,15 +96,15 @@ class Blas:
         trans_b = _NO_TRANS if major_b == major_c else _TRANS
         at_a, at_b, at_c = (x.__array_interface__["data"][0] for x in (a, b, c))
 
-        def product(beta: float, alpha: float, operands=(a, b, c)) -> None:
+        def call_gemm(beta: float, alpha: float, operands=(a, b, c)) -> None:
             function(
                 order, trans_a, trans_b, m, n, k, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c
             )
 
-        return product
+        return call_gemm
 
 
-def cuts(k: int, pieces: int) -> list[int]:
+def cuts(k: int, segments: int) -> list[int]:
     """Where a product is cut along k into about so many pieces: the ends of the pieces, k the last.
 
     OpenBLAS goes through k in blocks, for each of which it packs A and B and reads and writes C. A
@@ -128,7 +128,7 @@ def cuts(k: int, pieces: int) -> list[int]:
             block = left
         ends.append(ends[-1] + block)
     blocks = len(ends) - 1
-    each = max(1, round(blocks / max(1, pieces)))
+    each = max(1, round(blocks / max(1, segments)))
     return [*ends[each:blocks:each], k]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.plan.strips import Strips
-from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import AllGather, Broadcast, Fragment, Reduce, ReduceScatter, Shift
 
 from .topology import mpi_type
 
@@ -32,7 +32,7 @@ class Call:
     before, after : list of (ndarray, ndarray)
         Copies (to, from) that pack what is sent and unpack what has arrived.
     onto : list of (ndarray, ndarray)
-        Of a sum that is added to what its piece holds: the parts of what this member sends, and
+        Of a sum that is added to what its fragment holds: the parts of what this member sends, and
         those of the own tile that the step's beta times is to be added to them.
     issue : callable or None
         ``issue(sent, received)`` starts it; a list of requests. None if there is nobody to talk to.
@@ -89,21 +89,21 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
     """
     ring, kind = step.ring(), type(step)
     source, memory, flat, value = arrays
-    call = Call(ring.way, ring.hops, ring.elements * itemsize)
+    call = Call(ring.direction, ring.hops, ring.elements * itemsize)
     if kind is Shift:
         if comm is None or not ring.hops:
             call.before, comm = [(value, source)], None
         else:
             call.sent, call.received = _contiguous(source, step), _as_stored(value, step)
     elif kind is Broadcast:
-        call.before = pack(value, step.piece, view_of) if step.packs()[0] else []
+        call.before = pack(value, step.fragment, view_of) if step.packs()[0] else []
         moved = _as_stored(value, step)
         call.sent, call.received = (moved, None) if step.own is not None else (None, moved)
     elif kind is AllGather and flat is None:
         comm = None  # alone, and read where it lies
     elif kind is AllGather:
         own = step.own
-        at = sum(piece.size for piece in step.pieces[: step.group.position])
+        at = sum(fragment.size for fragment in step.fragments[: step.group.position])
         part = flat[at : at + own.size].reshape(own.shape[:: -1 if step.transposed else 1])
         call.sent, call.received = part, flat
         call.before = pack(_as_stored(part, step), own, view_of)
@@ -117,7 +117,9 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
             call.received = _landing(step.own, flat, view_of, call.sent)
             call.after = unpack(step.own, call.received, view_of) if flat is not None else []
             at = sum(
-                piece.size for piece in step.pieces[: step.group.position] if kind is not Reduce
+                fragment.size
+                for fragment in step.fragments[: step.group.position]
+                if kind is not Reduce
             )
             part = call.sent.reshape(-1)[at : at + step.own.size]
             call.onto = pack(part.reshape(step.own.shape), step.own, view_of)
@@ -148,7 +150,7 @@ def _issuer(step, comm: MPI.Comm) -> Callable:
                 _message(sent), None if received is None else _message(received), MPI.SUM, root
             )
         ]
-    sizes = [piece.size for piece in step.pieces]
+    sizes = [fragment.size for fragment in step.fragments]
     if kind is ReduceScatter:
         return lambda sent, received: [
             comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)
@@ -173,20 +175,20 @@ def _contiguous(array: np.ndarray, step) -> np.ndarray:
     array = _as_stored(array, step)
     if array.size and not array.flags.c_contiguous:
         raise ValueError(
-            f"{step!r} needs a value without gaps; broadcast or gather a piece, or shift whole "
+            f"{step!r} needs a value without gaps; broadcast or gather a fragment, or shift whole "
             "tiles"
         )
     return array
 
 
-def pack(target: np.ndarray, piece: Piece, view_of) -> list:
-    """Copies of a piece of the own tile into an array of its shape."""
-    if not piece.size:
+def pack(target: np.ndarray, fragment: Fragment, view_of) -> list:
+    """Copies of a fragment of the own tile into an array of its shape."""
+    if not fragment.size:
         return []
-    tile, block, copies, row = view_of(piece.block), piece.block, [], 0
-    for r in _runs(piece.rows):
+    tile, block, copies, row = view_of(fragment.block), fragment.block, [], 0
+    for r in _runs(fragment.rows):
         col = 0
-        for c in _runs(piece.cols):
+        for c in _runs(fragment.cols):
             shape = r.count, r.width, c.count, c.width
             copies.append(
                 (
@@ -204,9 +206,9 @@ def pack(target: np.ndarray, piece: Piece, view_of) -> list:
     return copies
 
 
-def unpack(piece: Piece, source: np.ndarray, view_of) -> list:
-    """Copies of a contiguous array of a piece's shape into the own tile."""
-    return [(tile, part) for part, tile in pack(source, piece, view_of)]
+def unpack(fragment: Fragment, source: np.ndarray, view_of) -> list:
+    """Copies of a contiguous array of a fragment's shape into the own tile."""
+    return [(tile, part) for part, tile in pack(source, fragment, view_of)]
 
 
 class _Run(NamedTuple):
@@ -247,9 +249,9 @@ def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.nda
     )
 
 
-def _landing(piece: Piece, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
+def _landing(fragment: Fragment, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
     """Where a sum arrives: the step's buffer, or the own tile."""
-    if not piece.size:
+    if not fragment.size:
         # nothing arrives; MPI wants memory that is not that of what is sent
         return np.empty(1, sent.dtype)[:0].view(type(sent))
-    return view_of(piece.blocks()[0]) if flat is None else flat.reshape(piece.shape)
+    return view_of(fragment.blocks()[0]) if flat is None else flat.reshape(fragment.shape)

@@ -17,7 +17,7 @@ import numpy as np
 _LONGEST_RUN = 1 << 16
 #: Bytes of rows that are copied before the next, where several copies share them: what one of them
 #: has left in a core's cache is there for the others.
-_PANEL = 1 << 18
+_CHUNK = 1 << 18
 
 
 class Strided(NamedTuple):
@@ -37,7 +37,7 @@ class Strided(NamedTuple):
 Move = tuple[Strided, Strided]
 
 
-def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
+def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
     """The same copies as few strided ones.
 
     Parameters
@@ -46,7 +46,7 @@ def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
         Targets and sources, in an order in which they may be copied.
     item : int
         Bytes of an element.
-    near : bool
+    local : bool
         Targets and sources are places of the same memory: where the target of a series lies within
         the reach of its source they stay apart, because NumPy would then copy all of the source
         first, in case the two overlap.
@@ -64,12 +64,12 @@ def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
     """
     found = list(moves)
     while True:
-        before, found = found, _once(found, item, near)
+        before, found = found, _once(found, item, local)
         if len(found) == len(before):
             return found
 
 
-def _once(moves: list[Move], item: int, near: bool) -> list[Move]:
+def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
     """Neighbours at equal distances as one."""
     found, x = [], 0
     while x < len(moves):
@@ -80,7 +80,7 @@ def _once(moves: list[Move], item: int, near: bool) -> list[Move]:
             )
             if apart not in (None, distance) or min(distance) < 0:
                 break
-            if near and _mixed(first, moves[stop], item):
+            if local and _mixed(first, moves[stop], item):
                 break
             apart, stop = distance, stop + 1
         found.append(
@@ -108,7 +108,7 @@ def _mixed(first: Move, last: Move, item: int) -> bool:
     return low < stop and start < high
 
 
-def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
+def in_chunks(moves: Sequence[Move], item: int) -> list[Move]:
     """The same copies; if their targets lie between one another, a panel of rows at a time, in the
     order in which they lie.
 
@@ -117,9 +117,9 @@ def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
     Columns 0:2 and 2:4 of two rows of 512 KiB each:
 
     >>> moves = [(Strided(x, (2, 2), (1 << 19, 1)), Strided(x, (2, 2), (9, 1))) for x in (0, 2)]
-    >>> [target.start for target, _ in in_panels(moves, 1)]
+    >>> [target.start for target, _ in in_chunks(moves, 1)]
     [0, 2, 524288, 524290]
-    >>> in_panels(moves[:1], 1) == moves[:1]
+    >>> in_chunks(moves[:1], 1) == moves[:1]
     True
     """
     spans = sorted((target.start, target.start + target.length(item)) for target, _ in moves)
@@ -129,10 +129,10 @@ def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
     for move in moves:
         strides = move[0].strides
         axis = max(range(len(strides)), key=strides.__getitem__)
-        rows = max(1, _PANEL // max(1, strides[axis]))
+        rows = max(1, _CHUNK // max(1, strides[axis]))
         for row in range(0, move[0].shape[axis], rows):
             found.append(tuple(_cut(at, axis, row, rows) for at in move))
-    return sorted(found, key=lambda move: (move[0].start // _PANEL, move[1].start))
+    return sorted(found, key=lambda move: (move[0].start // _CHUNK, move[1].start))
 
 
 def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:

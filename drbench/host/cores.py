@@ -54,7 +54,7 @@ def kernel_and_space() -> tuple[str, int]:
         return socket.gethostname(), 0
 
 
-def crowds(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tuple[int, int]]:
+def occupancies(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tuple[int, int]]:
     """How many ranks a place has, and how many cores they may use together, at least 1, of all
     places.
 
@@ -70,9 +70,9 @@ def crowds(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tuple[int
     Two nodes that are containers on one machine of four cores, three ranks and one:
 
     >>> one, two = (Share("boot", each, frozenset(range(4)), 2.5) for each in (1, 2))
-    >>> sorted(crowds(["one", "one", "one", "two"], [one, one, one, two]))
+    >>> sorted(occupancies(["one", "one", "one", "two"], [one, one, one, two]))
     [(1, 2), (3, 2)]
-    >>> crowds(["boot"] * 4, [one, one, one, two])
+    >>> occupancies(["boot"] * 4, [one, one, one, two])
     {(4, 4)}
     """
     found: dict[Hashable, list[Share]] = {}

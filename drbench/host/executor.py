@@ -18,13 +18,13 @@ from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Part,
     Put,
     ReplicaAdd,
@@ -39,7 +39,7 @@ from .executor_base import ExecutorBase
 from .matrix import Window
 from .throttle import Throttle
 
-_PIECE_S = 0.020  # a GEMM is cut along k into pieces of about this long
+_SEGMENT_S = 0.020  # a GEMM is cut along k into pieces of about this long
 _FIRST_FLOPS_PER_S = 5e10  # until a GEMM has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 #: The phase that idle time counts as: that of the first kind of step that is waited for.
@@ -134,7 +134,7 @@ class Executor(ExecutorBase):
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
             for step in self.trace.steps:
-                if isinstance(step, Signal) and step.sends and not self.inbox.is_near(step.index):
+                if isinstance(step, Signal) and step.sends and not self.inbox.is_local(step.index):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
 
@@ -220,10 +220,10 @@ class Executor(ExecutorBase):
                         self._finish(t)
                     moved = True
             if self._watching:
-                for t in self.inbox.come():
+                for t in self.inbox.arrived():
                     moved = True
                     self._watching -= 1
-                    self._come(t)
+                    self._receive(t)
             if self._adds:
                 waiting, self._adds = self._adds, []
                 for t in waiting:
@@ -386,17 +386,17 @@ class Executor(ExecutorBase):
     def _start_push(self, t: int) -> None:
         """Set the flag of a value, once it is copied into its slot, or where it was computed if it
         is offered; or send a message."""
-        step, way, message = self.trace.steps[t], self.inbox.ways[t], self._sends.get(t)
+        step, route, message = self.trace.steps[t], self.inbox.routes[t], self._sends.get(t)
         value, due = self.values[step.inputs[0].index], 0.0
         if type(step) is Push:
             self.bytes["put_bytes"] += value.nbytes
             if message is None:
-                np.copyto(self._slot(step, way.place, value), value)
+                np.copyto(self._slot(step, route.place, value), value)
                 if self.throttle is not None:
                     # the receiver waits for the link: this rank may be in a GEMM when it is done
                     due = self.throttle.due("out", value.nbytes, self.clock.now())
         if message is None:
-            self.inbox.signal(way, due)
+            self.inbox.signal(route, due)
             self._finish_at(due, t)
         else:
             self.inbox.window.sync()
@@ -405,34 +405,34 @@ class Executor(ExecutorBase):
 
     def _slot(self, step: Push, place: np.ndarray, value: np.ndarray) -> np.ndarray:
         """A slot of another rank as an array for the value."""
-        flat, turned = place.view(value.dtype), step.inputs[0].transposed
-        return flat.reshape(value.shape[::-1]).T if turned else flat.reshape(value.shape)
+        flat, column_major = place.view(value.dtype), step.inputs[0].transposed
+        return flat.reshape(value.shape[::-1]).T if column_major else flat.reshape(value.shape)
 
     def _start_await(self, t: int) -> None:
         """Look out for a flag, or for a message."""
-        if self.inbox.is_near(t):
+        if self.inbox.is_local(t):
             self._watching += 1
             self.inbox.watch(t)
         else:
             self._request(t, self.inbox.receiver(t))
 
-    def _come(self, t: int) -> None:
+    def _receive(self, t: int) -> None:
         """A flag says that a value is here, or will be when a throttled link is done with it."""
         if type(self.trace.steps[t]) is Take:
             self._read_offered(t)
             return
-        self._finish_at(self.inbox.dues[self.inbox.ways[t].number], t)
+        self._finish_at(self.inbox.dues[self.inbox.routes[t].number], t)
 
     def _read_offered(self, t: int) -> None:
         """What was offered is there: read it."""
-        value, turned = self.values[t], self.trace.steps[t].transposed
-        if not self.inbox.is_near(t):
+        value, column_major = self.values[t], self.trace.steps[t].transposed
+        if not self.inbox.is_local(t):
             self.bytes["get_bytes"] += value.nbytes
-            self._request(t, self.inbox.read(t, value, turned))
+            self._request(t, self.inbox.read(t, value, column_major))
             return
         if value.flags.writeable:  # a buffer: -o get=copy
             with self.clock.phase("get_wait"):
-                np.copyto(value, self.inbox.there(t, value.shape, turned, value.dtype))
+                np.copyto(value, self.inbox.there(t, value.shape, column_major, value.dtype))
             self.bytes["get_bytes"] += value.nbytes
         else:
             self.bytes["direct_bytes"] += value.nbytes
@@ -455,7 +455,7 @@ class Executor(ExecutorBase):
     _STARTERS = {
         Get: _start_get,
         ReplicaGet: _start_get,
-        Assemble: _start_get,
+        Pack: _start_get,
         Put: _start_put,
         Accumulate: _start_accumulate,
         ReplicaAdd: _start_accumulate,
@@ -465,7 +465,7 @@ class Executor(ExecutorBase):
         Offer: _start_push,
         Take: _start_await,
         Add: _start_side,
-        **dict.fromkeys((Panel, Part, Join), ExecutorBase._start_alias),
+        **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
         **dict.fromkeys(GROUP_STEPS, _start_group),
     }
 
@@ -489,17 +489,17 @@ class Executor(ExecutorBase):
             if kind is Zero and beta == 0.0:
                 target.fill(0)
             elif kind is Copy:
-                for room, value in self.copies[t]:
+                for destination, value in self.copies[t]:
                     if beta == 0.0:
-                        np.copyto(room, value)
+                        np.copyto(destination, value)
                     else:
-                        np.add(room, value, out=room)
+                        np.add(destination, value, out=destination)
 
     def _gemm(self, t: int, step: Gemm) -> None:
         for gemm in self._calls[t]:
             beta = self._beta(gemm.beta)
-            if gemm.flops > self._flops_per_s * _PIECE_S and self._awaits():
-                self._gemm_in_pieces(gemm, beta)
+            if gemm.flops > self._flops_per_s * _SEGMENT_S and self._awaits():
+                self._gemm_in_segments(gemm, beta)
             else:
                 with self.clock.phase("gemm"):
                     gemm.call(beta, self.alpha)
@@ -510,20 +510,20 @@ class Executor(ExecutorBase):
         """Whether there is something to poll for while this rank computes."""
         return self.polls and bool(self._serves or self._requests or self._watching or self._timers)
 
-    def _gemm_in_pieces(self, gemm: _Gemm, beta: float) -> None:
+    def _gemm_in_segments(self, gemm: _Gemm, beta: float) -> None:
         """Cut a GEMM along k (which costs BLAS least) and pump between the pieces, as long as
         something is awaited."""
         a, b, c = gemm.a, gemm.b, gemm.c
         k = a.shape[1]
-        ends = cuts(k, round(gemm.flops / (self._flops_per_s * _PIECE_S)))
+        ends = cuts(k, round(gemm.flops / (self._flops_per_s * _SEGMENT_S)))
         spent, start_k = 0.0, 0
         for end_k in ends:
             if not self._awaits():
                 end_k = k  # the rest at once
             start = self.clock.now()
             with self.clock.phase("gemm"):
-                piece = a[:, start_k:end_k], b[start_k:end_k], c
-                self.blas.gemm(*piece, 1.0 if start_k else beta, self.alpha)
+                segment = a[:, start_k:end_k], b[start_k:end_k], c
+                self.blas.gemm(*segment, 1.0 if start_k else beta, self.alpha)
             spent += self.clock.now() - start
             start_k = end_k
             if not self._requests:

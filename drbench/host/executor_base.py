@@ -16,7 +16,7 @@ from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_ar
 from drbench.plan.strips import (
     copies,
     in_strips,
-    products,
+    strip_gemms,
     strip_widths,
     value_of,
 )
@@ -110,7 +110,7 @@ class ExecutorBase:
             if not in_place:
                 return False
             if isinstance(source, Take):
-                return self.inbox.is_near(source.index)
+                return self.inbox.is_local(source.index)
             return matrices[source.matrix].window.in_reach[source.owner] is not None
 
         widths = [dtype.itemsize for dtype in self.types]
@@ -172,11 +172,11 @@ class ExecutorBase:
             self.inbox.prepare()
         self._prepared = True
 
-    def spoil(self) -> None:
+    def poison(self) -> None:
         """Make this rank's part of the result NaN, so that nothing but what the next run computes
         (and what C is to hold before, ``restore``) can pass for it; and make ready for that run.
         Never inside the timed region."""
-        self.matrices[self.trace.written].spoil()
+        self.matrices[self.trace.written].poison()
         if self.restore is not None:
             self.restore()
         self.prepare()
@@ -266,7 +266,7 @@ class ExecutorBase:
         """Give every step its value, and what else it needs."""
         steps, values = self.trace.steps, self.values
         memory: dict[int, np.ndarray | None] = {}  # step -> that in which its value lies
-        turned, widths = self._turned(steps), strip_widths(steps) if self.groups else {}
+        column_major, widths = self._column_major(steps), strip_widths(steps) if self.groups else {}
         for step in steps:
             t, own = step.index, self._memory_of(step)
             if own is None and self._read_in_place(step):
@@ -275,14 +275,14 @@ class ExecutorBase:
                 self.buffers[t] = own
             values[t] = step.lands(values, self._own_view)
             if values[t] is None:
-                in_memory = partial(_own, own, turned.get(t))
+                in_memory = partial(_own, own, column_major.get(t))
                 values[t] = value_of(step, values, widths, in_memory, self._own_view)
             memory[t] = own if step.onto is None else memory.get(step.onto.index)
             if type(step) is Scratch:
                 self.resolved.append(t)
             elif type(step) is Gemm:
                 a, b = (values[value.index] for value in step.inputs[:2])
-                self.gemms[t] = products(a, b, values[t], step.beta)
+                self.gemms[t] = strip_gemms(a, b, values[t], step.beta)
             elif type(step) is Copy:
                 self.copies[t] = copies(values[t], values[step.inputs[0].index])
             elif step.grouped:
@@ -301,19 +301,19 @@ class ExecutorBase:
         comm = topology.group(step.group) if len(step.group) > 1 else None
         return prepare(step, arrays, self._own_view, comm, self.types[step.index].itemsize)
 
-    def _turned(self, steps) -> dict[int, bool]:
+    def _column_major(self, steps) -> dict[int, bool]:
         """Of values with memory of their own that are read from a matrix, or go into one by one
         step: whether columns are contiguous there, which may differ between ranks."""
         found = {}
         for step in steps:
             if isinstance(step, Get) and step.onto is None:
-                found[step.index] = self.matrices[step.block.matrix].turned(step.block)
+                found[step.index] = self.matrices[step.block.matrix].column_major(step.block)
             elif type(step) in (Accumulate, Put):
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
                 if type(value) is Gemm:
-                    found[value.index] = self.matrices[step.block.matrix].turned(step.block)
+                    found[value.index] = self.matrices[step.block.matrix].column_major(step.block)
         return found
 
     def _read_in_place(self, step) -> bool:
@@ -346,10 +346,10 @@ class ExecutorBase:
         return view
 
 
-def _own(flat, turned: bool | None, shape, transposed: bool, widths):
+def _own(flat, column_major: bool | None, shape, transposed: bool, widths):
     """A step's own memory as its value (:func:`drbench.plan.strips.in_strips`), which lies as
     the step says unless the matrix knows better."""
-    transposed = transposed if turned is None else turned
+    transposed = transposed if column_major is None else column_major
     return in_strips(partial(_within, flat), shape, transposed, widths)
 
 

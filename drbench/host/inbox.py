@@ -32,7 +32,7 @@ from .topology import Topology
 
 
 @dataclass(slots=True, eq=False)
-class Way:
+class Route:
     """How one signal of a rank travels.
 
     Attributes
@@ -41,7 +41,7 @@ class Way:
         The rank at the other end.
     number : int
         Of the flag among those of the rank that receives; the tag of its message.
-    near : bool
+    is_local : bool
         Each of the two reaches the other's memory.
     flags, dues : ndarray
         Of the rank that receives, if it is near: run in which the value came, and when a throttled
@@ -50,18 +50,18 @@ class Way:
         Where the value lies in an inbox, if this rank reaches that.
     offset : int
         Where the value begins in the window of its rank, in bytes.
-    pitch : int
+    row_stride_bytes : int
         Of what is offered: bytes from one run of its elements to the next.
     """
 
     peer: int
     number: int
-    near: bool
+    is_local: bool
     flags: np.ndarray | None
     dues: np.ndarray | None
     place: np.ndarray | None
     offset: int
-    pitch: int
+    row_stride_bytes: int
 
 
 class Inbox:
@@ -79,7 +79,7 @@ class Inbox:
     Attributes
     ----------
     plan : InboxPlan
-    ways : dict of int to Way
+    routes : dict of int to Way
         Of each step with a signal.
     apart : bool
         Some signal of this rank goes by messages.
@@ -118,8 +118,8 @@ class Inbox:
         except CaseFailed:
             self._close_memory()
             raise
-        near = lambda one, two: heard[one][1][two] and heard[two][1][one]
-        self.ways: dict[int, Way] = {}
+        is_local = lambda one, two: heard[one][1][two] and heard[two][1][one]
+        self.routes: dict[int, Route] = {}
         counts = [len(_receives(each)) for each in ends]
         numbers = [{end.step: x for x, end in enumerate(_receives(each))} for each in ends]
         slots = self._slots(counts)
@@ -128,11 +128,11 @@ class Inbox:
                 continue
             for sent, received in both:
                 holds, end = (target, received) if sent.kind == "push" else (source, sent)
-                memory, close = slots[holds], near(source, target)
+                memory, close = slots[holds], is_local(source, target)
                 flags = (
                     _flags(self.window.in_reach[target], counts[target]) if close else (None,) * 2
                 )
-                self.ways[(sent if source == comm.rank else received).step] = Way(
+                self.routes[(sent if source == comm.rank else received).step] = Route(
                     target if source == comm.rank else source,
                     numbers[target][received.step],
                     close,
@@ -141,22 +141,22 @@ class Inbox:
                     if memory is not None and (close or holds == comm.rank)
                     else None,
                     flags_bytes(counts[holds]) + end.offset,
-                    end.pitch,
+                    end.row_stride_bytes,
                 )
-        self.apart = not all(way.near for way in self.ways.values())
-        far = any(not near(*pair) for pair in pairs)  # the same on every rank
-        self._comm = comm.Dup() if far else None
+        self.apart = not all(route.is_local for route in self.routes.values())
+        any_remote = any(not is_local(*pair) for pair in pairs)  # the same on every rank
+        self._comm = comm.Dup() if any_remote else None
         self.steps = {  # number of a flag -> the step that waits for it, if the flag tells
-            self.ways[end.step].number: end.step
+            self.routes[end.step].number: end.step
             for end in _receives(ends[comm.rank])
-            if self.ways[end.step].near
+            if self.routes[end.step].is_local
         }
         self._messages: dict[int, MPI.Prequest] = {}
         for end in _receives(ends[comm.rank]):
-            way = self.ways[end.step]
-            if not way.near:
-                landing = self._message(end.step, self._landing(end, way))
-                self._messages[end.step] = self._comm.Recv_init(landing, way.peer, way.number)
+            route = self.routes[end.step]
+            if not route.is_local:
+                landing = self._message(end.step, self._landing(end, route))
+                self._messages[end.step] = self._comm.Recv_init(landing, route.peer, route.number)
         self._posted = False
 
     # -- where flags and values lie
@@ -176,9 +176,9 @@ class Inbox:
             for memory, count in zip(self.window.in_reach, counts)
         ]
 
-    def _landing(self, end: End, way: Way) -> np.ndarray:
+    def _landing(self, end: End, route: Route) -> np.ndarray:
         """Where a message goes: a value to its slot, the word of an offer nowhere."""
-        return way.place if end.kind == "push" else np.empty(0, np.uint8)
+        return route.place if end.kind == "push" else np.empty(0, np.uint8)
 
     def _close_memory(self) -> None:
         """Undo :meth:`_open` (collective)."""
@@ -191,9 +191,9 @@ class Inbox:
             None if offset is None else self.window.local[flags_bytes(len(self.flags)) + offset :]
         )
 
-    def is_near(self, t: int) -> bool:
+    def is_local(self, t: int) -> bool:
         """Whether the other end of a step's signal shares memory with this rank."""
-        return self.ways[t].near
+        return self.routes[t].is_local
 
     # -- a run
 
@@ -210,10 +210,10 @@ class Inbox:
         self._watched.fill(False)
 
     def watch(self, t: int) -> None:
-        """From now on :meth:`come` tells when a step's value has come."""
-        self._watched[self.ways[t].number] = True
+        """From now on :meth:`arrived` tells when a step's value has come."""
+        self._watched[self.routes[t].number] = True
 
-    def come(self) -> list[int]:
+    def arrived(self) -> list[int]:
         """The steps that are watched for and whose values have come in this run; each is told
         once."""
         here = self.flags >= self.epoch
@@ -224,25 +224,25 @@ class Inbox:
         self.window.sync()  # what was written before the flag is seen after it
         return [self.steps[number] for number in np.flatnonzero(here)]
 
-    def signal(self, way: Way, due: float = 0.0) -> None:
+    def signal(self, route: Route, due: float = 0.0) -> None:
         """Say that a value is there, or will be at the time ``due``, to a rank near by."""
-        way.dues[way.number] = due
+        route.dues[route.number] = due
         self.window.sync()  # the value, and when, are written before the flag
-        way.flags[way.number] = self.epoch
+        route.flags[route.number] = self.epoch
 
     def sender(self, t: int, value: np.ndarray | None) -> MPI.Prequest:
         """The message that takes a value (None: tells of one) to a rank out of reach; to be started
         once a run."""
-        way, buffer = self.ways[t], np.empty(0, np.uint8) if value is None else value
-        return self._comm.Send_init(self._message(t, buffer), way.peer, way.number)
+        route, buffer = self.routes[t], np.empty(0, np.uint8) if value is None else value
+        return self._comm.Send_init(self._message(t, buffer), route.peer, route.number)
 
     def _message(self, t: int, array: np.ndarray) -> list:
         """The value of a step for MPI, in the order its elements lie in memory."""
         if array.dtype == np.uint8:
             item = self._types[t].itemsize
             array = array[: array.nbytes // item * item].view(self._types[t])
-        turned = array.ndim == 2 and array.strides[0] < array.strides[1]
-        return self.window.message(array.T if turned else array)
+        column_major = array.ndim == 2 and array.strides[0] < array.strides[1]
+        return self.window.message(array.T if column_major else array)
 
     def receiver(self, t: int) -> MPI.Prequest:
         """The message of this run that a step waits for."""
@@ -250,18 +250,18 @@ class Inbox:
 
     def there(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
         """What is offered near by, where it lies."""
-        way, stored = self.ways[t], shape[:: -1 if transposed else 1]
-        place = way.place
+        route, stored = self.routes[t], shape[:: -1 if transposed else 1]
+        place = route.place
         if not stored[0] * stored[1]:
             return place[:0].view(dtype).reshape(shape)
-        found = type(place)(stored, dtype, place, 0, (way.pitch, dtype.itemsize))
+        found = type(place)(stored, dtype, place, 0, (route.row_stride_bytes, dtype.itemsize))
         return found.T if transposed else found
 
     def read(self, t: int, out: np.ndarray, transposed: bool) -> MPI.Request:
         """Start reading what was offered out of reach."""
-        way, item = self.ways[t], out.itemsize
-        strides = (item, way.pitch) if transposed else (way.pitch, item)
-        return self.window.rget(out, way.peer, Place(way.offset, *strides))
+        route, item = self.routes[t], out.itemsize
+        strides = (item, route.row_stride_bytes) if transposed else (route.row_stride_bytes, item)
+        return self.window.rget(out, route.peer, Place(route.offset, *strides))
 
     def close(self) -> None:
         """Free window and communicator (collective); no array over the inbox may be used
@@ -272,8 +272,8 @@ class Inbox:
                 message.Wait()
             message.Free()
         self._messages = {}
-        for way in self.ways.values():
-            way.flags = way.dues = way.place = None
+        for route in self.routes.values():
+            route.flags = route.dues = route.place = None
         self.flags = self.dues = None
         self._close_memory()
         if self._comm is not None:

@@ -145,9 +145,9 @@ class DistributedMatrix:
     def locate(self, block: Block) -> Place:
         """Where a block lies in its owner's part of the window; the block may be one of the
         transposed matrix."""
-        turned = block.transposed != self.operand.transposed
+        column_major = block.transposed != self.operand.transposed
         tile, at = block.tile, (block.row0, block.col0)
-        if turned:
+        if column_major:
             tile, at = tile[::-1], at[::-1]
         start = self._starts.get(tile)
         if start is None:  # element (0, 0) of the matrix, were it in this tile
@@ -156,7 +156,7 @@ class DistributedMatrix:
             start = self._starts[tile] = row - rows.start, col - cols.start
         offset, by_row, by_col = self.places[block.owner]
         offset += (start[0] + at[0]) * by_row + (start[1] + at[1]) * by_col
-        return Place(offset, by_col, by_row) if turned else Place(offset, by_row, by_col)
+        return Place(offset, by_col, by_row) if column_major else Place(offset, by_row, by_col)
 
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns, with the strides of its owner's local array), or None
@@ -169,11 +169,11 @@ class DistributedMatrix:
         offset, *strides = self.locate(block)
         return type(memory)(block.shape, self.dtype, memory, offset, tuple(strides))
 
-    def turned(self, block: Block) -> bool:
+    def column_major(self, block: Block) -> bool:
         """Whether columns of the block, not its rows, are contiguous where it lies: what is read
         from there, or made to be added there, is best kept so."""
-        turned = block.transposed != self.operand.transposed
-        return self.places[block.owner].by_columns != turned
+        column_major = block.transposed != self.operand.transposed
+        return self.places[block.owner].by_columns != column_major
 
     def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
         """Start reading a block into ``out`` (rows×cols)."""
@@ -229,7 +229,7 @@ class DistributedMatrix:
         offset, *strides = self.places[self.rank]
         return type(memory)(shape, self.dtype, memory, offset, tuple(strides))
 
-    def spoil(self) -> None:
+    def poison(self) -> None:
         """Make every element of this rank's tiles NaN: a result that was not computed is none."""
         self.local_in(self.window.in_reach[self.rank]).fill(np.nan)
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 
-from .copies import Strided, copy_of, in_panels, joined
+from .copies import Strided, copy_of, in_chunks, joined
 from .matrix import DistributedMatrix
 
 #: Elements of one message at most; of one that is added to what is there, and so received first.
@@ -109,13 +109,13 @@ class Mover:
             for call in calls:
                 call()
             MPI.Request.Waitall(requests)
-            under_way: deque = deque()
+            in_flight: deque = deque()
             for owner, moves, sums in added:
-                if len(under_way) == 2:  # as many as there are buffers
-                    _finish(*under_way.popleft())
-                under_way.append((read(owner, moves), sums))
-            while under_way:
-                _finish(*under_way.popleft())
+                if len(in_flight) == 2:  # as many as there are buffers
+                    _finish(*in_flight.popleft())
+                in_flight.append((read(owner, moves), sums))
+            while in_flight:
+                _finish(*in_flight.popleft())
 
     # -- the layout
 
@@ -165,7 +165,7 @@ class Mover:
                 continue
             owner = self._new.window.in_reach, self._old.window.in_reach
             moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in run]
-            for move in in_panels(joined(moves, self._item), self._item):
+            for move in in_chunks(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
     def _straight(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
@@ -211,7 +211,7 @@ class Mover:
     def _along(self, moves: list) -> tuple:
         """Few strided moves, whose axes are in the order in which they lie at the source."""
         found = []
-        for target, source in joined(moves, self._item, near=False):
+        for target, source in joined(moves, self._item, local=False):
             axes = sorted(
                 zip(source.shape, target.strides, source.strides), key=lambda axis: -axis[2]
             )

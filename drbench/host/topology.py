@@ -21,7 +21,7 @@ from drbench.common import SHARED_MEMORY
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
-from .cores import Share, crowds
+from .cores import Share, occupancies
 
 _MPI_TYPES = {
     "float32": MPI.FLOAT,
@@ -60,8 +60,8 @@ class Topology:
         lowest, found = zip(*comm.allgather((self.node.bcast(comm.rank), Share.of_this_process())))
         self.node_of: list[int] = list(lowest)
         kernels = [share.kernel for share in found]
-        self._crowds = crowds(lowest, found) | crowds(kernels, found)
-        self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._crowds)
+        self._occupancies = occupancies(lowest, found) | occupancies(kernels, found)
+        self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._occupancies)
         self._groups: dict[Group, MPI.Comm] = {}
         self.locks = RangeLocks(self.node)
 
@@ -73,14 +73,14 @@ class Topology:
     def oversubscribed(self, threads: int) -> bool:
         """Whether some node, or machine of several, has fewer cores than threads, with so many on
         each of its ranks."""
-        return any(ranks * threads > cores for ranks, cores in self._crowds)
+        return any(ranks * threads > cores for ranks, cores in self._occupancies)
 
     def core_due(self, threads: int) -> float | None:
         """The share of a core that a rank with so many threads can have: 1 unless ranks share
         cores; None if its threads would share them too."""
         if not self.oversubscribed(threads):
             return 1.0
-        return None if threads > 1 else min(cores / ranks for ranks, cores in self._crowds)
+        return None if threads > 1 else min(cores / ranks for ranks, cores in self._occupancies)
 
     def group(self, group: Group) -> MPI.Comm:
         """The communicator of a process row or column; made once (collective over its members).

@@ -10,8 +10,8 @@ import mpi4py
 if "mpi4py.MPI" not in sys.modules:  # MPI is started here: it is ended in order, too
     mpi4py.rc.finalize = True
 
-from .context import Context, Product
+from .context import Context, MultiplicationPlan
 from .functions import init, multiply, redistribute
 from .matrix import Matrix
 
-__all__ = ["Context", "Matrix", "Product", "init", "multiply", "redistribute"]
+__all__ = ["Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute"]

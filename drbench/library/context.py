@@ -146,11 +146,11 @@ class Context:
                 )
             offset = self.heap.offset_of(local) if local.size else 0
             if offset is None:
-                turned = _by_columns(local)  # a transposed array stays transposed
+                transposed = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(
-                    local.shape[::-1] if turned else local.shape, spec.dtype
+                    local.shape[::-1] if transposed else local.shape, spec.dtype
                 )
-                copied = copied.T if turned else copied
+                copied = copied.T if transposed else copied
                 self.ground.copy(copied, local)
                 local = copied
             return Matrix(self, spec, local, offset)
@@ -163,7 +163,7 @@ class Context:
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
             self.ground.zero(made.local)
             return made
-        for there, here in made.spec.pieces():
+        for there, here in made.spec.fragments():
             self.ground.copy(made.local[here], array[there])
         return made
 
@@ -204,7 +204,7 @@ class Context:
         stationary: str = "auto",
         alpha: float = 1.0,
         beta: float = 0.0,
-    ) -> Product:
+    ) -> MultiplicationPlan:
         """The product of these three matrices, to be called again and again (not collective).
 
         Examples
@@ -223,7 +223,7 @@ class Context:
             self._check(A, B)
             operands = tuple(self._with_sum(each) for each in (A, B))
             plan = self._multiplication(*operands, C, stationary, beta)
-            return Product(self, plan, (A, B, C), operands, alpha, beta)
+            return MultiplicationPlan(self, plan, (A, B, C), operands, alpha, beta)
 
     def _multiplication(self, A, B, out, stationary: str, beta: float) -> Multiplication:
         """The plan of a product, and every error that can be known from the specs alone."""
@@ -316,7 +316,7 @@ class Context:
             window = self.heap.window
             window.flush()
             window.sync()
-            exchange.meet(A.place)
+            exchange.handshake(A.place)
             exchange.check()
             window.sync()
             if A.placed is None:
@@ -414,7 +414,7 @@ class Context:
             self._plans.clear()
             self.ground.forget()
             while True:  # until all have come to close
-                self._closing.meet((self.heap.taken, 0, 0), leaving)
+                self._closing.handshake((self.heap.taken, 0, 0), leaving)
                 if self._closing.agreed:
                     break
                 try:
@@ -464,7 +464,7 @@ class Context:
         return f"Context of {self.size} ranks, {state}"
 
 
-class Product:
+class MultiplicationPlan:
     """A planned product; call it to do it (collective).
 
     Attributes

@@ -17,7 +17,7 @@ from drbench.errors import DrbenchError, UsageError
 from drbench.host.matrix import Place
 
 #: A record: three places, the number of what is done, whether this rank cannot; alpha and beta.
-_NUMBER, _VETO, _FACTORS, WIDTH = 9, 10, 11, 13
+_NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 13
 _PLACES = [None] + [struct.Struct(f"={3 * n}q") for n in (1, 2, 3)]
 _LAST = struct.Struct("=?7xdd")
 
@@ -52,7 +52,7 @@ class Exchange:
         self._send, self._receive = [mine, MPI.INT64_T], [self._all, MPI.INT64_T]
         self._fixed, self._factors = self._all[:, :_FACTORS], self._all[:, _FACTORS:]
 
-    def meet(
+    def handshake(
         self, places: tuple = (), fault: DrbenchError | None = None, alpha=1.0, beta=0.0
     ) -> bytes:
         """Say where this rank's arrays lie, and hear where all others' do (collective).
@@ -72,7 +72,7 @@ class Exchange:
             _PLACES[len(places) // 3].pack_into(mine, 0, *places)
         try:
             # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
-            _LAST.pack_into(mine, 8 * _VETO, fault is not None, alpha + 0.0, beta + 0.0)
+            _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, alpha + 0.0, beta + 0.0)
         except (struct.error, TypeError):
             raise UsageError(f"alpha and beta are numbers, got {alpha!r} and {beta!r}.") from None
         self.comm.Allgather(self._send, self._receive)
@@ -85,25 +85,25 @@ class Exchange:
         self.check(fault)  # ranks that do other things have other factors, too
         heard = [bytes(row) for row in self._factors]
         other = next(rank for rank, each in enumerate(heard) if each != heard[0])
-        told = []
+        text = []
         for rank in (0, other):
             alpha, beta = np.frombuffer(heard[rank]).tolist()
-            told.append(f"rank {rank} alpha={alpha!r} beta={beta!r}")
+            text.append(f"rank {rank} alpha={alpha!r} beta={beta!r}")
         raise UsageError(
-            f"ranks multiply with different factors: {', '.join(told)}, in {self.what}. Give the "
+            f"ranks multiply with different factors: {', '.join(text)}, in {self.what}. Give the "
             "same alpha and beta on every rank."
         )
 
     def check(self, fault: DrbenchError | None = None) -> None:
         """Raise on every rank the error of the first that cannot, or that does something else
         (collective, if so)."""
-        if self.agreed and not self._all[:, _VETO].any():
+        if self.agreed and not self._all[:, _REFUSED].any():
             return
         heard = self.comm.allgather((self.what, fault))
         for rank, (_, first) in enumerate(heard):
             if first is not None:
-                told = str(first)
-                raise type(first)(told if told.startswith("rank ") else f"rank {rank}: {told}")
+                text = str(first)
+                raise type(first)(text if text.startswith("rank ") else f"rank {rank}: {text}")
         other = next(rank for rank, each in enumerate(heard) if each != heard[0])
         raise UsageError(
             f"ranks call in different order: rank 0 {heard[0][0]}, rank {other} {heard[other][0]}. "

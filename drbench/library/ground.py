@@ -96,7 +96,7 @@ class Ground:
 
     # -- what runs
 
-    def settle(self) -> None:
+    def finish_user_work(self) -> None:
         """Wait for what users have started; nothing on cores."""
 
     def sync(self) -> None:

@@ -24,7 +24,7 @@ from drbench.options import whole_number
 from drbench.program.problem import row_bytes
 
 #: What MPI adds to a node's windows.
-_BESIDE = 1 << 20
+_MARGIN = 1 << 20
 
 
 class Space:
@@ -46,7 +46,7 @@ class Space:
         self.nbytes = nbytes // ALIGNMENT * ALIGNMENT
         self.taken, self._phase = 0, phase
         self._starts = [0]  # of the gaps, ascending
-        self._gaps = {0: self.nbytes}
+        self._free_ranges = {0: self.nbytes}
 
     @staticmethod
     def size_of(nbytes: int) -> int:
@@ -56,19 +56,19 @@ class Space:
     def take(self, nbytes: int) -> int | None:
         """Where a new place begins; None if no gap is large enough. What may lie in huge pages
         begins at one, where that fits."""
-        size, gaps = self.size_of(nbytes), self._gaps
+        size, free_ranges = self.size_of(nbytes), self._free_ranges
         best: tuple[int, int, int] | None = None
         for start in self._starts:
             at = start + (-(start + self._phase) % HUGE_BYTES if size >= LEAST_BYTES else 0)
-            spare = gaps[start] - (at - start) - size
+            spare = free_ranges[start] - (at - start) - size
             if spare < 0:
-                at, spare = start, gaps[start] - size
+                at, spare = start, free_ranges[start] - size
             if spare >= 0 and (best is None or spare < best[0]):
                 best = spare, start, at
         if best is None:
             return None
         _, start, at = best
-        stop = start + gaps.pop(start)
+        stop = start + free_ranges.pop(start)
         self._starts.remove(start)
         self._put(start, at)
         self._put(at + size, stop)
@@ -82,22 +82,22 @@ class Space:
         stop = start + size
         at = bisect_left(self._starts, start)
         if at < len(self._starts) and self._starts[at] == stop:
-            stop += self._gaps.pop(stop)
+            stop += self._free_ranges.pop(stop)
             del self._starts[at]
-        if at and self._starts[at - 1] + self._gaps[self._starts[at - 1]] == start:
+        if at and self._starts[at - 1] + self._free_ranges[self._starts[at - 1]] == start:
             start = self._starts.pop(at - 1)
-            del self._gaps[start]
+            del self._free_ranges[start]
         self._put(start, stop)
 
     @property
     def largest(self) -> int:
         """Bytes of the largest gap."""
-        return max(self._gaps.values(), default=0)
+        return max(self._free_ranges.values(), default=0)
 
     def _put(self, start: int, stop: int) -> None:
         if stop > start:
             insort(self._starts, start)
-            self._gaps[start] = stop - start
+            self._free_ranges[start] = stop - start
 
 
 class _Holder:
@@ -147,16 +147,16 @@ class Heap:
 
     def _open(self, topology: Topology, transport: TransportChoice):
         """The window, once all ranks have room for it (collective)."""
-        _check_room(topology, self.nbytes)
+        _check_capacity(topology, self.nbytes)
         return Window(topology, self.nbytes, gather=False, transport=transport)
 
     @property
     def taken(self) -> int:
         """Bytes of this rank's part that are in use."""
-        self._join_gaps()
+        self._join_free()
         return self._space.taken
 
-    def _join_gaps(self) -> None:
+    def _join_free(self) -> None:
         """Give back all that was let go of."""
         self._sweep()
         for size in list(self._spare):
@@ -177,7 +177,7 @@ class Heap:
         ready = self._spare.get(Space.size_of(nbytes))
         if ready:
             return ready.popleft()
-        self._join_gaps()
+        self._join_free()
         return self._space.take(nbytes)
 
     def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
@@ -261,18 +261,18 @@ def parse_bytes(text: str | int) -> int:
     return found
 
 
-def _check_room(topology: Topology, nbytes: int) -> None:
+def _check_capacity(topology: Topology, nbytes: int) -> None:
     """Raise on every rank if some node's memory cannot hold its ranks' heaps (collective)."""
-    room: tuple = ()
+    capacity: tuple = ()
     if topology.node.rank == 0:
-        room = ("memory", psutil.virtual_memory().total)
+        capacity = ("memory", psutil.virtual_memory().total)
         shared = shared_memory_free()
-        if shared is not None and topology.node.size > 1 and shared < room[1]:
-            room = SHARED_MEMORY, shared
-    found = topology.comm.allgather((nbytes, room))
+        if shared is not None and topology.node.size > 1 and shared < capacity[1]:
+            capacity = SHARED_MEMORY, shared
+    found = topology.comm.allgather((nbytes, capacity))
     for lowest in sorted(set(topology.node_of)):
         sizes = [size for (size, _), node in zip(found, topology.node_of) if node == lowest]
-        (where, there), wanted = found[lowest][1], sum(sizes) + _BESIDE
+        (where, there), wanted = found[lowest][1], sum(sizes) + _MARGIN
         if wanted > there:
             raise OutOfMemory(
                 f"the heaps of the {len(sizes)} ranks on rank {lowest}'s node need {wanted} bytes, "

@@ -248,11 +248,11 @@ class Matrix:
                     )
                 placed.raccumulate(value, block).Wait()
                 return
-            way_out = (
+            remedy = (
                 f"Replica {block.replica} is accumulated in place on its own node: accumulate "
                 "into the own replica."
             )
-            view = self._reached(placed, block, way_out)
+            view = self._reached(placed, block, remedy)
             with placed.guard(block):
                 np.add(view, value, out=view)
 
@@ -303,12 +303,12 @@ class Matrix:
             )
         return value
 
-    def _reached(self, placed: DistributedMatrix, block: Block, way_out: str) -> np.ndarray:
+    def _reached(self, placed: DistributedMatrix, block: Block, remedy: str) -> np.ndarray:
         view = placed.view(block)
         if view is None:
             raise UnsupportedError(
                 f"tile {block.tile} of {self} is on rank {block.owner}, out of reach of rank "
-                f"{self.context.rank}. {way_out}"
+                f"{self.context.rank}. {remedy}"
             )
         return view
 

@@ -94,22 +94,22 @@ class DeviceGround(Ground):
         return self.device.empty(shape, dtype)
 
     def zero(self, array) -> None:
-        self.settle()
+        self.finish_user_work()
         self.device.zero(self.device.seen(array), self._moves)
         self._moves.synchronise()
 
     def copy(self, target, source) -> None:
         target, source = self.device.seen(target), self.device.seen(source)
         if type(source) is np.ndarray:  # between host and device rows are copied at a pitch
-            turned = target.strides[0] < target.strides[1]
-            source = (np.asfortranarray if turned else np.ascontiguousarray)(source)
-        self.settle()
+            transposed = target.strides[0] < target.strides[1]
+            source = (np.asfortranarray if transposed else np.ascontiguousarray)(source)
+        self.finish_user_work()
         self.device.copy(target, source, self._moves)
         self._moves.synchronise()
 
     # -- what runs
 
-    def settle(self) -> None:
+    def finish_user_work(self) -> None:
         self.device.synchronise()
 
     def sync(self) -> None:

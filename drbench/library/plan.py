@@ -88,9 +88,9 @@ class Plan:
             C = beta·C + alpha·A·B.
         """
         ground = self.ground
-        ground.settle()
+        ground.finish_user_work()
         ground.sync()
-        key = self._exchange.meet(places, fault, alpha, beta)
+        key = self._exchange.handshake(places, fault, alpha, beta)
         executor = self._bound.get(key) if private is None else None
         if executor is None:
             self._exchange.check(fault)
@@ -229,9 +229,9 @@ def overlap(
     """
     views = []
     for at, shape in ((one, shape_one), (two, shape_two)):
-        lies = {"data": (_SOMEWHERE + at.offset, True), "strides": (at.by_row, at.by_col)}
-        lies |= {"shape": shape, "typestr": f"|V{item}", "version": 3}
-        views.append(np.asarray(SimpleNamespace(__array_interface__=lies)))
+        interface = {"data": (_SOMEWHERE + at.offset, True), "strides": (at.by_row, at.by_col)}
+        interface |= {"shape": shape, "typestr": f"|V{item}", "version": 3}
+        views.append(np.asarray(SimpleNamespace(__array_interface__=interface)))
     try:
         return np.shares_memory(*views, max_work=_MOST_WORK)
     except np.exceptions.TooHardError:

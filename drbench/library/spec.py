@@ -99,14 +99,14 @@ class Spec:
         runs = stored_runs(held, (held[x][:2] for x in held.held_by(coordinate)))
         return [(run.start, run.stop, run.local) for run in runs]
 
-    def pieces(self) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+    def fragments(self) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
         """Ranges of rows and of columns of the whole matrix that the local array has, and where
         they lie in it.
 
         Examples
         --------
         >>> from partitions import partition
-        >>> list(Spec(partition("row", (4, 6), 2), np.dtype("f4"), 1).pieces())
+        >>> list(Spec(partition("row", (4, 6), 2), np.dtype("f4"), 1).fragments())
         [((slice(2, 4, None), slice(0, 6, None)), (slice(0, 2, None), slice(0, 6, None)))]
         """
         for row, bottom, top in self.runs(0):

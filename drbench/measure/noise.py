@@ -120,8 +120,8 @@ def cores_had(
 
     Four ranks on two cores, alone and beside four other processes:
 
-    >>> alone, beside = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
-    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, beside)]
+    >>> alone, concurrent = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
+    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, concurrent)]
     [1.0, 0.5]
     """
     if due is None:
@@ -152,10 +152,10 @@ def median_ranks(samples: int) -> tuple[int, int] | None:
     (None, (0, 5), (5, 14))
     """
     allowed = int(Fraction(1 - CONFIDENCE) / 2 * 2**samples)  # no float holds 2**1024
-    below, place, ways = 0, -1, 1  # ways to throw place + 1 heads
-    while (below := below + ways) <= allowed:
+    below, place, combinations = 0, -1, 1  # ways to throw place + 1 heads
+    while (below := below + combinations) <= allowed:
         place += 1
-        ways = ways * (samples - place) // (place + 1)
+        combinations = combinations * (samples - place) // (place + 1)
     return None if place < 0 else (place, samples - 1 - place)
 
 
@@ -394,7 +394,7 @@ def rivals(fastest, others: Iterable) -> list:
     What a machine gained or lost in between, the no-communication bounds measured with each row
     ("roofs") show: a row is slower only if its roof differs from that of the fastest by less than
     its time does. Where a roof is not known nothing is decided. Rows that were measured in rounds
-    (``peers``), simulated or published do not depend on the minute.
+    (``libraries``), simulated or published do not depend on the minute.
 
     Parameters
     ----------
@@ -416,11 +416,13 @@ def rivals(fastest, others: Iterable) -> list:
     [1.1]
     """
     return [
-        each for each in others if each is not fastest and not _told_apart_by_roofs(fastest, each)
+        each
+        for each in others
+        if each is not fastest and not _distinguished_by_roofs(fastest, each)
     ]
 
 
-def _told_apart_by_roofs(fastest, other) -> bool:
+def _distinguished_by_roofs(fastest, other) -> bool:
     pair = fastest, other
     if any(each.mode != "measured" for each in pair):
         return True

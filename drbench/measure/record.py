@@ -22,7 +22,7 @@ STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
 
 # what a field holds; None is an empty cell
-Integer, Number, Truth, Text = int | None, float | None, bool | None, str | None
+Integer, Number, Flag, Text = int | None, float | None, bool | None, str | None
 
 
 class RecordError(ValueError):
@@ -110,7 +110,7 @@ class Record:
     budget_s: Number = None  # and more, until the median is known well, for so long; 0: none
     warmup: Integer = None
     seed: Integer = None
-    replicate_result: Truth = None
+    replicate_result: Flag = None
     case: Text = None  # hash of the case's definition, in a sweep
     environment: Text = None  # id of the environment file the row was measured in
     # -- how it ended
@@ -129,9 +129,9 @@ class Record:
     # --iters others are left (before schema 12: those that were left out)
     core_share: Number = None  # of its core that a rank had: the least of the ranks, median of the
     # repeats that count; where ranks share cores, of what they are due
-    stable: Truth = None  # the median of the ratios to the roof (or of times) is known within 2 %
-    noisy: Truth = None  # nothing is to be concluded from this row: drbench.measure.noise says when
-    oversubscribed: Truth = (
+    stable: Flag = None  # the median of the ratios to the roof (or of times) is known within 2 %
+    noisy: Flag = None  # nothing is to be concluded from this row: drbench.measure.noise says when
+    oversubscribed: Flag = (
         None  # ranks x threads of some node exceed its cores, or ranks share GPUs
     )
     gflops: Number = None  # 2mnk (of experts: of each pair) / median_s / 1e9, all ranks together
@@ -186,7 +186,8 @@ class Record:
                 object.__setattr__(self, name, kind.made_plain(value))
             except (TypeError, ValueError, OverflowError):
                 raise RecordError(
-                    f"{name} must be {kind.about}; got {value!r}. Leave it None if it is not known."
+                    f"{name} must be {kind.allowed}; got {value!r}. Leave it None if it is not "
+                    "known."
                 ) from None
         trouble = trouble_of(*(getattr(self, name) for name in CHECKED))
         if trouble:
@@ -261,7 +262,7 @@ class Record:
                 values[name] = kind.read(cell) if cell else None
             except (ValueError, KeyError):
                 raise RecordError(
-                    f"{name} must be {kind.about}; got the cell {cell!r}. Correct it or empty it."
+                    f"{name} must be {kind.allowed}; got the cell {cell!r}. Correct it or empty it."
                 ) from None
         return cls(**values)
 
@@ -284,7 +285,7 @@ class _Kind(NamedTuple):
     """One type of field: how its values are made plain, written to a cell and read from a full
     one."""
 
-    about: str
+    allowed: str
     plain: Callable[[Any], Any]
     write: Callable[[Any], str]
     read: Callable[[str], Any]
@@ -377,7 +378,7 @@ def _json_value(value: Any) -> Any:
 _KIND_OF_TYPE = {
     Integer: _Kind("an integer", _plain_int, repr, int),
     Number: _Kind("a number", _plain_finite, repr, _finite),
-    Truth: _Kind(
+    Flag: _Kind(
         "true or false",
         _plain_bool,
         lambda value: repr(value).lower(),

@@ -153,7 +153,7 @@ class Roof:
         shape: tuple | None = None,
     ):
         self._comm, self._work = comm, work
-        self._turned, self._beta = problem.transpose, float(problem.updates)
+        self._transposed, self._beta = problem.transpose, float(problem.updates)
         shapes = [shape] if shape else problem.local_shapes()
         self._memory = [
             work.empty(size, numpy_type(problem.type_of(name)))
@@ -171,9 +171,9 @@ class Roof:
         """A, B and C of the local products, in the memory of the largest."""
         found = []
         for name, memory, (size, rows, columns) in zip("abc", self._memory, _operands(shape)):
-            turned = name in self._turned
-            view = memory[:size].reshape((columns, rows) if turned else (rows, columns))
-            found.append(view.T if turned else view)
+            transposed = name in self._transposed
+            view = memory[:size].reshape((columns, rows) if transposed else (rows, columns))
+            found.append(view.T if transposed else view)
         return found
 
     def _views(self, shape) -> list[tuple]:
@@ -188,9 +188,9 @@ class Roof:
         """Of the products on every rank."""
         return self._timed(self._views(shape)).seconds
 
-    def _timed(self, products: list[tuple]) -> Timed:
+    def _timed(self, gemms: list[tuple]) -> Timed:
         def multiply():
-            for operands in products:
+            for operands in gemms:
                 self._work.multiply(*operands, self._beta)
 
         return timed(self._comm, multiply)
@@ -245,14 +245,14 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
     left: dict = {shape: [] for shape in shapes}
     for shape in shapes:
         seconds_of(shape)  # pages and caches are warm from here on
-    spent_s, turns = 0.0, 0
-    while turns < _TRIALS or (spent_s < _TRIALS_S and turns < _MOST_TRIALS):
-        for shape in list(left)[:: -1 if turns % 2 else 1]:
+    spent_s, trials = 0.0, 0
+    while trials < _TRIALS or (spent_s < _TRIALS_S and trials < _MOST_TRIALS):
+        for shape in list(left)[:: -1 if trials % 2 else 1]:
             found = seconds_of(shape)
             left[shape].append(found / _work(shape))
             spent_s += found
-        turns += 1
-        if turns > 1:
+        trials += 1
+        if trials > 1:
             behind = _behind(left)
             left = {shape: left[shape] for shape in left if min(behind[shape]) <= _BEHIND}
     behind = _behind(left)
@@ -261,5 +261,5 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
 
 def _behind(found: dict) -> dict:
     """The time of each shape over the least of its turn, turn by turn."""
-    least = [min(turn) for turn in zip(*found.values())]
+    least = [min(times) for times in zip(*found.values())]
     return {shape: [one / best for one, best in zip(mine, least)] for shape, mine in found.items()}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from drbench.common import StepTime
 
 
-def chrome_trace(events: Iterable[StepTime], about: dict) -> str:
+def chrome_trace(events: Iterable[StepTime], description: dict) -> str:
     """JSON text in Chrome's trace event format: a process a rank, a thread a track.
 
     Steps of one track that overlap in time, such as several transfers under way, go to lanes of
@@ -19,7 +19,7 @@ def chrome_trace(events: Iterable[StepTime], about: dict) -> str:
     Parameters
     ----------
     events : iterable of StepTime
-    about : dict
+    description : dict
         What was run; kept under ``metadata``.
 
     Examples
@@ -64,7 +64,9 @@ def chrome_trace(events: Iterable[StepTime], about: dict) -> str:
         {"name": "thread_name", "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}
         for (rank, name), thread in threads.items()
     ]
-    return json.dumps({"traceEvents": names + out, "displayTimeUnit": "ms", "metadata": about})
+    return json.dumps(
+        {"traceEvents": names + out, "displayTimeUnit": "ms", "metadata": description}
+    )
 
 
 def read_chrome_trace(text: str) -> tuple[list[StepTime], dict]:

@@ -36,7 +36,7 @@ def times(comm: MPI.Comm, left: np.ndarray, matrix, copy: int = 0, absolute: boo
     return out
 
 
-def product_error(comm: MPI.Comm, c, a, b, exact: bool, seed: int = 0) -> float:
+def multiplication_error(comm: MPI.Comm, c, a, b, exact: bool, seed: int = 0) -> float:
     """The largest difference of C from A·B, over what it may be; 0 is exact, above 1 is wrong
     (collective). All copies of C are looked at; A and B may be transposed matrices."""
     (rows, k), rng = a.shape, np.random.default_rng(seed)

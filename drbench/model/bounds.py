@@ -11,8 +11,8 @@ from drbench.program.trace import Trace
 from .costs import (
     Costs,
     group_cost,
+    group_flows,
     group_parts,
-    group_ways,
     on_links,
     parts_of,
     side_s,
@@ -21,7 +21,7 @@ from .kernel import part_tiles, tilings
 from .machine import Machine
 
 #: What a way of a device's link is called.
-_WAYS = {"in": "into", "out": "out of", "of": "of", "all": "all of fabric"}
+_DIRECTIONS = {"in": "into", "out": "out of", "of": "of", "all": "all of fabric"}
 
 
 class Bound(NamedTuple):
@@ -29,13 +29,13 @@ class Bound(NamedTuple):
 
     Attributes
     ----------
-    products_s : float
+    gemms_s : float
         Of the busiest rank, one after another.
     links_s : float
         Of the busiest link, or of the rank whose sums beside products take longest.
     """
 
-    products_s: float
+    gemms_s: float
     links_s: float
 
     @property
@@ -60,10 +60,10 @@ def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
     >>> bound_of(traces, Machine("toy", Compute(256.0), (Link("wire", 64.0),)))
-    Bound(products_s=2.0, links_s=2.0)
+    Bound(gemms_s=2.0, links_s=2.0)
     """
-    products_s, busy = _busy(traces, machine)
-    return Bound(products_s, max(busy.values(), default=0.0))
+    gemms_s, busy = _busy(traces, machine)
+    return Bound(gemms_s, max(busy.values(), default=0.0))
 
 
 class Carried(NamedTuple):
@@ -111,10 +111,10 @@ def _carried(trace: Trace, costs: Costs) -> Iterator[tuple]:
         if step.grouped and len(step.group) > 1:
             members, me = step.group.members, step.group.position
             if machine.link(*members[:2]).own_timer:
-                way, _, elements = step.ring()
-                yield (way, trace.rank), step.shard() if step.kind == "shift" else elements
+                direction, _, elements = step.ring()
+                yield (direction, trace.rank), step.shard() if step.kind == "shift" else elements
                 continue
-            for each in group_ways(step, machine, (me,)):
+            for each in group_flows(step, machine, (me,)):
                 if each.target != each.source:
                     for resource in machine.route(each.source, each.target)[1]:
                         yield resource, each.elements
@@ -140,21 +140,21 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
     if len(key) == 2:  # of a rank alone
         return machine.links[0].name, f"{key[0]} of {key[1]}"
     name, one, other = key
-    return name, f"{_WAYS.get(one, f'{one} to')} {other}"
+    return name, f"{_DIRECTIONS.get(one, f'{one} to')} {other}"
 
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
     """Seconds of the products of the busiest rank; and for how long what is kept busy."""
-    products_s, busy, grouped = 0.0, Counter(), Counter()
+    gemms_s, busy, grouped = 0.0, Counter(), Counter()
     costs = None
     for trace in traces:
         costs = costs or Costs(machine, trace.problem.itemsize)
         computes, of_groups = _busy_of(trace, costs, busy)
-        products_s = max(products_s, computes)
+        gemms_s = max(gemms_s, computes)
         for resource, seconds in of_groups.items():  # ranks of a ring occupy it together
             grouped[resource] = max(grouped[resource], seconds)
     busy.update(grouped)
-    return products_s, busy
+    return gemms_s, busy
 
 
 def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]:
@@ -170,7 +170,7 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
         elif step.computes or (step.side and machine.adds_on_core):
             computes += costs.compute_s(step, parts.get(step.index))
         elif step.side:
-            busy["sums", rank] += side_s(machine, step, itemsize, beside=False)
+            busy["sums", rank] += side_s(machine, step, itemsize, concurrent=False)
         elif step.grouped:
             for resource, seconds in _of_group(costs, step):
                 grouped[resource] += seconds
@@ -217,13 +217,15 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
             group = step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
             parts, hops = group_parts(step, machine, *on_links(step, itemsize, rate)), 1
-            ways = "+-" if machine.collective(step.operation).both_ways else "+"
+            directions = "+-" if machine.collective(step.operation).both_directions else "+"
             if step.kind == "shift":
-                way, hops, _ = step.ring()
-                ways = way[-1]
-            for way in ways:
-                before = busy.get((group.name, way), (0.0, 0.0, 0.0))
-                busy[group.name, way] = tuple(one + hops * more for one, more in zip(before, parts))
+                direction, hops, _ = step.ring()
+                directions = direction[-1]
+            for direction in directions:
+                before = busy.get((group.name, direction), (0.0, 0.0, 0.0))
+                busy[group.name, direction] = tuple(
+                    one + hops * more for one, more in zip(before, parts)
+                )
     return computes, *max(busy.values(), key=sum, default=(0.0, 0.0, 0.0))
 
 
@@ -235,8 +237,8 @@ def _of_group(costs: Costs, step):
     members, me = group.members, group.position
     link = machine.link(*members[:2])
     if link.own_timer and link.bandwidth_bytes_per_s < inf:
-        way, _, elements = step.ring()
-        return [((way, members[me]), elements * itemsize / link.bandwidth_bytes_per_s)]
+        direction, _, elements = step.ring()
+        return [((direction, members[me]), elements * itemsize / link.bandwidth_bytes_per_s)]
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it

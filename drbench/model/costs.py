@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple
 
-from drbench.plan.strips import product_shapes
+from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push
 from drbench.program.steps import (
@@ -127,7 +127,7 @@ class Costs:
         """:func:`compute_s` of a compute."""
         if type(step) is not Gemm:
             return compute_s(self.machine, step, self.itemsize)
-        key = step.extents, step.turned, parts and tuple(parts)
+        key = step.extents, step.transposed_operands, parts and tuple(parts)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = compute_s(self.machine, step, self.itemsize, parts)
@@ -212,9 +212,9 @@ def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: 
     if isinstance(step, (Put, Accumulate)):
         if not machine.adds_on_core:
             return 0.0
-        near = link or (machine.link(rank, rank) if machine.links else None)
-        if near and near.add.bytes_per_s < inf:
-            return near.add.seconds(step.block, nbytes, is_cut(step))
+        local_link = link or (machine.link(rank, rank) if machine.links else None)
+        if local_link and local_link.add.bytes_per_s < inf:
+            return local_link.add.seconds(step.block, nbytes, is_cut(step))
     elif link and link.get.bytes_per_s < inf:
         return link.get.seconds(step.block, nbytes)
     elif not machine.adds_on_core or (link and not step.signals and not link.reads_in_place):
@@ -237,13 +237,14 @@ def is_cut(step: Step) -> bool:
     return bool(value.axis) != bool(value.transposed)
 
 
-def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
-    """Seconds of a sum beside the products (``beside``), by the workers that it takes from them, or
-    after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the second)."""
+def side_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> float:
+    """Seconds of a sum beside the products (``concurrent``), by the workers that it takes from
+    them, or after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the
+    second)."""
     compute = machine.compute
     nbytes = _touched(step) * itemsize
     rate = compute.memory_bytes_per_s
-    if machine.side_units and beside:
+    if machine.side_units and concurrent:
         rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
     return compute.launch_s + nbytes / rate
 
@@ -255,7 +256,7 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     if type(step) is not Gemm:
         return compute.memory_s(_touched(step) * itemsize)
     one_s = lambda m, n, k: (
-        compute.gemm_s(m, n, k, itemsize) + compute.turned_s(m, n, k, step.turned)
+        compute.gemm_s(m, n, k, itemsize) + compute.transposed_s(m, n, k, step.transposed_operands)
     )
     if parts is not None:
         return sum(one_s(*part) for part in parts)
@@ -275,10 +276,10 @@ def _touched(step: Step) -> int:
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
     """The (m, n, k) of the products that Gemms consist of, where this machine takes more than one
     for a Gemm."""
-    return product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
+    return gemm_shapes(trace.steps) if machine.gemm_per_fragment and trace.groups else {}
 
 
-def products_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:
+def gemms_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:
     """The (m, n, k) of all products of a rank as this machine makes them."""
     parts = parts_of(trace, machine)
     for step in trace.steps:
@@ -315,7 +316,7 @@ def group_parts(
         bandwidth = _OverNodes.of(machine, step.operation, members).rate
     else:
         own = (found.ring_bandwidth(group, members) or 0.0) * machine.links_within(members)
-        bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
+        bandwidth = (1 + found.both_directions) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
     of_shape = lambda shape: _round(
@@ -433,19 +434,19 @@ class _OverNodes(NamedTuple):
         rate = min(intra_node, card / max(parts.values()))
         return cls(intra_node, card, rate, next_local, next_node)
 
-    def ways(self, senders: Iterable[int], intra_node: tuple, between: tuple) -> list["Way"]:
+    def flows(self, senders: Iterable[int], intra_node: tuple, between: tuple) -> list["Flow"]:
         """The ways from some ranks: to the next member of the node, for a part of the time and with
         so many elements (``intra_node``); and to the next node, the rank's share of ``between``."""
-        ways = []
+        flows = []
         for rank in senders:
             if self.next_local[rank] != rank:
-                ways.append(Way(rank, self.next_local[rank], *intra_node))
+                flows.append(Flow(rank, self.next_local[rank], *intra_node))
             target, share = self.next_node[rank]
-            ways.append(Way(rank, target, *(each * share for each in between)))
-        return ways
+            flows.append(Flow(rank, target, *(each * share for each in between)))
+        return flows
 
 
-class Way(NamedTuple):
+class Flow(NamedTuple):
     """What a group step sends from one rank to another: for which part of the time that it takes
     to transfer, and how many elements."""
 
@@ -455,7 +456,7 @@ class Way(NamedTuple):
     elements: float
 
 
-def group_ways(step: GroupStep, machine: Machine, senders: Iterable[int]) -> list[Way]:
+def group_flows(step: GroupStep, machine: Machine, senders: Iterable[int]) -> list[Flow]:
     """The ways that a group step takes from the members at some positions of its group.
 
     Round the ring; of a tree the links of the ring stand for those that it takes, as both are those
@@ -465,20 +466,20 @@ def group_ways(step: GroupStep, machine: Machine, senders: Iterable[int]) -> lis
     members, found = step.group.members, machine.collective(step.operation)
     following = lambda x, by: members[(x + by) % len(members)]
     if step.kind == "shift":
-        return [Way(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
+        return [Flow(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
     elements = step.ring().elements
     if not found.across(members) and found.shape == "direct":
         others = range(1, len(members))
         return [
-            Way(members[x], following(x, by), 1.0, step.shard()) for x in senders for by in others
+            Flow(members[x], following(x, by), 1.0, step.shard()) for x in senders for by in others
         ]
     if not found.across(members):
-        elements //= 1 + found.both_ways
-        by = (1, -1) if found.both_ways else (1,)
-        return [Way(members[x], following(x, each), 1.0, elements) for each in by for x in senders]
+        elements //= 1 + found.both_directions
+        by = (1, -1) if found.both_directions else (1,)
+        return [Flow(members[x], following(x, each), 1.0, elements) for each in by for x in senders]
     over, ranks = _OverNodes.of(machine, step.operation, members), [members[x] for x in senders]
     busy = lambda limit: 1.0 if over.rate == limit else over.rate / limit
-    return over.ways(ranks, (busy(over.intra_node), elements), (busy(over.card), elements))
+    return over.flows(ranks, (busy(over.intra_node), elements), (busy(over.card), elements))
 
 
 def group_cost(
@@ -502,19 +503,19 @@ def group_cost(
     The step occupies all of each link while its data moves, but of what carries more where links
     are shared, and over several nodes.
     """
-    ways = group_ways(step, machine, senders)
-    routes = [(way, *machine.route(way.source, way.target)) for way in ways]
+    flows = group_flows(step, machine, senders)
+    routes = [(flow, *machine.route(flow.source, flow.target)) for flow in flows]
     over = step.kind != "shift" and machine.collective(step.operation).across(step.group.members)
     if over:
         rate = _OverNodes.of(machine, step.operation, step.group.members).rate
     elif rate is None:
         rate = min(link.bandwidth_bytes_per_s for _, link, _ in routes)
     fair, taken = machine.arbitration == "fair", Counter()
-    for way, link, resources in routes:
+    for flow, link, resources in routes:
         shares = (fair or over) and machine.shares(link) or (1.0,) * len(resources)
         slow = rate / link.bandwidth_bytes_per_s if fair and not over and rate < inf else 1.0
         for resource, share in zip(resources, shares):
-            part = way.part * slow * share
+            part = flow.part * slow * share
             taken[resource] = (
                 min(1.0, taken[resource] + part) if over else max(taken[resource], part)
             )

@@ -92,9 +92,9 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
     }, float(error)
 
 
-def fit_turned(
+def fit_transposed(
     samples: Sequence[tuple[int, int, int, float]],
-    turned: Sequence[tuple[int, int, int, str, float]],
+    transposed: Sequence[tuple[int, int, int, str, float]],
 ) -> list[float]:
     """Seconds an element of A, and of B, more where that is stored transposed: the median over
     products ``(m, n, k, operand, seconds)`` of what they take more than the same of ``samples``,
@@ -105,12 +105,12 @@ def fit_turned(
     >>> plain = [(8, 16, 32, 1.0), (16, 16, 16, 0.5)]
     >>> slower = [(*shape, "a", time + shape[0] * shape[2] / 1024) for *shape, time in plain]
     >>> faster = [(*shape, "b", time - 0.125) for *shape, time in plain]
-    >>> fit_turned(plain, slower + faster)
+    >>> fit_transposed(plain, slower + faster)
     [0.0009765625, 0.0]
     """
     plain = {tuple(shape): seconds for *shape, seconds in samples}
     more: dict[str, list[float]] = {"a": [], "b": []}
-    for m, n, k, operand, seconds in turned:
+    for m, n, k, operand, seconds in transposed:
         elements = m * k if operand == "a" else k * n
         more[operand].append((seconds - plain[m, n, k]) / elements)
     return [max(0.0, statistics.median(found)) for found in more.values()]

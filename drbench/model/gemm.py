@@ -82,7 +82,7 @@ class Compute:
         Of any kernel.
     pack_s : tuple of float
         Seconds an element of A (m×k), B (k×n) and C (m×n).
-    turn_s : tuple of float
+    transposed_element_s : tuple of float
         Seconds an element of A, and of B, more where that is stored transposed.
     k_block : float
         C is read and written once for so many elements of k; inf for once.
@@ -115,7 +115,7 @@ class Compute:
     memory_bytes_per_s: float = float("inf")
     launch_s: float = 0.0
     pack_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    turn_s: tuple[float, float] = (0.0, 0.0)
+    transposed_element_s: tuple[float, float] = (0.0, 0.0)
     k_block: float = float("inf")
     unit_bytes_per_s: float = float("inf")
     functions: dict[str, float] = field(default_factory=dict, hash=False)
@@ -158,17 +158,17 @@ class Compute:
             + c * m * n * max(1, ceil(k / self.k_block))
         )
 
-    def turned_s(self, m: int, n: int, k: int, turned: str) -> float:
+    def transposed_s(self, m: int, n: int, k: int, transposed: str) -> float:
         """What an m×k times k×n takes more with operands that are stored transposed.
 
         Examples
         --------
-        >>> compute = Compute(1e12, turn_s=(0.5, 0.25))
-        >>> [compute.turned_s(2, 4, 8, turned) for turned in ("", "a", "b", "ab")]
+        >>> compute = Compute(1e12, transposed_element_s=(0.5, 0.25))
+        >>> [compute.transposed_s(2, 4, 8, transposed) for transposed in ("", "a", "b", "ab")]
         [0.0, 8.0, 8.0, 16.0]
         """
-        a, b = self.turn_s
-        return a * m * k * ("a" in turned) + b * k * n * ("b" in turned)
+        a, b = self.transposed_element_s
+        return a * m * k * ("a" in transposed) + b * k * n * ("b" in transposed)
 
     def tiles_s(self, m: int, n: int, k: int, axis: str) -> float:
         """Seconds that no products which together are m×k times k×n are faster than, however these

@@ -79,7 +79,7 @@ class Machine(MachineFile):
     adds_on_core : bool
         The core that computes does everything else, too: accumulates, at
         ``compute.memory_bytes_per_s``, packing, and the data of collectives.
-    pieces_apart : bool
+    gemm_per_fragment : bool
         A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU
         libraries need; else it is as fast as of whole ones.
     dtype : str
@@ -141,7 +141,7 @@ class Machine(MachineFile):
     kernel_slowdown: float = 0.0
     side_units: int = 0
     adds_on_core: bool = False
-    pieces_apart: bool = False
+    gemm_per_fragment: bool = False
     dtype: str = "float32"
     dtypes: dict[str, Compute] = field(default_factory=dict)
     packets: int = 8
@@ -251,12 +251,12 @@ class Machine(MachineFile):
     def _passed(self, link: Link, source: int, target: int) -> tuple:
         """What a transfer on a link occupies, with all that the link goes through."""
         if self.torus is None:
-            ways = link, *(self._named[name] for name in link.through)
-            return tuple(each for way in ways for each in way.resources(source, target))
+            traversed = link, *(self._named[name] for name in link.through)
+            return tuple(each for part in traversed for each in part.resources(source, target))
         rows, cols = self.torus
         (row, col), (to_row, to_col) = divmod(source, cols), divmod(target, cols)
-        path = [source, *(row * cols + x for x in _way_round(col, to_col, cols))]
-        path += [x * cols + to_col for x in _way_round(row, to_row, rows)]
+        path = [source, *(row * cols + x for x in _steps_around(col, to_col, cols))]
+        path += [x * cols + to_col for x in _steps_around(row, to_row, rows)]
         return tuple((link.name, a, b) for a, b in pairwise(path))
 
     def shares(self, link: Link) -> tuple[float, ...]:
@@ -273,12 +273,12 @@ class Machine(MachineFile):
         """
         found = self.known.get(link.name)
         if found is None:
-            ways = [link, *(self._named[name] for name in link.through)]
-            carried = [way.carries_bytes_per_s or way.bandwidth_bytes_per_s for way in ways]
+            traversed = [link, *(self._named[name] for name in link.through)]
+            carried = [part.carries_bytes_per_s or part.bandwidth_bytes_per_s for part in traversed]
             all_of_it = tuple(
                 1.0 if whole == link.bandwidth_bytes_per_s else link.bandwidth_bytes_per_s / whole
-                for way, whole in zip(ways, carried)
-                for _ in way.resources(0, 1)
+                for part, whole in zip(traversed, carried)
+                for _ in part.resources(0, 1)
             )
             found = self.known[link.name] = () if min(all_of_it) == 1 else all_of_it
         return found
@@ -298,7 +298,7 @@ def _bandwidth(link: Link) -> float:
     return link.bandwidth_bytes_per_s
 
 
-def _way_round(at: int, to: int, size: int) -> list[int]:
+def _steps_around(at: int, to: int, size: int) -> list[int]:
     """The positions on the shorter way round a ring, without the first; on a tie ahead."""
     ahead = (to - at) % size
     by, hops = (1, ahead) if 2 * ahead <= size else (-1, size - ahead)

@@ -179,12 +179,12 @@ class Collective:
     ``shape`` is one of :data:`SHAPES`.
 
     ``bandwidth_bytes_per_s`` is what one link of a rank gives, that of the links on the ring if it
-    is None: where each pair of ranks has a link, all of a group's are used. ``both_ways`` says
-    that it goes round the ring in both directions at once: twice that bandwidth, on the links of
-    both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their links
-    differ from those of rows. ``across_bandwidth_bytes_per_s`` is what one network card gives to
-    groups which are not within one node of ``node`` ranks, that of the link between the nodes if it
-    is None: a group has the cards of its own ranks (:mod:`drbench.model.costs`).
+    is None: where each pair of ranks has a link, all of a group's are used. ``both_directions``
+    says that it goes round the ring in both directions at once: twice that bandwidth, on the links
+    of both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their
+    links differ from those of rows. ``across_bandwidth_bytes_per_s`` is what one network card gives
+    to groups which are not within one node of ``node`` ranks, that of the link between the nodes if
+    it is None: a group has the cards of its own ranks (:mod:`drbench.model.costs`).
     ``across_launch_s`` and ``across_sync_s`` are theirs too; None for the same as within a node.
     """
 
@@ -192,7 +192,7 @@ class Collective:
     sync_s: float = 0.0
     bandwidth_bytes_per_s: float | None = None
     column_bandwidth_bytes_per_s: float | None = None
-    both_ways: bool = False
+    both_directions: bool = False
     node: int = 0
     across_bandwidth_bytes_per_s: float | None = None
     shape: str = "ring"

@@ -12,10 +12,10 @@ from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.steps import (
-    Assemble,
     Fence,
     Gemm,
     Get,
+    Pack,
     Scratch,
     Step,
 )
@@ -28,7 +28,7 @@ from .machine import Machine
 #: The phase that a wait for a step counts as, by what it does, but for two types.
 _WAITS = {
     Fence: "fence",
-    Assemble: "pack",
+    Pack: "pack",
     "fetch": "get_wait",
     "wait": "get_wait",
     "send": "accumulate",
@@ -66,7 +66,7 @@ class RankProgram:
     def __init__(self, trace: Trace, machine: Machine, itemsize: int):
         self.trace, self.parts = trace, parts_of(trace, machine)
         self.kernels = tilings(trace.steps, machine, itemsize)
-        self.at_once, self._aheads = at_hand(trace, machine), {}
+        self.at_once, self._aheads = free_steps(trace, machine), {}
 
     def lookahead(self, depth: int | str) -> Lookahead:
         """That of the trace; those of all depths but 0 differ in nothing else."""
@@ -217,7 +217,7 @@ class Rank:
             slow += used / (used - taken) - 1
         return slow
 
-    def beside(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
+    def change_concurrent(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
         """Accumulates, transfers or sums begin or end: they may slow the local products beside
         them."""
         before, worked = self._slow(), self._worked(now)
@@ -247,14 +247,14 @@ class Rank:
         seconds = self._machine.compute.memory_s(2 * nbytes)
         return self.on_core(now, seconds) if self._machine.adds_on_core else now + seconds
 
-    def queued(self, way: tuple, now: float, seconds: float, more: float = 0.0) -> float:
+    def queued(self, queue: tuple, now: float, seconds: float, more: float = 0.0) -> float:
         """When a transfer on the rank's own throttled link is through: in order of starting."""
-        free = max(now, self.own_free.get(way, 0.0)) + seconds + more
-        self.own_free[way] = free
+        free = max(now, self.own_free.get(queue, 0.0)) + seconds + more
+        self.own_free[queue] = free
         return free
 
 
-def at_hand(trace: Trace, machine: Machine) -> list[int]:
+def free_steps(trace: Trace, machine: Machine) -> list[int]:
     """Steps that take no time: Gets from own tiles, or in place through a link without limits, and
     memory without values."""
     rank, free, out = trace.rank, {trace.rank: True}, []

@@ -312,7 +312,7 @@ class _Run:
         if cost.core_s:
             now = rank.on_core(now, cost.core_s)
         if isinstance(step, Accumulate):
-            rank.beside(now, adds=1)
+            rank.change_concurrent(now, adds=1)
         self.at(now + cost.link_s, self._own_done, rank, t)
 
     def send(self, rank: Rank, t: int, now: float) -> None:
@@ -350,26 +350,26 @@ class _Run:
 
     def _own_done(self, now: float, rank: Rank, t: int) -> None:
         if isinstance(rank.steps[t], Accumulate):
-            rank.beside(now, adds=-1)
+            rank.change_concurrent(now, adds=-1)
         self.finish(now, rank, t)
 
-    def _beside(self, transfer: Transfer, now: float, sign: int) -> None:
+    def _change_concurrent(self, transfer: Transfer, now: float, sign: int) -> None:
         """A transfer begins or ends, beside the products of those who take part in it."""
         for rank, t in transfer.steps:
             if isinstance(rank.steps[t], Accumulate):
-                rank.beside(now, adds=sign)
+                rank.change_concurrent(now, adds=sign)
             if rank.steps[t].side:
-                rank.beside(now, sums=sign)
+                rank.change_concurrent(now, sums=sign)
             elif self.machine.transfer_slowdown:
-                rank.beside(now, moves=sign * transfer.flows)
+                rank.change_concurrent(now, moves=sign * transfer.flows)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """The transfer goes."""
         rank, t = transfer.steps[0]
         if rank.steps[t].side:
-            beside = bool(rank.computing)
-            transfer.seconds = side_s(self.machine, rank.steps[t], self.itemsize, beside)
-        self._beside(transfer, now, 1)
+            concurrent = bool(rank.computing)
+            transfer.seconds = side_s(self.machine, rank.steps[t], self.itemsize, concurrent)
+        self._change_concurrent(transfer, now, 1)
         transfer.began = now
         for rank, t in transfer.steps if self.bars is not None else ():
             if rank.steps[t].group is not None:
@@ -377,7 +377,7 @@ class _Run:
 
     def _gone(self, now: float, transfer: Transfer, _=None) -> None:
         """The last byte has left the links."""
-        self._beside(transfer, now, -1)
+        self._change_concurrent(transfer, now, -1)
         self.links.release(transfer, now)
         if transfer.lane is not None:
             rank, t = transfer.steps[0]

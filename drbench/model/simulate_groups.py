@@ -38,18 +38,20 @@ class GroupSteps:
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         link = machine.link(*group.members[:2]) if len(group) > 1 else None
         if link and link.own_timer and link.bandwidth_bytes_per_s < inf:
-            way, hops, elements = step.ring()  # completes by a timer of the rank that started it
+            direction, hops, elements = (
+                step.ring()
+            )  # completes by a timer of the rank that started it
             seconds, latency_s = elements * itemsize / link.bandwidth_bytes_per_s, link.latency_s
-            free = rank.queued((way, rank.number), now, seconds, (hops - 1) * latency_s)
+            free = rank.queued((direction, rank.number), now, seconds, (hops - 1) * latency_s)
             self.due[rank, t] = free + latency_s
         all_there = self._all_there(group)
         before = step.packs(machine.adds_on_core)[0] if all_there else packed_by_any(step)
         if before:
             now = rank.copied(now, before * itemsize)
         rank.began[t] = now
-        self.simulation.at(now, self._come, rank, (t, number))
+        self.simulation.at(now, self._arrive, rank, (t, number))
 
-    def _come(self, now: float, rank: Rank, which) -> None:
+    def _arrive(self, now: float, rank: Rank, which) -> None:
         t, number = which
         step = rank.steps[t]
         group = step.group
@@ -93,13 +95,13 @@ class GroupSteps:
                 self.simulation.at(rank.between(now, cost.link_s / parts), done, rank, t)
             return
         queued = machine.arbitration == "fair" and not shifts
-        both_ways = machine.collective(step.operation).both_ways
+        both_directions = machine.collective(step.operation).both_directions
         transfer = Transfer(
             cost.links,
             cost.link_s,
             0.0,
             steps,
-            1 if pair else 2 * (1 + both_ways),
+            1 if pair else 2 * (1 + both_directions),
             shares=cost.shares,
             lane=("ring", step.group) if queued else None,
             fixed_s=cost.fixed_s,

@@ -83,4 +83,4 @@ def packed_by_any(step) -> int:
     """Elements that the member who packs most copies before it takes part in a group step."""
     if step.kind != "pipeline":
         return step.packs(always=False)[0]
-    return 0 if step.sums or len(step.group) == 1 or step.piece.contiguous else step.shard()
+    return 0 if step.sums or len(step.group) == 1 or step.fragment.contiguous else step.shard()

@@ -75,7 +75,7 @@ def edges(
                     kind = "order"
                 if kind not in without:
                     found[step.index].add(made.index)
-    _order_products(steps, roots, found, without)
+    _order_gemms(steps, roots, found, without)
     if "free" not in without:
         _free_buffers(lookahead, plan, sizes, roots, found)
         for step in steps:  # a Scratch does nothing itself: those that fill it wait in its place
@@ -93,9 +93,7 @@ def _makers(value: Step) -> list[Step]:
     return [made for shown in value.inputs for made in _makers(shown)]
 
 
-def _order_products(
-    steps: list[Step], roots: list, found: list[set[int]], without: frozenset
-) -> None:
+def _order_gemms(steps: list[Step], roots: list, found: list[set[int]], without: frozenset) -> None:
     """Computes that write overlapping parts of the own tiles, or one Scratch, one after another;
     who takes a Scratch waits for all that filled it."""
     last: dict[tuple, list] = {}  # tile -> computes into it, as long as not written over

@@ -56,7 +56,7 @@ class End(NamedTuple):
     key: Any = None
     offset: int = 0
     nbytes: int = 0
-    pitch: int = 0
+    row_stride_bytes: int = 0
     span: int = 0
 
     @property
@@ -65,8 +65,8 @@ class End(NamedTuple):
         if self.kind in ("meet", "use"):
             return f"step {self.step}"
         names = {"push": ("Await", "Push"), "offer": ("Take", "Offer")}[self.kind]
-        way = "to" if self.sends else "from"
-        return f"step {self.step}, {names[self.sends]}({way} {self.peer}, {self.key!r}),"
+        preposition = "to" if self.sends else "from"
+        return f"step {self.step}, {names[self.sends]}({preposition} {self.peer}, {self.key!r}),"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class InboxPlan:
 
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
-    kept = (step.inputs[0].lies_in()[0] for step in steps if isinstance(step, Offer))
+    kept = (step.inputs[0].location()[0] for step in steps if isinstance(step, Offer))
     return {root.index for root in kept if not root.anytime}  # what came lies in its slot already
 
 
@@ -172,26 +172,28 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
             ends.append(End(t, "use", key=awaited))
         if not isinstance(step, Signal):
             continue
-        offset = pitch = span = 0
+        offset = row_stride_bytes = span = 0
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
-            root, row, col = value.lies_in()
+            root, row, col = value.location()
             if not root.may_be_offered:
                 raise CaseFailed(
                     f"rank {trace.rank}, step {t}, {step!r}: only a product in memory of its own, "
                     "or what was awaited, can be offered. Correct the program."
                 )
             width = widths[root.index]
-            pitch = root.shape[not root.transposed] * width
+            row_stride_bytes = root.shape[not root.transposed] * width
             run, within = (col, row) if root.transposed else (row, col)
-            offset = inbox.offsets[root.index] + run * pitch + within * width
+            offset = inbox.offsets[root.index] + run * row_stride_bytes + within * width
             runs, length = value.shape[:: -1 if root.transposed else 1]
-            span = ((runs - 1) * pitch + length * width) if runs * length else 0
+            span = ((runs - 1) * row_stride_bytes + length * width) if runs * length else 0
         elif step.kind == "push" and not step.sends:
             offset = inbox.offsets[t]
         rows, cols = value.shape
         nbytes = rows * cols * widths[value.index]
-        end = End(t, step.kind, step.sends, step.peer, step.key, offset, nbytes, pitch, span)
+        end = End(
+            t, step.kind, step.sends, step.peer, step.key, offset, nbytes, row_stride_bytes, span
+        )
         name = end[1:5]
         if step.peer == trace.rank or name in seen:
             wrong = "is to itself" if step.peer == trace.rank else "is there twice"
@@ -305,14 +307,14 @@ def check_progress(ends: Sequence[list[End]]) -> None:
             while at[rank] < len(mine):
                 end = mine[at[rank]]
                 if end.kind == "meet":
-                    turn = count[rank].setdefault(end.key, [0, False])
-                    name = (end.key, turn[0])
-                    if not turn[1]:
-                        met[name], turn[1] = met.get(name, 0) + 1, True
+                    use = count[rank].setdefault(end.key, [0, False])
+                    name = (end.key, use[0])
+                    if not use[1]:
+                        met[name], use[1] = met.get(name, 0) + 1, True
                         moving = True
                     if met[name] < len(end.key[1] or _meeting(ends)):
                         break
-                    turn[0], turn[1] = turn[0] + 1, False
+                    use[0], use[1] = use[0] + 1, False
                 elif end.sends:
                     sent.add((end.kind, rank, end.peer, end.key))
                 elif _waits(end, rank, sent) is not None:
@@ -323,24 +325,24 @@ def check_progress(ends: Sequence[list[End]]) -> None:
     if not stuck:
         return
     path: list[int] = [min(stuck)]
-    told: list[str] = []
+    text: list[str] = []
     while True:
         rank = path[-1]
         end = ends[rank][at[rank]]
         source = _waits(end, rank, sent)
         if source is not None:
-            told.append(f"rank {rank} at {end.what} waits for rank {source[0]} ({source[1]!r})")
+            text.append(f"rank {rank} at {end.what} waits for rank {source[0]} ({source[1]!r})")
             after = source[0]
         else:
             others = [r for r in end.key[1] or _meeting(ends) if r != rank]
-            turn = count[rank][end.key][0]
-            after = next(r for r in others if count[r].get(end.key, [0, False]) <= [turn, False])
-            told.append(f"rank {rank} at {end.what} meets rank {after}")
+            use = count[rank][end.key][0]
+            after = next(r for r in others if count[r].get(end.key, [0, False]) <= [use, False])
+            text.append(f"rank {rank} at {end.what} meets rank {after}")
         if after in path:
-            circle = "; ".join(told[path.index(after) :])
+            circle = "; ".join(text[path.index(after) :])
             raise CaseFailed(f"the ranks wait for each other: {circle}. Correct the program.")
         if after not in stuck:  # it has ended, and never comes to the meeting
-            raise CaseFailed(f"{told[-1]}, which never comes. Correct the program.")
+            raise CaseFailed(f"{text[-1]}, which never comes. Correct the program.")
         path.append(after)
 
 

@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Any
 
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import Gemm, Join, Panel, Part, Step
+from drbench.program.steps import FilledScratch, Gemm, Join, Part, Step
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
@@ -99,7 +99,7 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
-            found[value.index] = tuple([piece.shape[step.axis] for piece in step.pieces])
+            found[value.index] = tuple([fragment.shape[step.axis] for fragment in step.fragments])
     return found
 
 
@@ -123,7 +123,7 @@ def value_of(
     """
     if isinstance(step, Join):
         return _joined([values[value.index] for value in step.inputs], step.axis)
-    if isinstance(step, Panel):
+    if isinstance(step, FilledScratch):
         return values[step.inputs[0].index]
     if isinstance(step, Part):
         return _part(values[step.inputs[0].index], step.axis, step.start, step.stop)
@@ -136,7 +136,7 @@ def value_of(
     return own(shape, step.transposed, widths.get(step.index))
 
 
-def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
+def strip_gemms(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
     """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
     refinement of the strips.
 
@@ -147,7 +147,7 @@ def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
 
     >>> a = Strips(1, [Extent((2, 3)), Extent((2, 5))])
     >>> c = Strips(1, [Extent((2, 4)), Extent((2, 6))])
-    >>> for x, y, z, beta in products(a, Extent((8, 10)), c, 0.0):
+    >>> for x, y, z, beta in strip_gemms(a, Extent((8, 10)), c, 0.0):
     ...     print(x.shape, y.shape, z.shape, beta)
     (2, 3) (3, 4) (2, 4) 0.0
     (2, 5) (5, 4) (2, 4) 1.0
@@ -195,7 +195,7 @@ def _cells(a: Value, b: Value, c: Value) -> list[tuple]:
     ]
 
 
-def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
+def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     """(m, n, k) of the products of plain arrays that a Gemm is made of, for those of several.
 
     Examples
@@ -217,7 +217,7 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     ...     )
     ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 8, 0, 4))
     ...     yield Gemm(a, b)
-    >>> product_shapes(trace(program(), None, 0, fresh=False).steps)
+    >>> gemm_shapes(trace(program(), None, 0, fresh=False).steps)
     {2: [(2, 4, 3), (2, 4, 5)]}
     """
     widths, found = strip_widths(steps), {}

@@ -1,17 +1,17 @@
 """The steps that all members of a process row or column issue together: shifts along its ring, and
-collectives on pieces of tiles."""
+collectives on fragments of tiles."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .steps import Block, Group, Step, joined_shape
 
-#: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are
-#: packed first.
+#: Ranges of a fragment at least this long on average are multiplied where they lie; shorter ones
+#: are packed first.
 LONG_RANGE = 128
 
 
-class Piece:
+class Fragment:
     """A selection of a tile: whole ranges of its rows and columns, packed together in ascending
     order.
 
@@ -20,13 +20,13 @@ class Piece:
     block : Block
         The bounding block, inside one tile.
     rows, cols : tuple of (int, int)
-        Half-open ranges in global indices, ascending and disjoint; none for a piece without
+        Half-open ranges in global indices, ascending and disjoint; none for a fragment without
         elements.
 
     Examples
     --------
     >>> tile = Block("A", 1, 0, (0, 1), 0, 8, 10, 20)
-    >>> Piece(tile, cols=((10, 12), (14, 16))).shape
+    >>> Fragment(tile, cols=((10, 12), (14, 16))).shape
     (8, 4)
     """
 
@@ -63,7 +63,7 @@ class Piece:
         return not self.size or (self.plain and (full or self.shape[1 - along] == 1))
 
     def blocks(self) -> list[Block]:
-        """The piece as blocks, one for each range of rows and columns."""
+        """The fragment as blocks, one for each range of rows and columns."""
         b = self.block
         whole = (b.row0, b.row1) if b.transposed else (b.col0, b.col1)
         return [
@@ -98,7 +98,7 @@ class Ring(NamedTuple):
 
     Attributes
     ----------
-    way : str
+    direction : str
         The group's name and the direction: ``"row+"``.
     hops : int
         Neighbours passed, one after another.
@@ -106,7 +106,7 @@ class Ring(NamedTuple):
         Elements that cross a link of the ring.
     """
 
-    way: str
+    direction: str
     hops: int
     elements: int
 
@@ -117,13 +117,13 @@ class GroupStep(Step):
     Attributes
     ----------
     group : Group
-    pieces : sequence of Piece
-        Pieces of a distributed matrix: of each member by position, or of the root alone.
+    fragments : sequence of Fragment
+        Fragments of a distributed matrix: of each member by position, or of the root alone.
     """
 
-    __slots__ = ("inputs", "group", "pieces")
+    __slots__ = ("inputs", "group", "fragments")
     group: Group
-    pieces: Sequence[Piece]
+    fragments: Sequence[Fragment]
     grouped = True
     does = "collective"
     counter = "collective_bytes"
@@ -132,30 +132,35 @@ class GroupStep(Step):
     kind: str
     #: What machine models call it.
     operation: str
-    #: Of pieces of all members: 0 if they are stacked, 1 if they lie side by side.
+    #: Of fragments of all members: 0 if they are stacked, 1 if they lie side by side.
     axis = 0
 
-    def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
+    def __init__(
+        self, tokens: tuple[Step, ...], fragments: Sequence[Fragment | Block], group: Group
+    ):
         self.inputs, self.group = tokens, group
-        self.pieces = [piece if isinstance(piece, Piece) else Piece(piece) for piece in pieces]
+        self.fragments = [
+            fragment if isinstance(fragment, Fragment) else Fragment(fragment)
+            for fragment in fragments
+        ]
 
     @property
     def matrix(self):
-        return self.pieces[0].block.matrix
+        return self.fragments[0].block.matrix
 
     @property
     def transposed(self):
-        return self.pieces[0].block.transposed
+        return self.fragments[0].block.transposed
 
     @property
     def root(self) -> int:
-        """Position of the owner of the first piece in the group."""
-        return self.group.members.index(self.pieces[0].owner)
+        """Position of the owner of the first fragment in the group."""
+        return self.group.members.index(self.fragments[0].owner)
 
     @property
-    def own(self) -> Piece | None:
-        """The piece of this member; None if only the root has one."""
-        return self.pieces[self.group.position]
+    def own(self) -> Fragment | None:
+        """The fragment of this member; None if only the root has one."""
+        return self.fragments[self.group.position]
 
     def reads(self):
         return () if self.sums or self.own is None else self.own.blocks()
@@ -165,33 +170,33 @@ class GroupStep(Step):
 
     def moved(self, rank):
         return [
-            (member, piece.size)
-            for member, piece in zip(self.group.members, self.pieces)
+            (member, fragment.size)
+            for member, fragment in zip(self.group.members, self.fragments)
             if member != rank
         ]
 
     def shard(self) -> int:
         """Elements of the largest shard that goes round a ring, of the whole of a pipeline, or of
         what this member sends in a shift."""
-        return max(piece.size for piece in self.pieces)
+        return max(fragment.size for fragment in self.fragments)
 
     def ring(self) -> Ring:
         """How the data travels.
 
         Examples
         --------
-        >>> pieces = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4) for x in range(3)]
-        >>> AllGather(pieces, Group("row", (0, 1, 2), 0), axis=1).ring()
-        Ring(way='row+', hops=2, elements=32)
+        >>> fragments = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4) for x in range(3)]
+        >>> AllGather(fragments, Group("row", (0, 1, 2), 0), axis=1).ring()
+        Ring(direction='row+', hops=2, elements=32)
         """
-        size = sum(piece.size for piece in self.pieces)
+        size = sum(fragment.size for fragment in self.fragments)
         if self.kind == "ring":
-            size -= self.pieces[self.group.position].size
+            size -= self.fragments[self.group.position].size
         return Ring(f"{self.group.name}+", len(self.group) - 1, size)
 
     def in_place(self) -> bool:
-        """True if the token of this member is its own piece where it lies in the tile, or its part
-        of a sum arrives there."""
+        """True if the token of this member is its own fragment where it lies in the tile, or its
+        part of a sum arrives there."""
         return False
 
     def elements(self):
@@ -199,13 +204,13 @@ class GroupStep(Step):
         return 0 if self.in_place() else rows * cols
 
     def packs(self, always: bool = True) -> tuple[int, int]:
-        """Elements this member copies out of its piece before it takes part, and into its piece
-        after.
+        """Elements this member copies out of its fragment before it takes part, and into its
+        fragment after.
 
         Parameters
         ----------
         always : bool
-            A gather copies the own piece also where it lies in the tile without gaps, as the
+            A gather copies the own fragment also where it lies in the tile without gaps, as the
             executor does; else it is sent from there.
 
         Examples
@@ -214,8 +219,8 @@ class GroupStep(Step):
 
         >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8), Group("row", (0, 1), 0)
         >>> [
-        ...     AllGather([piece, piece], row, axis=1).packs(always=False)
-        ...     for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))
+        ...     AllGather([fragment, fragment], row, axis=1).packs(always=False)
+        ...     for fragment in (Fragment(tile, cols=((0, 2), (4, 6))), Fragment(tile))
         ... ]
         [(32, 0), (0, 0)]
         """
@@ -227,8 +232,8 @@ class GroupStep(Step):
     def __repr__(self):
         taken = f"%{self.inputs[0].index} -> " if self.sums else ""
         more = f" and {len(self.group) - 1} more" if self.kind == "ring" else ""
-        piece = self.pieces[self.group.position] if more else self.pieces[0]
-        return f"{type(self).__name__}({taken}{piece!r}{more} along {self.group!r})"
+        fragment = self.fragments[self.group.position] if more else self.fragments[0]
+        return f"{type(self).__name__}({taken}{fragment!r}{more} along {self.group!r})"
 
 
 class Shift(GroupStep):
@@ -245,7 +250,7 @@ class Shift(GroupStep):
 
     def __init__(self, token: Step, group: Group, by: int, brings: tuple[int, int] | Block):
         self.inputs, self.group, self.by = (token,), group, by
-        self.pieces = ()
+        self.fragments = ()
         self.brings = brings if isinstance(brings, Block) else None
         self.shape = brings.shape if isinstance(brings, Block) else brings
         self.what = repr(brings) if isinstance(brings, Block) else f"{brings[0]}x{brings[1]}"
@@ -296,28 +301,29 @@ class _Rooted(GroupStep):
     kind = "pipeline"
 
     @property
-    def piece(self) -> Piece:
-        """The root's piece."""
-        return self.pieces[0]
+    def fragment(self) -> Fragment:
+        """The root's fragment."""
+        return self.fragments[0]
 
     @property
     def own(self):
-        (piece,), group = self.pieces, self.group
-        return piece if piece.block.owner == group.members[group.position] else None
+        (fragment,), group = self.fragments, self.group
+        return fragment if fragment.block.owner == group.members[group.position] else None
 
     def moved(self, rank):
-        return [(self.piece.owner, self.piece.size)] if self.piece.owner != rank else []
+        return [(self.fragment.owner, self.fragment.size)] if self.fragment.owner != rank else []
 
 
 class Broadcast(_Rooted):
-    """A piece of its owner's tile given to every member of the group; the token is that piece."""
+    """A fragment of its owner's tile given to every member of the group; the token is that "
+    "fragment."""
 
     __slots__ = ("shape",)
     operation = "broadcast"
 
-    def __init__(self, piece: Piece | Block, group: Group):
-        super().__init__((), (piece,), group)
-        self.shape = self.pieces[0].shape
+    def __init__(self, fragment: Fragment | Block, group: Group):
+        super().__init__((), (fragment,), group)
+        self.shape = self.fragments[0].shape
 
     def in_place(self):
         own = self.own
@@ -325,32 +331,35 @@ class Broadcast(_Rooted):
 
 
 class AllGather(GroupStep):
-    """Every member's piece given to every member.
+    """Every member's fragment given to every member.
 
-    ``pieces`` holds one piece a member, by position; ``axis`` says whether they are stacked (0:
-    along rows) or lie side by side (1: along columns).
+    ``fragments`` holds one fragment a member, by position; ``axis`` says whether they are stacked
+    (0: along rows) or lie side by side (1: along columns).
     """
 
     __slots__ = ("axis", "shape")
     kind, operation = "ring", "allgather"
 
-    def __init__(self, pieces: Sequence, group: Group, axis: int):
-        super().__init__((), pieces, group)
-        self.axis, self.shape = axis, joined_shape([piece.shape for piece in self.pieces], axis)
+    def __init__(self, fragments: Sequence, group: Group, axis: int):
+        super().__init__((), fragments, group)
+        self.axis, self.shape = (
+            axis,
+            joined_shape([fragment.shape for fragment in self.fragments], axis),
+        )
 
     def in_place(self):
-        """A member alone in its group need not even pack its piece if it is one range, or ranges
+        """A member alone in its group need not even pack its fragment if it is one range, or ranges
         long enough to multiply."""
         if len(self.group) > 1:
             return False
-        piece = self.pieces[0]
-        across, along = (piece.rows, piece.cols)[:: 1 if self.axis else -1]
+        fragment = self.fragments[0]
+        across, along = (fragment.rows, fragment.cols)[:: 1 if self.axis else -1]
         return len(across) <= 1 and (
-            len(along) <= 1 or piece.shape[self.axis] >= LONG_RANGE * len(along)
+            len(along) <= 1 or fragment.shape[self.axis] >= LONG_RANGE * len(along)
         )
 
     def packs(self, always=True):
-        own, alone = self.pieces[self.group.position], len(self.group) == 1
+        own, alone = self.fragments[self.group.position], len(self.group) == 1
         return super().packs() if always or alone or not own.contiguous else (0, 0)
 
 
@@ -358,46 +367,48 @@ class _Sum(GroupStep):
     __slots__ = ("beta",)
     sums = True
 
-    def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
-        super().__init__(tokens, pieces, group)
+    def __init__(
+        self, tokens: tuple[Step, ...], fragments: Sequence[Fragment | Block], group: Group
+    ):
+        super().__init__(tokens, fragments, group)
         self.beta = 0.0
 
     def in_place(self):
         return len(self.group) > 1 and self.own is not None and self.own.contiguous
 
     def elements(self):
-        """A sum that arrives in a piece with gaps lands in a buffer first; alone in its group a
+        """A sum that arrives in a fragment with gaps lands in a buffer first; alone in its group a
         member has it already."""
         return self.packs()[1] if len(self.group) > 1 else 0
 
 
 class Reduce(_Sum, _Rooted):
-    """The members' tokens summed; the sum overwrites a piece of its owner's tile, or (``beta``) is
-    added to it: then its owner adds it to the own token first."""
+    """The members' tokens summed; the sum overwrites a fragment of its owner's tile, or (``beta``)
+    is added to it: then its owner adds it to the own token first."""
 
     __slots__ = ()
     operation = "reduce"
 
-    def __init__(self, token: Step, piece: Piece | Block, group: Group):
-        super().__init__((token,), (piece,), group)
+    def __init__(self, token: Step, fragment: Fragment | Block, group: Group):
+        super().__init__((token,), (fragment,), group)
 
 
 class ReduceScatter(_Sum):
-    """The members' tokens summed and divided: each member's part overwrites its piece, or is added
-    to it as in :class:`Reduce`.
+    """The members' tokens summed and divided: each member's part overwrites its fragment, or is
+    added to it as in :class:`Reduce`.
 
-    ``pieces`` holds one piece a member, by position; in the token their parts are stacked (``axis``
-    0) or side by side (1). ``after`` is a step that must be finished before, such as the last Gemm
-    into a Scratch.
+    ``fragments`` holds one fragment a member, by position; in the token their parts are stacked
+    (``axis`` 0) or side by side (1). ``after`` is a step that must be finished before, such as the
+    last Gemm into a Scratch.
     """
 
     __slots__ = ("axis",)
     kind, operation = "ring", "reducescatter"
 
     def __init__(
-        self, token: Step, pieces: Sequence, group: Group, axis: int, after: Step | None = None
+        self, token: Step, fragments: Sequence, group: Group, axis: int, after: Step | None = None
     ):
-        super().__init__((token,) if after is None else (token, after), pieces, group)
+        super().__init__((token,) if after is None else (token, after), fragments, group)
         self.axis = axis
 
 

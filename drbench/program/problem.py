@@ -245,12 +245,12 @@ class Problem:
         Examples
         --------
         >>> problem = Problem(8, 8, 8, 4)
-        >>> [sorted(each.near(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
+        >>> [sorted(each.ranks_of_node(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
         [[2], [0, 2]]
         """
         return replace(self, nodes=tuple(nodes) if len({*nodes}) > 1 else ())
 
-    def near(self, rank: int) -> set[int]:
+    def ranks_of_node(self, rank: int) -> set[int]:
         """The ranks of the node of a rank, as far as ``nodes`` tells: itself at least."""
         if not self.nodes:
             return {rank}
@@ -281,7 +281,7 @@ class Problem:
         replica = self.c.partition.replica_of(rank)
         return self.updates and self.c.partition.copies(replica)[0] == replica
 
-    #: Whether C = A·B; else it is made of several :meth:`products`, and ``baseline`` has the name
+    #: Whether C = A·B; else it is made of several :meth:`gemms`, and ``baseline`` has the name
     #: and options of the algorithm without any overlap.
     plain = True
 
@@ -289,7 +289,7 @@ class Problem:
         """Rows and columns of op(A), op(B) and C."""
         return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}
 
-    def products(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
+    def gemms(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
         """The products that C is the sum of: rows [start, stop) of C, those of A, and which block
         of k rows of B multiplies them."""
         return [((0, self.m), (0, self.m), 0)]
@@ -297,7 +297,7 @@ class Problem:
     @property
     def rows(self) -> int:
         """Rows that are multiplied."""
-        return sum(stop - start for (start, stop), *_ in self.products())
+        return sum(stop - start for (start, stop), *_ in self.gemms())
 
     @property
     def summands(self) -> int:
@@ -362,7 +362,7 @@ class Problem:
         6
         """
         counts: Counter = Counter()
-        for (start, stop), _, block in self.products():
+        for (start, stop), _, block in self.gemms():
             counts[block] += stop - start
         every = list(counts.values())
         n, k = self.n, self.k

@@ -11,10 +11,10 @@ from .steps import Add, Copy, Get, Step, Zero
 
 #: Elements of one step where more than one row is moved: large enough for full bandwidth, small
 #: enough for a receive buffer.
-_PANEL = 1 << 20
+_CHUNK = 1 << 20
 #: The same of a sum of three or more: what the first two left is in a core's cache when the next
 #: one comes.
-_SUMMED_PANEL = 1 << 16
+_SUMMED_CHUNK = 1 << 16
 
 
 def redistribute(
@@ -48,10 +48,10 @@ def redistribute(
     here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # where to begin
     columns = _by_owner(before.cols, here[1], _held(after.cols, col))
     widest = max((stop - start for start, stop in columns), default=1)
-    height = max(1, (_PANEL if len(terms) < 3 else _SUMMED_PANEL) // widest)
+    height = max(1, (_CHUNK if len(terms) < 3 else _SUMMED_CHUNK) // widest)
     for ranges in _by_owner(before.rows, here[0], _held(after.rows, row)):
         tall = max(height, -(-(ranges[1] - ranges[0]) // most)) if most else height
-        for rows in _panels(*ranges, tall):
+        for rows in _chunks(*ranges, tall):
             for cols in columns:
                 into = new.block(rows, cols, replica)
                 if not terms:  # another term has the whole sum
@@ -74,7 +74,7 @@ def _by_owner(axis: Axis, first: int, ranges: list[Range]) -> list[Range]:
     return [run[:2] for run in sorted(runs, key=lambda run: (run.coordinate - first) % axis.parts)]
 
 
-def _panels(start: int, stop: int, height: int) -> Iterator[tuple[int, int]]:
+def _chunks(start: int, stop: int, height: int) -> Iterator[tuple[int, int]]:
     """[start, stop) in ranges that are not too high."""
     for row in range(start, stop, height):
         yield row, min(stop, row + height)

@@ -16,10 +16,10 @@ from .steps import Add, Block, Copy, Fence, Get, ReplicaAdd, ReplicaGet, Step
 
 #: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to
 #: overlap ...
-_PANEL = 1 << 18
+_CHUNK = 1 << 18
 #: ... but a tile is moved in about this many steps at most: beyond, starting them costs more than
 #: overlap brings.
-_MOST_PANELS = 64
+_MOST_CHUNKS = 64
 
 
 #: How replicas are reduced: the origin reads and adds, or the others add to it.
@@ -61,11 +61,11 @@ def reduce_replicas(
         if own != copies[origin]:
             yield from _pushed(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
     elif own == copies[origin]:
-        for panel in _panels(operand, rank):
+        for chunk in _chunks(operand, rank):
             for replica in copies:
                 if replica != own:
-                    pulled = yield ReplicaGet(_counterpart(operand, panel, replica))
-                    yield Add(pulled, into=panel)
+                    pulled = yield ReplicaGet(_counterpart(operand, chunk, replica))
+                    yield Add(pulled, into=chunk)
     yield Fence()
 
 
@@ -78,14 +78,14 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator
     own = partition.replica_of(rank)
     copies = partition.copies(own)
     if own != copies[origin]:
-        for panel in _panels(operand, rank):
-            pulled = yield ReplicaGet(_counterpart(operand, panel, copies[origin]))
-            yield Copy(pulled, into=panel)
+        for chunk in _chunks(operand, rank):
+            pulled = yield ReplicaGet(_counterpart(operand, chunk, copies[origin]))
+            yield Copy(pulled, into=chunk)
     yield Fence()
 
 
 def _pushed(
-    operand: Operand, rank: int, origin: int, turn: int, pushing: int
+    operand: Operand, rank: int, origin: int, rotation: int, pushing: int
 ) -> Generator[Step, Step, None]:
     """The own tiles of a rank added to the origin's, each in one part for each copy that pushes."""
     for tile in operand.own_tiles(rank):
@@ -93,18 +93,18 @@ def _pushed(
         cuts = [tile.row0 + height * x // pushing for x in range(pushing + 1)]
         parts = [each for each in zip(cuts, cuts[1:]) if each[0] < each[1]]
         for x in range(len(parts)):
-            rows = parts[(x + turn) % len(parts)]
+            rows = parts[(x + rotation) % len(parts)]
             part = operand.block(rows, (tile.col0, tile.col1), tile.replica)
             token = yield Get(part)
             yield ReplicaAdd(token, _counterpart(operand, part, origin))
 
 
-def _panels(operand: Operand, rank: int) -> Iterator[Block]:
-    """The own tiles of a rank in row panels of about ``_PANEL`` elements, or of larger ones if
+def _chunks(operand: Operand, rank: int) -> Iterator[Block]:
+    """The own tiles of a rank in row panels of about ``_CHUNK`` elements, or of larger ones if
     there would be too many."""
     for tile in operand.own_tiles(rank):
         height = max(
-            1, _PANEL // (tile.col1 - tile.col0), -(-(tile.row1 - tile.row0) // _MOST_PANELS)
+            1, _CHUNK // (tile.col1 - tile.col0), -(-(tile.row1 - tile.row0) // _MOST_CHUNKS)
         )
         for row in range(tile.row0, tile.row1, height):
             yield operand.block(

@@ -19,18 +19,18 @@ step               meaning                                                      
 ``Zero``           a block of an own tile made zero, or beta times itself       --
 ``Fence``          everyone's one-sided work complete and visible               --
 ``Shift``          a token sent along a ring, another one received              ``collective_bytes``
-``Broadcast``      a piece of one member given to the whole group               ``collective_bytes``
-``AllGather``      every member's piece given to the whole group                ``collective_bytes``
-``Reduce``         the members' tokens summed into a piece of one of them       ``collective_bytes``
+``Broadcast``      a fragment of one member given to the whole group            ``collective_bytes``
+``AllGather``      every member's fragment given to the whole group             ``collective_bytes``
+``Reduce``         the members' tokens summed into a fragment of one of them    ``collective_bytes``
 ``ReduceScatter``  the members' tokens summed, each member's part into its      ``collective_bytes``
-                   piece
+                   fragment
 ``Push``           a token put into another rank's inbox, with a signal         ``put_bytes``
 ``Await``          what a Push brings, once it is there                         --
 ``Offer``          a token kept for another rank to read, with a signal         --
 ``Take``           what an Offer keeps, read once it is there                   ``get_bytes``
-``Scratch``        memory that Gemms, or an Assemble each, fill part by part    --
-``Assemble``       one-sided read of a block into its place in a Scratch        ``get_bytes``
-``Panel``          a Scratch once its blocks are there, without a copy          --
+``Scratch``        memory that Gemms, or a Pack each, fill part by part         --
+``Pack``           one-sided read of a block into its place in a Scratch        ``get_bytes``
+``FilledScratch``  a Scratch once its blocks are there, without a copy          --
 ``Part``           a range of rows or columns of a token, without a copy        --
 ``Join``           tokens side by side, without a copy                          --
 ``Boundary``       end of an operation of a lowered program; not kept in the    --
@@ -266,20 +266,20 @@ class Step:
         works = self.computes or self.side
         return view(self.block) if works and self.block is not None else None
 
-    def lies_in(self) -> tuple[Step, int, int]:
+    def location(self) -> tuple[Step, int, int]:
         """The step in whose memory the value lies, and the row and column at which it begins
         there.
 
         Examples
         --------
         >>> whole = Scratch((8, 6))
-        >>> Part(Part(whole, 0, 2, 8), 1, 3, 6).lies_in()[1:]
+        >>> Part(Part(whole, 0, 2, 8), 1, 3, 6).location()[1:]
         (2, 3)
         """
         step = self
         while step.onto is not None:  # sums of thousands of terms are chains as long
             step = step.onto
-        return (self, 0, 0) if step is self else step.lies_in()
+        return (self, 0, 0) if step is self else step.location()
 
     @property
     def may_be_offered(self) -> bool:
@@ -334,13 +334,13 @@ class ReplicaGet(Get):
     counter = "replica_bytes"
 
 
-class Assemble(Get):
+class Pack(Get):
     """A Get into a place of a Scratch: a copy even where the block could be read in place.
 
     Parameters
     ----------
     block : Block
-    panel : Scratch
+    scratch : Scratch
         Of the block's matrix, and as it is stored.
     row, col : int
         Where the block begins there.
@@ -350,19 +350,19 @@ class Assemble(Get):
     views = False
     onto: Step
 
-    def __init__(self, block: Block, panel: Scratch, row: int, col: int):
+    def __init__(self, block: Block, scratch: Scratch, row: int, col: int):
         super().__init__(block)
-        self.inputs, self.onto, self.row, self.col = (panel,), panel, row, col
+        self.inputs, self.onto, self.row, self.col = (scratch,), scratch, row, col
 
     def lands(self, values, view):
         rows, cols = self.block.shape
-        panel = values[self.onto.index]
-        return panel[self.row : self.row + rows, self.col : self.col + cols]
+        scratch = values[self.onto.index]
+        return scratch[self.row : self.row + rows, self.col : self.col + cols]
 
     def __repr__(self):
         rows, cols = self.block.shape
         place = f"{self.row}:{self.row + rows}, {self.col}:{self.col + cols}"
-        return f"Assemble({self.block!r} -> %{self.onto.index}[{place}])"
+        return f"Pack({self.block!r} -> %{self.onto.index}[{place}])"
 
 
 class _Write(Step):
@@ -457,8 +457,8 @@ class Add(_Write):
 
     def __repr__(self):
         into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
-        told = ", ".join(f"%{token.index}" for token in self.terms)
-        return f"Add({told} -> {into}{', side' * self.side})"
+        text = ", ".join(f"%{token.index}" for token in self.terms)
+        return f"Add({text} -> {into}{', side' * self.side})"
 
 
 class Kernel:
@@ -528,7 +528,7 @@ class Gemm(Step):
         )
 
     @property
-    def turned(self) -> str:
+    def transposed_operands(self) -> str:
         """Which operands are stored transposed: ``a``, ``b``, both or none."""
         return "".join(name for name, value in zip("ab", self.inputs) if value.transposed)
 
@@ -598,7 +598,7 @@ class Scratch(Step):
         return f"Scratch({self.shape[0]}x{self.shape[1]})"
 
 
-class Panel(Step):
+class FilledScratch(Step):
     """A Scratch once all its blocks are there, or all GEMMs that fill it are done; no copy.
 
     Examples
@@ -606,16 +606,16 @@ class Panel(Step):
     Two halves of A, one below the other:
 
     >>> halves = [Block("A", rank, 0, (rank, 0), 0, 2, 0, 3) for rank in (0, 1)]
-    >>> panel = Scratch((4, 3), "A")
-    >>> Panel(panel, [Assemble(half, panel, 2 * half.owner, 0) for half in halves]).shape
+    >>> scratch = Scratch((4, 3), "A")
+    >>> FilledScratch(scratch, [Pack(half, scratch, 2 * half.owner, 0) for half in halves]).shape
     (4, 3)
     """
 
     __slots__ = ("inputs",)
     alias = True
 
-    def __init__(self, panel: Scratch, blocks: Sequence[Step]):
-        self.inputs = (panel, *blocks)
+    def __init__(self, scratch: Scratch, blocks: Sequence[Step]):
+        self.inputs = (scratch, *blocks)
 
     @property
     def shape(self):
@@ -629,11 +629,11 @@ class Panel(Step):
     def like(self):  # type: ignore[override]
         return self.inputs[0].like
 
-    def lies_in(self):
-        return self.inputs[0].lies_in()
+    def location(self):
+        return self.inputs[0].location()
 
     def __repr__(self):
-        return f"Panel(%{self.inputs[0].index}, {len(self.inputs) - 1} blocks)"
+        return f"FilledScratch(%{self.inputs[0].index}, {len(self.inputs) - 1} blocks)"
 
 
 class Part(Step):
@@ -651,8 +651,8 @@ class Part(Step):
     def transposed(self):
         return self.inputs[0].transposed
 
-    def lies_in(self):
-        step, row, col = self.inputs[0].lies_in()
+    def location(self):
+        step, row, col = self.inputs[0].location()
         return (step, row, col + self.start) if self.axis else (step, row + self.start, col)
 
     def __repr__(self):

@@ -17,7 +17,7 @@ from typing import Any
 from drbench.errors import UsageError
 
 from .problem import Problem
-from .steps import Assemble, Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
+from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Pack, Step, Zero
 
 
 @dataclass(slots=True)
@@ -67,9 +67,7 @@ class Trace:
         """Bytes of operands that are copied into panels."""
         sizes = self.problem.itemsizes if self.problem else {}
         return sum(
-            step.block.size * sizes[step.block.matrix]
-            for step in self.steps
-            if type(step) is Assemble
+            step.block.size * sizes[step.block.matrix] for step in self.steps if type(step) is Pack
         )
 
     @property
@@ -227,7 +225,7 @@ def trace(
                 "before it made. Write value = yield Get(...)."
             ) from None
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
-        _order_beside(steps, written)
+        _order_concurrent(steps, written)
     signals = signals or any(kind.signals for kind in kinds)
     known: Any = problem  # None in tests
     return Trace(known, rank, steps, written, ops, signals)
@@ -310,7 +308,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     return zeros
 
 
-def _order_beside(steps: list, written: str) -> None:
+def _order_concurrent(steps: list, written: str) -> None:
     """Where a group step reads or writes elements of an own tile that a compute writes, or that
     another group step writes, the later of the two takes the earlier one as an input; so do a
     reduction beside the computes and a compute.

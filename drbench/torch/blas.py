@@ -30,7 +30,7 @@ class TorchBlas:
         self.prepared(a, b, c)(beta, alpha)
 
     def prepared(self, a, b, c) -> Callable[[float, float], None]:
-        """``product(beta, alpha)`` of three arrays that stay where they are
+        """``call_gemm(beta, alpha)`` of three arrays that stay where they are
         (:meth:`drbench.host.blas.Blas.prepared`)."""
         if not c.size:
             return lambda beta, alpha: None
@@ -38,10 +38,10 @@ class TorchBlas:
             x, y, z = map(_view, (a, b, c))
         addmm = torch.addmm
 
-        def product(beta: float, alpha: float) -> None:
+        def call_gemm(beta: float, alpha: float) -> None:
             addmm(z, x, y, beta=beta, alpha=alpha, out=z)
 
-        return product
+        return call_gemm
 
 
 def _view(array: np.ndarray) -> torch.Tensor:

@@ -14,7 +14,7 @@ from drbench.library import Context, init
 
 from . import private
 from .decision import TYPES, Decision, decide, wanted
-from .product import Declined, Product
+from .multiplication import Declined, DTensorMultiplication
 
 #: Decisions, and what multiplies by them, that are kept; then all are forgotten.
 _MOST_DECISIONS = 2048
@@ -65,7 +65,7 @@ class Installed:
         self._contexts: dict[tuple, Context | None] = {}
         self._decisions: dict[tuple, Decision] = {}
         self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept
-        self._products: dict[tuple, Product | None] = {}
+        self._multiplications: dict[tuple, DTensorMultiplication | None] = {}
         self._tally: Counter = Counter()
         self._reasons: Counter = Counter()
         self._handled = {
@@ -145,21 +145,21 @@ class Installed:
         return decision
 
     def _forget(self) -> None:
-        for each in (self._known, self._decisions, self._products):
+        for each in (self._known, self._decisions, self._multiplications):
             each.clear()
 
-    def product(self, decision: Decision, args: tuple) -> Product | None:
+    def multiplication(self, decision: Decision, args: tuple) -> DTensorMultiplication | None:
         """What makes it; None on ranks that are not on the mesh (collective over the mesh, the
         first time)."""
-        found = self._products.get(id(decision))
+        found = self._multiplications.get(id(decision))
         if found is None:
             a, b = args[-2:]
             context = self.context(a.device_mesh)
             if context is None:
                 return None
             shape = (a.shape[0], b.shape[1], a.shape[1])
-            found = Product(context, shape, decision.layouts, TYPES[a.dtype])
-            self._products[id(decision)] = found  # decisions are kept: an id stays theirs
+            found = DTensorMultiplication(context, shape, decision.layouts, TYPES[a.dtype])
+            self._multiplications[id(decision)] = found  # decisions are kept: an id stays theirs
         return found
 
     def multiply(self, op, args: tuple, kwargs: dict):
@@ -175,15 +175,15 @@ class Installed:
             return private.wrapped(op(private.local_of(a), private.local_of(b)), decision.out)
         if decision.who == "stock":
             return self._stock(op, args, kwargs, decision.why, decision.out)
-        product = self.product(decision, args)
-        if product is None:  # another rank's: what stock gives such ranks, too
+        multiplication = self.multiplication(decision, args)
+        if multiplication is None:  # another rank's: what stock gives such ranks, too
             return private.wrapped(torch.empty(0, dtype=a.dtype), decision.out)
         start, beta, alpha = None, 0, kwargs.get("alpha", 1)
         if op is private.ADDMM and kwargs.get("beta", 1) != 0:
             beta = kwargs.get("beta", 1)
-            start = _bias(args[0], product.c, decision.out)
+            start = _bias(args[0], multiplication.c, decision.out)
         try:
-            local = product(
+            local = multiplication(
                 (private.local_of(a), private.local_of(b)), start, alpha, beta, self._tally
             )
         except Declined as error:
@@ -215,7 +215,7 @@ class Installed:
 
 def _bias(term: DTensor, c, out_spec):
     """What fills the local tensor of C with addmm's first argument, in C's layout."""
-    alike = _lies_alike(term, out_spec)
+    alike = _is_laid_out_alike(term, out_spec)
     if not alike and not all(each.is_replicate() for each in term.placements):  # all ranks do
         term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
     whole = c.partition
@@ -227,13 +227,13 @@ def _bias(term: DTensor, c, out_spec):
     part = private.local_of(term).expand(c.shape)
 
     def start(local: torch.Tensor) -> None:
-        for there, here in c.pieces():
+        for there, here in c.fragments():
             local[here].copy_(part[there])
 
     return start
 
 
-def _lies_alike(term: DTensor, spec) -> bool:
+def _is_laid_out_alike(term: DTensor, spec) -> bool:
     """Whether each rank has just the part of addmm's first argument that its part of C needs."""
     if any(private.split_factor(each) is not None for each in spec.placements):
         return False

@@ -52,7 +52,7 @@ class Explanation:
     plan: str
 
     def __str__(self) -> str:
-        out = "" if self.placements is None else f", result {_told(self.placements)}"
+        out = "" if self.placements is None else f", result {_placements_text(self.placements)}"
         lines = [f"{self.who}: {self.why}{out}"]
         if self.moved_bytes is not None:
             lines.append(f"drbench moves {self.moved_bytes} bytes")
@@ -82,11 +82,11 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
     decision = state.decision(private.MM, (A, B), {})
     moved, stationary, own, plan = None, "", {}, ""
     if decision.who == "drbench":
-        product = state.product(decision, (A, B))
-        if product is not None:
-            found = product.explain()
+        multiplication = state.multiplication(decision, (A, B))
+        if multiplication is not None:
+            found = multiplication.explain()
             moved, plan = sum(found.moved_bytes), str(found)
-            stationary, own = found.stationary, product.own_bytes()
+            stationary, own = found.stationary, multiplication.own_bytes()
     spec = (
         decision.out
         if decision.out is not None
@@ -118,17 +118,19 @@ def _stock_moves(decision, operands, spec) -> tuple[tuple, int | None]:
         for name, tensor, new in zip("AB", operands, wanted):
             changes.append((name, private.spec_of(tensor), new))
     changes.append(("C", sharding.output_spec, spec))
-    told, nbytes = [], 0
+    text, nbytes = [], 0
     for name, old, new in changes:
         if old.placements == new.placements:
             continue
-        told.append(f"{name} from {_told(old.placements)} to {_told(new.placements)}")
+        text.append(
+            f"{name} from {_placements_text(old.placements)} to {_placements_text(new.placements)}"
+        )
         if nbytes is not None:
             elements = _least(old, new)
             nbytes = (
                 None if elements is None else nbytes + elements * old.tensor_meta.dtype.itemsize
             )
-    return tuple(told), nbytes
+    return tuple(text), nbytes
 
 
 def _least(old, new) -> int | None:
@@ -144,5 +146,5 @@ def _least(old, new) -> int | None:
     return sum(elements for *_, elements in flows(*parts))
 
 
-def _told(placements) -> str:
+def _placements_text(placements) -> str:
     return "(" + ", ".join(map(str, placements)) + ")"

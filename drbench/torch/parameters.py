@@ -13,7 +13,7 @@ from . import private
 from .decision import TYPES
 from .dispatch import installed
 from .layouts import layout_text
-from .product import copied, new_local, place_of
+from .multiplication import copied, new_local, place_of
 
 
 def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32) -> DTensor:

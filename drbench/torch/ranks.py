@@ -38,11 +38,11 @@ def check_launcher(size: int) -> None:
             f"drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
             f"mpiexec -n {world} python {program}"
         )
-        _say_once(refusal)
+        _report_once(refusal)
         raise refusal
 
 
-def _say_once(refusal: UnsupportedError) -> None:
+def _report_once(refusal: UnsupportedError) -> None:
     """If a refusal ends the processes of torchrun, the first of a node says it, as one line; and it
     stands in torchrun's own report, which would else say where to read about tracebacks."""
     try:

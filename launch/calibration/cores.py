@@ -18,11 +18,11 @@ from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
-from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_turned
+from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_transposed
 from drbench.program.problem import Problem
 
-from .pace import Pace
 from .programs import in_rounds
+from .speed import SpeedNormalisation
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -51,7 +51,7 @@ _SHAPES = [
     (2048, 256, 2048),
 ]
 #: Those of them that are measured with one operand stored transposed, too.
-_TURNED = [
+_TRANSPOSED = [
     (1024, 1024, 1024),
     (512, 512, 512),
     (256, 256, 4096),
@@ -74,7 +74,7 @@ SHARDS = [1 << s for s in range(13, 23, 3)]
 def cores(
     topology: Topology,
     trials: int,
-    pace: Pace,
+    speed: SpeedNormalisation,
     threads: int | None,
     everyone: Topology | None = None,
 ) -> tuple[str, dict]:
@@ -85,28 +85,28 @@ def cores(
     threads = threads or everyone.cores_per_rank
     threadpoolctl.threadpool_limits(threads)
     memory = _memory(everyone.comm, trials), "add of 16 MiB"
-    spent = lambda make: pace.seconds(lambda: timed(everyone.comm, make).seconds, trials)
+    spent = lambda make: speed.seconds(lambda: timed(everyone.comm, make).seconds, trials)
     found = {}
     for name, code in (("float32", "f4"), ("float64", "f8")):
-        products = _products(everyone.comm, trials, code, pace)
+        gemms = _gemms(everyone.comm, trials, code, speed)
         functions = {"#": "seconds an element (drbench chain)"} | function_seconds(spent, code)
-        found[name] = compute_section(*products, memory) | {"functions": functions}
+        found[name] = compute_section(*gemms, memory) | {"functions": functions}
     compute, several = found.pop("float32"), comm.size > 1
     rings = collective_samples(comm, comm.rank // 2, trials) if several else {}
     return f"{threads} threads a rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
         | ranges(_SHAPES, SIZES, SHARDS),
         "adds_on_core": True,
-        "pieces_apart": True,
+        "gemm_per_fragment": True,
         "step_s": (
             _overhead(topology, compute, trials),
             "executor, products of 8x8x8 in place, less the product",
         ),
         "compute": compute,
         "dtypes": found,
-        **({"transports": _near(topology, trials)} if several else {}),
+        **({"transports": _local_transports(topology, trials)} if several else {}),
         "collectives": {
-            name: fit_collective(samples) | {"#": about_collective(comm.size)}
+            name: fit_collective(samples) | {"#": collective_comment(comm.size)}
             for name, samples in rings.items()
         },
     }
@@ -124,7 +124,7 @@ def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
     return {name: [min(values), max(values)] for name, values in found.items()}
 
 
-def _near(topology: Topology, trials: int) -> dict:
+def _local_transports(topology: Topology, trials: int) -> dict:
     """The tables of transports between ranks that share memory."""
     _, adds = transfers(topology, "direct", trials)
     (get_s, *gets), rma_adds = transfers(topology, "rma", trials)
@@ -147,7 +147,7 @@ def _near(topology: Topology, trials: int) -> dict:
     }
 
 
-def core_constants(kind: str, found: Iterable[float], about: str) -> dict:
+def core_constants(kind: str, found: Iterable[float], description: str) -> dict:
     """The constants of a link that say what gets (``core``) or adds (``core_add``) take of the
     core, of what was ``found`` for them.
 
@@ -157,7 +157,7 @@ def core_constants(kind: str, found: Iterable[float], about: str) -> dict:
     ['core_bytes_per_s', 'core_apart_bytes_per_s', 'core_row_s']
     """
     names = "bytes_per_s", "apart_bytes_per_s", "row_s"
-    abouts = about, "of rows that lie apart", "more, for each such row"
+    abouts = description, "of rows that lie apart", "more, for each such row"
     return {f"{kind}_{name}": (value, text) for name, value, text in zip(names, found, abouts)}
 
 
@@ -172,7 +172,9 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     return min(timed(comm, several).seconds for _ in range(trials)) / repeats
 
 
-def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], list[tuple]]:
+def _gemms(
+    comm, trials: int, code: str, speed: SpeedNormalisation
+) -> tuple[list[tuple], list[tuple]]:
     """All ranks multiply elements of NumPy's type ``code`` at once: ``(m, n, k, seconds)``, and
     ``(m, n, k, operand, seconds)`` of those with an operand stored transposed.
 
@@ -181,13 +183,13 @@ def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], li
     disturbance. Operands lie in huge pages, as tiles and panels do."""
     blas, rng = load_blas(), np.random.default_rng(0)
 
-    def matrix(rows: int, cols: int, turned: bool) -> np.ndarray:
+    def matrix(rows: int, cols: int, transposed: bool) -> np.ndarray:
         made = empty_in_huge_pages(rows * cols, np.dtype(code))
         made[:] = rng.random(rows * cols, code)
-        return made.reshape(cols, rows).T if turned else made.reshape(rows, cols)
+        return made.reshape(cols, rows).T if transposed else made.reshape(rows, cols)
 
     cases = [(shape, "") for shape in _SHAPES]
-    cases += [(shape, operand) for shape in _TURNED for operand in "ab" if shape in _SHAPES]
+    cases += [(shape, operand) for shape in _TRANSPOSED for operand in "ab" if shape in _SHAPES]
     operands = {}
     for (m, n, k), operand in cases:
         extents = (("a", m, k), ("b", k, n), ("c", m, n))
@@ -206,7 +208,7 @@ def _products(comm, trials: int, code: str, pace: Pace) -> tuple[list[tuple], li
 
     for case in cases:  # what is touched for the first time does not count
         run(case)
-    seconds = list(zip(cases, in_rounds(cases, trials, run, pace)))
+    seconds = list(zip(cases, in_rounds(cases, trials, run, speed)))
     return (
         [(*shape, took_s) for (shape, operand), took_s in seconds if not operand],
         [(*shape, operand, took_s) for (shape, operand), took_s in seconds if operand],
@@ -296,9 +298,9 @@ def _overhead(topology, compute: dict, trials: int) -> float:
     ):
         executor.yields = False
         seconds = best_of(comm, executor.run, trials)
-    products = sum(step.computes for step in trace.steps)
+    gemms = sum(step.computes for step in trace.steps)
     own = compute["launch_s"][0] + 1024 / compute["peak_flops"][0] + 64 * sum(compute["pack_s"])
-    return comm.allreduce(max(0.0, seconds / max(1, products) - own), MPI.MAX)
+    return comm.allreduce(max(0.0, seconds / max(1, gemms) - own), MPI.MAX)
 
 
 def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[int, int, float]]]:
@@ -318,7 +320,7 @@ def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[i
     return samples
 
 
-def about_collective(ranks: int) -> str:
+def collective_comment(ranks: int) -> str:
     """The comment beside what was fitted to collectives of so many ranks at most."""
     apart = "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""
     return f"fit over shards of {SHARDS[0]} to {SHARDS[-1]} bytes{apart}"
@@ -335,9 +337,10 @@ def _calls(comm, count: int) -> dict[str, Callable]:
     }
 
 
-def compute_section(plain: list, turned: list, memory: tuple[float, str]) -> dict:
+def compute_section(plain: list, transposed: list, memory: tuple[float, str]) -> dict:
     """The table ``[model.compute]`` that fits products (:func:`fit_gemm`), those with an operand
-    stored transposed if there are any (:func:`fit_turned`), and the bytes a second of an add."""
+    stored transposed if there are any (:func:`fit_transposed`), and the bytes a second of an
+    add."""
     gemm, error = fit_gemm(plain)
     rate = f"fitted rate of {len(plain)} local products; median error {100 * error:.1f} %"
     return {
@@ -345,7 +348,7 @@ def compute_section(plain: list, turned: list, memory: tuple[float, str]) -> dic
         "peak_measured": True,
         "launch_s": (gemm["launch_s"], "fitted, likewise pack_s (an element of A, B and C)"),
         "pack_s": list(gemm["pack_s"]),
-        **({"turn_s": fit_turned(plain, turned)} if turned else {}),
+        **({"transposed_element_s": fit_transposed(plain, transposed)} if transposed else {}),
         "k_block": (float(gemm["k_block"]), "of those tried the one with the best fit"),
         "memory_bytes_per_s": memory,
     }

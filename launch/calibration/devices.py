@@ -52,17 +52,17 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
     case = Case(8, 8, 8, backend=backend, threads=threads)
     with open_backend(case, TransportChoice("auto"), topology) as opened:
         shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
-        products = _products(comm, opened, shapes, trials)
+        gemms = _gemms(comm, opened, shapes, trials)
         found = _transfers(comm, opened, sizes, trials)
-        (latency_s, rate), about = found["get"], opened.keys
-        where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
+        (latency_s, rate), keys = found["get"], opened.keys
+        where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) a device"
         return where, {
             "calibrated": {"dtypes": ["float32"]} | ranges(shapes, sizes, sizes),
             "accumulate_efficiency": (
                 min(1.0, found["add"][1] / rate),
                 "accumulate over copy, both from rank to rank; at most 1",
             ),
-            "compute": compute_section(products, [], (found["memory"], "add inside the device")),
+            "compute": compute_section(gemms, [], (found["memory"], "add inside the device")),
             "links": {
                 "peer": {
                     "shared": "device",
@@ -85,7 +85,7 @@ def _best(comm, stream, trials: int, enqueue) -> float:
     return best_of(comm, several, trials) / _REPEATS
 
 
-def _products(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int, float]]:
+def _gemms(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int, float]]:
     """All ranks multiply at once."""
     device, dtype = backend.device, np.dtype(np.float32)
     memory = [
@@ -156,7 +156,7 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
             ):
                 sample = comm.size, nbytes, best_of(comm, executor.run, trials)
             found.setdefault(name, []).append(sample)
-    about = (
+    description = (
         f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be told apart"
     )
-    return {name: fit_collective(samples) | {"#": about} for name, samples in found.items()}
+    return {name: fit_collective(samples) | {"#": description} for name, samples in found.items()}

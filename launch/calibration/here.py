@@ -24,8 +24,8 @@ from launch.ranks.run_case import run_case
 from .cores import best_of, cores
 from .devices import devices
 from .nodes import between_nodes
-from .pace import Pace
 from .programs import in_rounds, whole_programs
+from .speed import SpeedNormalisation
 
 
 def calibrate_here(
@@ -57,20 +57,21 @@ def calibrate_here(
         If links cannot be measured here: on one rank; on several nodes without ``nodes``, or on one
         with it; if nodes have different numbers of ranks.
     CaseFailed
-        If the ranks lacked their cores (:meth:`Pace.refuse_other_work`); the file is as before.
+        If the ranks lacked their cores (:meth:`SpeedNormalisation.refuse_other_work`); the file is
+        as before.
     """
     comm = _by_nodes(MPI.COMM_WORLD)
     read_document(out)  # what cannot be kept is refused before anything is measured
     with Topology(comm) as topology:
         _check_ranks(topology, nodes)
-        pace = Pace.of_cores(comm, topology.core_due(1))
+        speed = SpeedNormalisation.of_cores(comm, topology.core_due(1))
         if nodes:
-            where, tables = between_nodes(topology, trials, pace, threads)
+            where, tables = between_nodes(topology, trials, speed, threads)
         elif backend == "numpy":
-            where, tables = cores(topology, trials, pace, threads)
+            where, tables = cores(topology, trials, speed, threads)
         else:
             where, tables = devices(topology, trials, threads, backend)
-        pace.refuse_other_work()
+        speed.refuse_other_work()
         today = f"{datetime.now(UTC):%Y-%m-%d}"
         model = {
             "#": f"measured by drbench calibrate -p {comm.size}{' --nodes' * nodes}, {where}, "
@@ -104,13 +105,13 @@ def calibrate_here(
                 return record.time_s if record.status == "ok" else None
 
             # a product of the cores says nothing of GPUs, whose programs are taken as they are
-            usual = pace if backend != "cupy" else Pace(lambda: Timed(1.0, 0.0))
+            usual = speed if backend != "cupy" else SpeedNormalisation(lambda: Timed(1.0, 0.0))
             # taken kind by kind below
             took = iter(in_rounds([*chain(*programs.values())], trials, run, usual))
-        pace.refuse_other_work()
+        speed.refuse_other_work()
     if comm.rank:
         return 0
-    drift = pace.drift()
+    drift = speed.drift()
     drifted = drift_text(drift)
     model["residuals"] = {"#": f"measured over predicted times of whole programs{drifted}"}
     for kind, cases in programs.items():
@@ -148,7 +149,8 @@ def _check_ranks(topology: Topology, nodes: bool) -> None:
 
 
 def drift_text(drift: tuple[float, float]) -> str:
-    """What is said of a machine that drifted (:meth:`Pace.drift`); empty if it did not.
+    """What is said of a machine that drifted (:meth:`SpeedNormalisation.drift`); empty if it did
+    not.
 
     Examples
     --------

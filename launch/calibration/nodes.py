@@ -16,32 +16,32 @@ from drbench.model.fit import fit_collective, nonnegative
 
 from .cores import (
     COLS,
-    about_collective,
     best_of,
+    collective_comment,
     collective_samples,
     core_constants,
     cores,
     rows_of_ranks,
     transfers,
 )
-from .pace import Pace
+from .speed import SpeedNormalisation
 
 #: Less of a transfer's time than this is none: timing knows no better.
 _LEAST = 0.02
 #: Edge of the products beside a transfer, one a poll, and how many times as long they all take.
 _EDGE, _TIMES = 384, 3
 #: How many transfers are under way next to products, and elements of the rows that they move.
-_PIECES, _WIDTHS = 4, (COLS, 128, 512, 1024)
+_TRANSFERS, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
 def between_nodes(
-    topology: Topology, trials: int, pace: Pace, threads: int | None
+    topology: Topology, trials: int, speed: SpeedNormalisation, threads: int | None
 ) -> tuple[str, dict]:
     """What the cores of several nodes take, all at once, and what lies between them (collective):
     in words, and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
-    with Topology(topology.node) as near:
-        about, tables = cores(near, trials, pace, threads, topology)
+    with Topology(topology.node) as local_topology:
+        description, tables = cores(local_topology, trials, speed, threads, topology)
         tables["links"] = _links(topology, size, trials)
         tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})
@@ -53,7 +53,7 @@ def between_nodes(
         added = _lost(topology, mates, "add", trials)
         transports["direct"] |= added
         transports["rma"] |= added
-    return f"{about}, {topology.nodes} nodes", tables
+    return f"{description}, {topology.nodes} nodes", tables
 
 
 def _links(topology: Topology, size: int, trials: int) -> dict:
@@ -115,7 +115,7 @@ def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> di
         if inside:
             across = {f"across_{constant}": value for constant, value in across.items()}
             across["node"] = size
-        found[name] = {"#": about_collective(max(size, 2))} | inside.get(name, {}) | across
+        found[name] = {"#": collective_comment(max(size, 2))} | inside.get(name, {}) | across
     return found
 
 
@@ -142,26 +142,26 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
     found = []
 
-    def multiply(products: int, requests: Sequence = ()):
-        for _ in range(products):
+    def multiply(gemms: int, requests: Sequence = ()):
+        for _ in range(gemms):
             blas.gemm(a, b, c, 1.0)
             MPI.Request.Testall(requests)
 
-    def moved(products: int = 0):
+    def moved(gemms: int = 0):
         start = matrix.rget if kind == "get" else matrix.raccumulate
-        requests = [start(value, block) for block, value in pieces]
-        multiply(products, requests)
+        requests = [start(value, block) for block, value in transfers]
+        multiply(gemms, requests)
         MPI.Request.Waitall(requests)
         matrix.window.flush()
 
     with rows_of_ranks(topology, "rma") as (matrix, rows):
         one_s = best_of(comm, lambda: multiply(8), trials) / 8
         for width in _WIDTHS:
-            pieces = []
-            for x in range(_PIECES):
-                first = rows * others[x % len(others)] + rows // _PIECES * x
-                block = matrix.operand.block((first, first + rows // _PIECES), (0, width))
-                pieces.append((block, np.ones(block.shape, "f4")))
+            transfers = []
+            for x in range(_TRANSFERS):
+                first = rows * others[x % len(others)] + rows // _TRANSFERS * x
+                block = matrix.operand.block((first, first + rows // _TRANSFERS), (0, width))
+                transfers.append((block, np.ones(block.shape, "f4")))
             alone_s = best_of(comm, moved, trials)
             count = comm.bcast(ceil(_TIMES * alone_s / one_s))
             lost_s = statistics.median(
@@ -172,5 +172,5 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
             apart = rows if width < COLS else 0
             found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
     name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
-    about = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
-    return core_constants(name, core_rates(found), about)
+    description = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
+    return core_constants(name, core_rates(found), description)

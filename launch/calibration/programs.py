@@ -2,7 +2,7 @@
 them, which makes the intervals of all predictions.
 
 A shared machine is slow for seconds at a time. So programs take turns in rounds, each in an order
-of its own, and are scaled to the pace at which products were measured (:mod:`.pace`).
+of its own, and are scaled to the pace at which products were measured (:mod:`.speed`).
 """
 
 import random
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from launch.cases.case import Case
 
-from .pace import Pace
+from .speed import SpeedNormalisation
 
 #: Whole programs whose times are held against their predictions: extents in units of 512, layouts
 #: of A, B and C, stationary matrix. Each matrix moves in some of them, and each shape of piece.
@@ -49,9 +49,9 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     >>> whole_programs("numpy", nodes=True)["any"][0].options
     {'stationary': 'C'}
     """
-    ways, more = {"any": "auto"}, {"pack": "never"}
+    transports, more = {"any": "auto"}, {"pack": "never"}
     if backend == "numpy" and not nodes:
-        ways = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
+        transports = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
     elif nodes:
         more = {}
     return {
@@ -67,12 +67,12 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
             )
             for shape, layouts, stationary in _PROGRAMS
         ]
-        for kind, transport in ways.items()
+        for kind, transport in transports.items()
     }
 
 
 def in_rounds(
-    programs: list, rounds: int, run: Callable[[object], float | None], pace: Pace
+    programs: list, rounds: int, run: Callable[[object], float | None], speed: SpeedNormalisation
 ) -> list[float | None]:
     """The seconds of each program, the median of so many rounds at the usual pace; None of programs
     that are refused, which are not tried again.
@@ -83,7 +83,7 @@ def in_rounds(
     rounds : int
     run : callable
         ``run(program)``: seconds, or None.
-    pace : Pace
+    speed : SpeedNormalisation
 
     Examples
     --------
@@ -94,18 +94,18 @@ def in_rounds(
     >>> slow = lambda: 2.0 if len(ran) < 3 else 1.0
     >>> run = lambda program: (slow() * program, ran.append(program))[0]
     >>> look = lambda: Timed(slow(), 0.0)
-    >>> in_rounds([3.0, 5.0, 7.0, 9.0], 3, run, Pace(look))
+    >>> in_rounds([3.0, 5.0, 7.0, 9.0], 3, run, SpeedNormalisation(look))
     [3.0, 5.0, 7.0, 9.0]
     """
     took: list[list] = [[] for _ in programs]
     todo = list(zip(programs, took))
-    for turn in range(rounds):
-        random.Random(turn).shuffle(todo)
-        pace.begin()
+    for round_index in range(rounds):
+        random.Random(round_index).shuffle(todo)
+        speed.begin()
         for program, found in list(todo):
-            seconds, beside = pace.around(lambda: run(program))
+            seconds, reference_s = speed.around(lambda: run(program))
             if seconds is None:
                 todo = [each for each in todo if each[1] is not found]
             else:
-                found.append((seconds, beside))
-    return [pace.median(found) if found else None for found in took]
+                found.append((seconds, reference_s))
+    return [speed.median(found) if found else None for found in took]

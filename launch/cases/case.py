@@ -18,13 +18,13 @@ from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 from partitions import LayoutError, parse, preset
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
 #: Columns of the record that say in a trace what was run.
-TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
+DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "m n k experts topk routing transpose alpha beta dtype ranks threads a b c transport prefetch "
     "progress machine mode".split()
 )
@@ -108,7 +108,7 @@ class Case:
         check=_partition,
         metavar="PARTITION",
         help="Partition of A.",
-        says="the algorithm's own",
+        default_text="the algorithm's own",
     )
     b: str | None = _is(
         group="Layout", check=_partition, metavar="PARTITION", help="Partition of B, likewise."
@@ -133,17 +133,17 @@ class Case:
         ("a", "b", "ab"),
         group="Problem",
         help="Operands stored transposed, partitioned as stored.",
-        says="none",
+        default_text="none",
     )
     alpha: float | None = _ours(
         float,
         group="Problem",
         check=_finite,
         help="C = alpha·A·B + beta·C.",
-        says="1",
+        default_text="1",
     )
     beta: float | None = _ours(
-        float, group="Problem", check=_finite, help="With 0 C is not read.", says="0"
+        float, group="Problem", check=_finite, help="With 0 C is not read.", default_text="0"
     )
     dtype: str = _is(
         tuple(ITEMSIZES),
@@ -177,27 +177,27 @@ class Case:
     get: str | None = _ours(
         ("view", "copy"),
         help="view: read tiles of ranks on this node in place; copy: copy them first.",
-        says="view; on devices copy",
+        default_text="view; on devices copy",
     )
     compute: str | None = _is(
         ("tf32",),
         on=_GPUS,
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
-        says="true float32",
+        default_text="true float32",
     )
     max_gemms: int | None = _ours(
         int,
         on=_DEVICES,
         least=1,
         help="Devices: products that may run at the same time.",
-        says="1",
+        default_text="1",
     )
     max_accumulates: int | None = _ours(
         int,
         on=_DEVICES,
         least=1,
         help="Devices: accumulates that may run at the same time.",
-        says="1",
+        default_text="1",
     )
     accumulate_blocks: int | None = _ours(
         int,
@@ -205,7 +205,7 @@ class Case:
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
         "products keep the other processors.",
-        says="12",
+        default_text="12",
     )
     copy_streams: int | None = _ours(
         int,
@@ -213,13 +213,13 @@ class Case:
         least=1,
         help="Devices: streams for the copies of each direction in programs with signals; ranks "
         "are dealt to them in turn.",
-        says="1",
+        default_text="1",
     )
     collectives: str | None = _ours(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
         help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
         "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
-        says="mpi; on devices the first that can; recorded",
+        default_text="mpi; on devices the first that can; recorded",
     )
     prefetch: int | str | None = _ours(
         int,
@@ -227,7 +227,7 @@ class Case:
         help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
         "nothing but what a step takes. Lowered programs (-o schedule) have their operations "
         "instead; 0 still overlaps nothing.",
-        says="1; all for programs with signals",
+        default_text="1; all for programs with signals",
     )
     progress: str = _ours(
         ("poll", "none"),
@@ -241,7 +241,7 @@ class Case:
         on=_CORES,
         least=1,
         help="BLAS threads a rank.",
-        says="cores // ranks",
+        default_text="cores // ranks",
     )
     iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least.")
     budget: float = _is(
@@ -261,13 +261,13 @@ class Case:
         help="Measure between the repeats the same work without communication, for the ratio to it "
         "and the effective communication time, and on a layout of the 2-D algorithms collective, "
         "for the overlap efficiency.",
-        says="true; of a sweep false",
+        default_text="true; of a sweep false",
     )
     pool: int | None = _ours(
         int,
         unit="bytes",
         help="Most receive and scratch memory a rank may use, as 64MiB.",
-        says="what the plan needs",
+        default_text="what the plan needs",
     )
     machine: str = _is(
         str,
@@ -303,7 +303,7 @@ class Case:
         >>> case.ahead({}), case.ahead({"sums": "push"})
         (1, 'all')
         """
-        if self.prefetch is not None or self.algorithm in PEERS:
+        if self.prefetch is not None or self.algorithm in LIBRARIES:
             return 1 if self.prefetch is None else self.prefetch
         return get_algorithm(self.algorithm).prefetch(**resolved)
 
@@ -454,11 +454,11 @@ def in_place_on(case: Case, nodes: int) -> bool:
     return kind in ("auto", "direct") and case.get == "view" and nodes == 1
 
 
-def near_by(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
+def blocks_in_place(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
     """Which blocks a rank reads in place, as far as is known before there are windows; ``node_of``
     has the lowest rank on each rank's node."""
-    near = case.get == "view" and parse_transport(case.transport).kind != "rma"
-    return lambda block: near and node_of[block.owner] == node_of[rank]
+    by_view = case.get == "view" and parse_transport(case.transport).kind != "rma"
+    return lambda block: by_view and node_of[block.owner] == node_of[rank]
 
 
 def resolved_keys(case: Case, resolved: dict) -> dict:
@@ -484,17 +484,19 @@ def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
     named: tuple = (None, None, None)
     if values.get("preset"):
         sizes = tuple(values.get(name) for name in "mnk")
-        named = preset(values["preset"], ranks, sizes if all(sizes) else None, _room(values, ranks))
+        named = preset(
+            values["preset"], ranks, sizes if all(sizes) else None, _space_of_rank(values, ranks)
+        )
     return {name: values.get(name) or text for name, text in zip("abc", named)}
 
 
-def _room(values: dict, ranks: int) -> int | None:
+def _space_of_rank(values: dict, ranks: int) -> int | None:
     """Elements that a rank has room for, if that is limited: its share of the three matrices, and
     those of ``pool``.
 
     Examples
     --------
-    >>> _room({"m": 8, "n": 8, "k": 8, "pool": 64}, 4)
+    >>> _space_of_rank({"m": 8, "n": 8, "k": 8, "pool": 64}, 4)
     64
     """
     if values.get("pool") is None:
@@ -512,7 +514,7 @@ def taker_of(name: str) -> Any:
     UsageError
         If there is none.
     """
-    return get_peer(name) if name in PEERS else get_algorithm(name)
+    return get_library(name) if name in LIBRARIES else get_algorithm(name)
 
 
 def refuse_library(name: str) -> None:
@@ -523,7 +525,7 @@ def refuse_library(name: str) -> None:
     UsageError
         If the name is that of a library.
     """
-    if name in PEERS:
+    if name in LIBRARIES:
         raise UsageError(
             f"{name} is a library and plans its own way: it has no program to show or to predict. "
             "Run it; drbench list libraries says more."
@@ -572,7 +574,7 @@ def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
     (0, 0, 2, 2)
     """
     algorithm, problem, options = bound(case, len(node_of))
-    if case.backend == "numpy" and case.algorithm not in PEERS:
+    if case.backend == "numpy" and case.algorithm not in LIBRARIES:
         problem = problem.on_nodes(node_of)
     return algorithm, problem, options
 
@@ -594,7 +596,7 @@ def run_program(case: Case, ranks: int, timeout_s: float | None) -> Record:
     BLAS, so it has no roof."""
     case = replace(case, roof=False)
     try:
-        return get_peer(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
+        return get_library(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
     except DrbenchError as error:
         status = "failed" if error.status == "usage" else error.status
         return failure(case, ranks, status, str(error))

@@ -66,7 +66,7 @@ class ChainOrder:
     ranks: int
     dtype: str
     layouts: dict
-    products: dict
+    multiplications: dict
     fill: str
     seed: int = 0
     iters: int = 10
@@ -94,14 +94,21 @@ class ChainOrder:
 
 def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **how) -> ChainOrder:
     """What ranks are told to run of a chain in layouts; ``how`` it is measured."""
-    products = {
+    multiplications = {
         each.operation: [*found.inner[each.operation], each.program.stationary]
         for each in found.uses
         if not each.matrix
     }
     costs = found.costs
     return ChainOrder(
-        asked, costs.nprocs, costs.dtype, found.layouts, products, fill, machine=machine, **how
+        asked,
+        costs.nprocs,
+        costs.dtype,
+        found.layouts,
+        multiplications,
+        fill,
+        machine=machine,
+        **how,
     )
 
 

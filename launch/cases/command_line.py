@@ -69,7 +69,7 @@ def describe(record: Record) -> str:
     """
     algorithm = get_algorithm(record.algorithm)
     others = [each.partition("=") for each in (record.options or "").split(";") if each]
-    plain = {name: option.says for name, option in algorithm.options.items()}
+    plain = {name: option.default_text for name, option in algorithm.options.items()}
     words = [
         record.algorithm,
         record.stationary and f"S-{record.stationary}",
@@ -97,7 +97,7 @@ def _flags(described: dict, values: dict) -> list:
     words: list = []
     for name, option in described.items():
         value = values.get(name)
-        if value is None or value == option.default or value == option.says:
+        if value is None or value == option.default or value == option.default_text:
             continue
         text = str(value).lower() if option.type is bool else value
         words += [option.flag, text] if option.group else ["-o", f"{name}={text}"]

@@ -54,12 +54,12 @@ def file_of(name: str) -> Path:
     return shipped("machines").get(name.partition("-")[0], Path(name))
 
 
-def about_file(path: Path) -> str:
+def describe_file(path: Path) -> str:
     """The comment that a machine file begins with, in one line; empty if there is none.
 
     Examples
     --------
-    >>> about_file(file_of("dgxh100")).partition(",")[0]
+    >>> describe_file(file_of("dgxh100")).partition(",")[0]
     'NVIDIA DGX H100'
     """
     lines = takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
@@ -201,12 +201,12 @@ def _table(values: dict):
         elif isinstance(value, dict):
             table.add(key, _table(value))
         else:
-            value, about = value if isinstance(value, tuple) else (value, "")
+            value, description = value if isinstance(value, tuple) else (value, "")
             if isinstance(value, list):
                 value = tomlkit.value(f"[{', '.join(map(plain, value))}]")
             table.add(key, tomlkit.value(plain(value)) if isinstance(value, float) else value)
-            if about:
-                table[key].comment(about)
+            if description:
+                table[key].comment(description)
     if not of_tables:
         table.add(tomlkit.nl())
     return table

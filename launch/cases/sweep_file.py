@@ -17,7 +17,7 @@ from typing import Any
 from algorithms import algorithms
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.options import Option, check_options, named
-from launch.peers import PEERS, get_peer, known_options
+from launch.libraries import LIBRARIES, get_library, known_options
 from partitions import LayoutError
 from partitions.arithmetic import near_square
 from partitions.enumerate import KINDS, REPLICATIONS
@@ -44,7 +44,7 @@ VIEWS = ("scaling", "algorithms", "libraries", "mlp")
 #: Keys of a whole file; ``scale``, the blocks and their defaults aside.
 _TOP = named(
     Option("name", check=check_name),
-    Option("about"),
+    Option("description"),
     Option("ranks", int, least=1, words=("doubling",)),
     Option("grow", _SHAPE),
     Option("rounds", int, words=("known",)),
@@ -57,7 +57,7 @@ _TABLES = ("scale", "defaults", "cases")
 _SPECIAL = named(
     Option("partitions", check=FIELDS["a"].check),
     Option("replication", int, least=1),
-    Option("libraries", tuple(PEERS)),
+    Option("libraries", tuple(LIBRARIES)),
     Option("settings", ("default", "all")),
     Option("same_tiles", bool),
     Option("zip"),
@@ -108,7 +108,7 @@ class Sweep:
     """
 
     name: str
-    about: str
+    description: str
     cases: tuple[Case, ...]
     scale: Fraction
     rounds: int | str = 0
@@ -257,7 +257,9 @@ def expand(
             table = table | {key: value[0] if len(value) == 1 else value}
     check_keys(table, (*_TOP, *_TABLES), f"{file}: ")
     single = {key: table[key] for key in table.keys() & _TOP.keys() - {"ranks"}}
-    top = {"about": "", "rounds": 0, "view": "", "paper": False} | read_table(single, _TOP, file)
+    top = {"description": "", "rounds": 0, "view": "", "paper": False} | read_table(
+        single, _TOP, file
+    )
     require("name" in top, file, "a sweep with a name", table)
     where = f"{file}: scale" if scale is None else "--scale"
     factor = scale_of(table.get("scale", "1") if scale is None else scale, where)
@@ -294,7 +296,7 @@ def expand(
     found = tuple(cases.values())
     if simulate and top["paper"]:
         found = tuple(as_in_the_paper(case, ranks) for case in found)
-    return Sweep(top["name"], top["about"], found, factor, top["rounds"], top["view"])
+    return Sweep(top["name"], top["description"], found, factor, top["rounds"], top["view"])
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
@@ -331,7 +333,7 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
     elif key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
         words["all"] = [name for name, each in algorithms().items() if "mesh" in each.options]
     elif key in ("partitions", "libraries"):
-        words["all"] = product(KINDS, repeat=3) if key == "partitions" else PEERS
+        words["all"] = product(KINDS, repeat=3) if key == "partitions" else LIBRARIES
     elif tried := next((each.tried for each in options if each.tried), ()):
         words["all"] = tried(ranks) if callable(tried) else tried
     listed, found = value if isinstance(value, list) else [value], []
@@ -366,7 +368,7 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
         axes["libraries"] = [
             {"libraries": {"algorithm": name["libraries"]} | fields}
             for name in axes["libraries"]
-            for fields in get_peer(name["libraries"]).settings(ranks)[: None if every else 1]
+            for fields in get_library(name["libraries"]).settings(ranks)[: None if every else 1]
         ]
     for key in _SHAPE:
         if key not in axes:
@@ -410,10 +412,10 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
     except UsageError as error:
         raise UsageError(f"{where}: algorithm: {error}") from None
     takes = FIELDS.keys() | _SPECIAL.keys() | taker.options.keys()
-    takes -= OURS if name in PEERS else set()
+    takes -= OURS if name in LIBRARIES else set()
     kept = {key: value for key, value in values.items() if key not in given or key in takes}
     try:
-        if name not in PEERS:
+        if name not in LIBRARIES:
             check_options(taker.options, {key: kept[key] for key in given.keys() & kept.keys()})
     except UsageError:
         return None
@@ -435,7 +437,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     triple, factors = values.pop("partitions", None), values.pop("replication", None)
     options = {key: values.pop(key) for key in list(values) if key not in FIELDS}
     options |= library.get("options", {})
-    if library and values.get("backend") == "cupy" and "device" in PEERS[name]:
+    if library and values.get("backend") == "cupy" and "device" in LIBRARIES[name]:
         options["device"] = "cuda"
         values["backend"] = Case.backend
     values |= {key: scaled_size(values[key], scale) for key in _SHAPE}
@@ -454,7 +456,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     case = Case(**values | texts, options=options)
     try:
         taker_of(name).pick(options)
-        if name in PEERS:
+        if name in LIBRARIES:
             refuse_our_options(case)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
@@ -464,7 +466,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
 def _universal(case: Case, ranks: int, where: str) -> Case:
     """The universal algorithm on the tiles of a case, with the matrix stationary that its dataflow
     keeps."""
-    if case.algorithm in PEERS:
+    if case.algorithm in LIBRARIES:
         raise UsageError(
             f"{where}: same_tiles: {case.algorithm} is a library with tiles of its own. Leave "
             "same_tiles out."

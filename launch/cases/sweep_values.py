@@ -31,7 +31,7 @@ def shipped(kind: str) -> dict[str, Path]:
 
 def read_toml(
     path: Path,
-    way_out: str = "Use a file that can be read.",
+    remedy: str = "Use a file that can be read.",
     parse: Callable[[str], Any] = tomllib.loads,
 ) -> Any:
     """What a TOML file holds.
@@ -44,7 +44,7 @@ def read_toml(
     try:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}. {way_out}") from None
+        raise UsageError(f"{path}: {error.strerror}. {remedy}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}.") from None
 

@@ -10,7 +10,7 @@ from launch.host.show import console
 from launch.papers import papers
 from launch.papers.artifact import Check, Place, check_artifact, check_records
 from launch.papers.claims import counted, shown
-from launch.papers.vary import Turn, vary
+from launch.papers.vary import Variation, vary
 
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
 
@@ -70,18 +70,18 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     place = Place(Path(out), quick, only=tuple(only.split(",")) if only else ())
     check_records(place.results)
     check_output("--csv", csv_path)
-    found, say, start = [], console(), time.monotonic()
+    found, print_line, start = [], console(), time.monotonic()
     if sensitivity:
-        rows, show = _turns(place), _show_turn
+        rows, show = _variations(place), _show_variation
     else:
         made_folder(out)
         progress = console(stderr=True, soft_wrap=True)
-        announce = lambda about: progress.print(about, markup=False)
+        announce = lambda description: progress.print(description, markup=False)
         rows, show = check_artifact(place, announce), _show
     for row in rows:
         found.append(row)
         if not as_json:
-            show(say, row)
+            show(print_line, row)
     if not found:
         names = "P7, M, F, T1" if sensitivity else "step1, R, A, P7, M, S, T1"
         raise UsageError(f"--only {only}: nothing here has a name that begins so, as {names} do.")
@@ -97,23 +97,25 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     if not as_json:
         minutes = (time.monotonic() - start) / 60
         for name, checks in _by_kind(found).items():
-            say.print(f"{name:21} {counted(check.verdict for check in checks)}", soft_wrap=True)
+            print_line.print(
+                f"{name:21} {counted(check.verdict for check in checks)}", soft_wrap=True
+            )
         total = counted(check.verdict for check in found)
-        say.print(f"{total} in {minutes:.1f} minutes", soft_wrap=True)
+        print_line.print(f"{total} in {minutes:.1f} minutes", soft_wrap=True)
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
 
 
-def _turns(place: Place):
+def _variations(place: Place):
     for name, paper in papers().items():
         if paper.simulate and any(place.wants(claim.name) for claim in paper.claims):
             yield from vary(name, paper, place.results)
 
 
-def _show_turn(say, turn: Turn) -> None:
+def _show_variation(print_line, variation: Variation) -> None:
     """A change in words."""
-    what = f"{turn.machine}, {turn.change}" if turn.change else "as it is"
-    text = f"{turn.paper}: {what}: {turn.changed_claims or 'no claim turns'}"
-    say.print(text, markup=False, highlight=False, soft_wrap=True)
+    what = f"{variation.machine}, {variation.change}" if variation.change else "as it is"
+    text = f"{variation.paper}: {what}: {variation.changed_claims or 'no claim turns'}"
+    print_line.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
@@ -125,12 +127,12 @@ def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
     return kinds
 
 
-def _show(say, check: Check) -> None:
+def _show(print_line, check: Check) -> None:
     """A line for what was checked, and one each for what is said of it."""
     word = shown(check.verdict)
-    say.print(f"[{_STYLES[check.verdict]}]{word:5}[/] {check.name}", end=" ")
-    say.print(check.about, markup=False, highlight=False, soft_wrap=True)
+    print_line.print(f"[{_STYLES[check.verdict]}]{word:5}[/] {check.name}", end=" ")
+    print_line.print(check.description, markup=False, highlight=False, soft_wrap=True)
     for field, called in _CALLED.items():
         if text := getattr(check, field):
             name = called[-1] if check.tolerance else called[0]
-            say.print(f"      {name:9} {text}", markup=False, soft_wrap=True)
+            print_line.print(f"      {name:9} {text}", markup=False, soft_wrap=True)

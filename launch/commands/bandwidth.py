@@ -89,13 +89,13 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
         return run_ranks(ranks or 2, list(arguments), timeout)
     from launch.ranks.bandwidth import measure_here
 
-    about, found = measure_here(case, sizes, names)
-    if not about.pop("first"):
+    description, found = measure_here(case, sizes, names)
+    if not description.pop("first"):
         return EXIT_CODES["ok"]
     from plots.select.bandwidth_rows import ROWS, row_of
 
-    about |= {"label": case.machine, "backend": case.backend, "dtype": case.dtype}
-    rows = [row_of(each, **about) for each in found]
+    description |= {"label": case.machine, "backend": case.backend, "dtype": case.dtype}
+    rows = [row_of(each, **description) for each in found]
     if csv_path:
         ROWS.write(csv_path, [*rows_before(csv_path, ROWS.read), *rows])
     if as_json:

@@ -70,16 +70,16 @@ def main(arguments: list[str] | None = None) -> int:
         click.echo(error.ctx.get_help())
         return EXIT_CODES["usage"]
     except click.ClickException as error:
-        return _say(_one_line(error), EXIT_CODES["usage"])
+        return _report(_one_line(error), EXIT_CODES["usage"])
     except (click.exceptions.Abort, KeyboardInterrupt):
         _abort(_INTERRUPTED)
-        return _say("interrupted", _INTERRUPTED)
+        return _report("interrupted", _INTERRUPTED)
     except (LayoutError, DrbenchError) as error:
         code = EXIT_CODES["usage"] if isinstance(error, LayoutError) else error.exit_code
         if not _everyone_is_here():
             sys.stderr.write(f"drbench: {error} (found by this rank alone)\n")
             _abort(code)
-        return _say(str(error), code)
+        return _report(str(error), code)
     except (
         Exception
     ) as error:  # a bug, or a rank that broke: show it, and take the other ranks along
@@ -101,7 +101,7 @@ def _one_line(error: click.ClickException) -> str:
     return text
 
 
-def _say(message: str, code: int) -> int:
+def _report(message: str, code: int) -> int:
     """One line on standard error, from the first rank only."""
     here = launched()
     if here is None or here.rank == 0:
@@ -159,7 +159,9 @@ class Group(click.Group):
         epilogue."""
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+            formatter.write_dl(
+                [(name, description) for name, (_, description) in _COMMANDS.items()]
+            )
 
 
 @click.group(

@@ -51,8 +51,8 @@ def doctor(ranks, as_json):
     else:
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
         rows = [
-            (subject, Text(level, style[level]), text + (f"\n-> {way_out}" if way_out else ""))
-            for subject, level, text, way_out in every
+            (subject, Text(level, style[level]), text + (f"\n-> {remedy}" if remedy else ""))
+            for subject, level, text, remedy in every
         ]
         console().print(table("||~", rows))
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
@@ -65,12 +65,12 @@ class Finding(NamedTuple):
     subject: str
     level: str
     text: str
-    way_out: str = ""
+    remedy: str = ""
 
 
-def found(fine, subject: str, text: str, otherwise: str, way_out: str = "", level="advice"):
+def found(fine, subject: str, text: str, otherwise: str, remedy: str = "", level="advice"):
     """That a subject is fine, in words, or what it is otherwise, and the way out."""
-    return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, way_out)
+    return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, remedy)
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:
@@ -119,10 +119,10 @@ def _mpi(ranks: int) -> Iterator[Finding]:
         "missing",
     )
     if settings := probe["tcp"]:  # by variable its value, and drbench's own
-        said = _settings({name: value for name, (value, _) in settings.items()})
+        described = _settings({name: value for name, (value, _) in settings.items()})
         ours = _settings({name: own for name, (value, own) in settings.items() if value != own})
         whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
-        text = f"between nodes UCX is told {said}, {whose}: bytes that one call may move"
+        text = f"between nodes UCX is told {described}, {whose}: bytes that one call may move"
         yield Finding("TCP", "ok", text)
 
 
@@ -138,8 +138,8 @@ def _cores(ranks: int) -> Iterator[Finding]:
         "BLAS threads each by default"
     )
     if ranks > cores:
-        way_out = f"use at most {cores} ranks: more share cores, and their times say little"
-        yield Finding("cores", "advice", text, way_out)
+        remedy = f"use at most {cores} ranks: more share cores, and their times say little"
+        yield Finding("cores", "advice", text, remedy)
     else:
         yield found(
             not threads.isdigit() or int(threads) * ranks <= cores,
@@ -220,9 +220,9 @@ def _gpus() -> Iterator[Finding]:
         return
     if "missing" in seen:
         names = _names_of_driver()
-        text, way_out = f"{names}; {seen['missing']}", seen["way_out"]
+        text, remedy = f"{names}; {seen['missing']}", seen["remedy"]
         nothing = "none found; every command runs on CPUs"
-        yield found(names is None, "GPUs", nothing, text, way_out)
+        yield found(names is None, "GPUs", nothing, text, remedy)
         return
     devices = seen["devices"]
     names = "; ".join(

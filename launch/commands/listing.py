@@ -15,10 +15,10 @@ from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
 from drbench.options import Option
 from launch.cases.case import FIELDS, OURS
-from launch.cases.machine_models import about_file, file_of, find_machine, machine_names
+from launch.cases.machine_models import describe_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml, shipped
 from launch.host.show import console, table
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 from partitions import PRESETS
 from partitions.text import added_kinds
 
@@ -84,12 +84,12 @@ def _check_name(name: str, known: Iterable[str], what: str) -> None:
 
 def _algorithm(name: str) -> str:
     found = get_algorithm(name)
-    return f"{name}: {found.about}\n\n{_options(name, found.options, ())}"
+    return f"{name}: {found.description}\n\n{_options(name, found.options, ())}"
 
 
 def _library(name: str) -> str:
-    found, (_, _, about) = get_peer(name), _library_row(name)
-    return f"{name}: {about}\n\n{_options(name, found.options, OURS)}"
+    found, (_, _, description) = get_library(name), _library_row(name)
+    return f"{name}: {description}\n\n{_options(name, found.options, OURS)}"
 
 
 def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
@@ -115,7 +115,7 @@ def _described(option: Option) -> tuple[str, str]:
     kinds = {int: "SIZE" if option.unit else "N", float: "NUMBER", bool: "true|false", str: "TEXT"}
     kind = () if isinstance(option.type, tuple) else (kinds[option.type],)
     value = option.metavar or "|".join((*kind, *words))
-    default = option.says or ("" if option.default is None else str(option.default).lower())
+    default = option.default_text or ("" if option.default is None else str(option.default).lower())
     more = f" [default: {default}]" if default else ""
     return f"{option.flag}{' ' if option.group else '='}{value}", f"{option.help}{more}"
 
@@ -123,7 +123,7 @@ def _described(option: Option) -> tuple[str, str]:
 def _preset(name: str) -> str:
     found = PRESETS[name]
     texts = ", ".join(f"{x} {text}" for x, text in zip("ABC", found.operands))
-    return f"{name}: {found.about}\n{texts}\n{found.source}"
+    return f"{name}: {found.description}\n{texts}\n{found.source}"
 
 
 def _machine(name: str) -> str:
@@ -132,10 +132,10 @@ def _machine(name: str) -> str:
 
 
 def _library_row(name: str) -> tuple[str, ...]:
-    peer = get_peer(name)
-    found = peer.available()
-    way_out = "" if found.ok else f". {found.get}"
-    return name, "yes" if found.ok else "no", f"{peer.about}\n{found.what}{way_out}"
+    library = get_library(name)
+    found = library.available()
+    remedy = "" if found.ok else f". {found.get}"
+    return name, "yes" if found.ok else "no", f"{library.description}\n{found.what}{remedy}"
 
 
 def _machine_row(name: str) -> tuple[str, ...]:
@@ -147,10 +147,10 @@ def _machine_row(name: str) -> tuple[str, ...]:
         for link in machine.links
     )
     peaks = machine.peaks
-    told = (f"{each} {_rate(peaks[each] / 1e12)}" for each in ARITHMETICS if each in peaks)
+    described = (f"{each} {_rate(peaks[each] / 1e12)}" for each in ARITHMETICS if each in peaks)
     measured = " (measured)" if machine.compute.peak_measured else ""
     ranks = "RxC" if machine.torus else str(machine.devices or "any")
-    return name, ranks, ", ".join(links), ", ".join(told) + measured, str(len(machine.assumed))
+    return name, ranks, ", ".join(links), ", ".join(described) + measured, str(len(machine.assumed))
 
 
 def _rate(value: float) -> str:
@@ -201,16 +201,16 @@ _TRANSPORTS = [
 KINDS = {
     "algorithms": _Kind(
         "algorithm|~about",
-        lambda: [(name, each.about) for name, each in algorithms().items()],
+        lambda: [(name, each.description) for name, each in algorithms().items()],
         _algorithm,
     ),
     "partitions": _Kind("partition|~about", lambda: _PARTITIONS + added_kinds()),
     "presets": _Kind(
         "preset|~about|~source",
-        lambda: [(name, each.about, each.source) for name, each in PRESETS.items()],
+        lambda: [(name, each.description, each.source) for name, each in PRESETS.items()],
         _preset,
     ),
-    "libraries": _Kind("library|here|~what", lambda: map(_library_row, PEERS), _library),
+    "libraries": _Kind("library|here|~what", lambda: map(_library_row, LIBRARIES), _library),
     "machines": _Kind(
         "machine|ranks|~links, GB/s|~peaks of a device, TFLOP/s|>assumed",
         lambda: map(_machine_row, machine_names()),
@@ -218,13 +218,15 @@ KINDS = {
     ),
     "launchers": _Kind(
         "launcher|~about",
-        lambda: [(name, about_file(path)) for name, path in shipped("machines").items()],
+        lambda: [(name, describe_file(path)) for name, path in shipped("machines").items()],
         lambda name: shipped("machines")[name].read_text(),
     ),
     "transports": _Kind("transport|~about", lambda: _TRANSPORTS),
     "sweeps": _Kind(
         "sweep|~about",
-        lambda: [(name, read_toml(path)["about"]) for name, path in shipped("sweeps").items()],
+        lambda: [
+            (name, read_toml(path)["description"]) for name, path in shipped("sweeps").items()
+        ],
         lambda name: shipped("sweeps")[name].read_text(),
     ),
     "figures": _Kind("figure|~about|~takes", _figures),

@@ -53,12 +53,12 @@ class _Command(click.Command):
         self.needs, self.useless = dict(needs), {"--brief": "--json", **dict(useless)}
 
     def parse_args(self, context, args):
-        said = self.make_parser(context).parse_args(list(args))[2]
+        reported = self.make_parser(context).parse_args(list(args))[2]
         left, values = super().parse_args(context, args), context.params
         if context.resilient_parsing:  # a shell completes the line
             return left
         given = {f"-o {name}" for name in values.get("option", ((), ()))[1]}
-        for each in said:  # arguments too that were not given; --resume is nobody's hindrance
+        for each in reported:  # arguments too that were not given; --resume is nobody's hindrance
             value = values.get(each.name)
             if value is not None and value is not False:
                 given.add(each.opts[0])
@@ -155,7 +155,8 @@ def _described(described: Option, kind: click.ParamType | None, *names: str, **w
     if described.type is bool or described.default is not None:
         words["default"] = None if switch else described.default
     words |= {
-        "help": described.help + (f" [default: {described.says}]" if described.says else ""),
+        "help": described.help
+        + (f" [default: {described.default_text}]" if described.default_text else ""),
         "group": described.group,
     }
     flag = described.flag
@@ -202,7 +203,7 @@ def printing() -> tuple:
 
 
 @contextmanager
-def reading(way_out: str = "Use files that can be read."):
+def reading(remedy: str = "Use files that can be read."):
     """What cannot be read, or is no result file, as an error in one line; then a line for each torn
     row."""
     try:
@@ -213,7 +214,7 @@ def reading(way_out: str = "Use files that can be read."):
             click.echo(str(warning.message), err=True)
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "  # none of a full disk
-        raise UsageError(f"{name}{error.strerror or error}. {way_out}") from None
+        raise UsageError(f"{name}{error.strerror or error}. {remedy}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
 

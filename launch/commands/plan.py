@@ -15,7 +15,7 @@ from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
 from launch.cases.case import Case, bound, refuse_library
 from launch.cases.machine_models import find_machine, of_schedule
-from launch.host.show import brief, console, drawing, product_text, table
+from launch.host.show import brief, console, drawing, multiplication_text, table
 from launch.host.units import format_bytes, seconds
 
 from .guards import default_ranks
@@ -104,11 +104,11 @@ def plan(ranks, rank, limit, as_json, **values):
         return
     out = console()
     out.print(drawing(problem))
-    told = "" if problem.plain else f"\n{product_text(replace(case, options=resolved))}"
+    text = "" if problem.plain else f"\n{multiplication_text(replace(case, options=resolved))}"
     still = f", Stationary {found['stationary']}" if found["stationary"] else ""
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(
-        f"{told}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
+        f"{text}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
         f"{found['flops']:.4g} FLOPs, planned in {seconds(found['plan_s'])}"
     )
     kinds = (

@@ -25,7 +25,7 @@ from .options import (
 )
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
-_TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
+_SHOWN_COLUMNS = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
@@ -96,9 +96,9 @@ def _list(path: str, limit: int) -> None:
         found = read_records([path])
     if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
-    out, say = printing()
+    out, print_line = printing()
     for line in fastest_lines(found):
-        say(line)
+        print_line(line)
     for each in listed(rows(found)):
         each.show(out, limit)
 
@@ -117,9 +117,9 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
 
     listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
     every = [pair.new or pair.old for pair in pairs]
-    varying = [name for name in _TOLD if len({getattr(each, name) for each in every}) > 1]
+    varying = [name for name in _SHOWN_COLUMNS if len({getattr(each, name) for each in every}) > 1]
     ratio = lambda value: "" if value is None else f"{value:.3f}"
-    out, say = printing()
+    out, print_line = printing()
     if listed:
         rows = [
             (
@@ -134,17 +134,19 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
         ]
         out.print(table("outcome|>best|>median|~case|~why|interval of median", rows))
         if len(listed) > limit:
-            say(f"... and {len(listed) - limit} more; --limit or --csv shows them")
+            print_line(f"... and {len(listed) - limit} more; --limit or --csv shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
-    say(
+    print_line(
         f"{plural(found['compared'], 'case')} compared at tolerance {100 * tolerance:g} %: {counts}"
     )
     if found["compared"]:
         middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
         roof = f"; roof {found['roof']:.3f}" if found["roof"] is not None else ""
-        say(f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}")
+        print_line(
+            f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}"
+        )
     if found["unknown_noise"]:
-        say(
+        print_line(
             f"noise unknown: {plural(found['unknown_noise'], 'case')}, with fewer than 3 samples "
             "on a side"
         )
@@ -212,11 +214,11 @@ def plot(name, files, save, width, title, notes, **options):
       drbench list figures
       drbench plot mlp1 results/measured/here -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
-      drbench plot peers results/measured/here -o peers.pdf --width 3.4 --no-notes
+      drbench plot libraries results/measured/here -o rates.pdf --width 3.4
     """
     if name is None:
         raise UsageError("which figure? Name one of those that drbench list figures shows.")
-    from plots.draw.page import Look
+    from plots.draw.page import PageStyle
     from plots.registry import draw, find
 
     check_output("--save", save)
@@ -226,8 +228,8 @@ def plot(name, files, save, width, title, notes, **options):
             raise UsageError(
                 f"what shall {name} be drawn from? Give it result files, or - for standard input."
             )
-        look = Look(width, title, notes)
-        drawn = draw(name, files, name if save is None else save, look=look, **options)
+        page_style = PageStyle(width, title, notes)
+        drawn = draw(name, files, name if save is None else save, page_style=page_style, **options)
     for text in drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:
@@ -253,8 +255,8 @@ def report(folders, save):
     from plots.report.page import build
 
     one = Path(folders[0])
-    beside = one if one.is_dir() else one.parent
-    out = Path(save) if save else (beside if len(folders) == 1 else Path()) / "report.html"
+    folder = one if one.is_dir() else one.parent
+    out = Path(save) if save else (folder if len(folders) == 1 else Path()) / "report.html"
     with reading("Use a path that can be read."):
         page = build(folders)
     write_output("--save", out, page)

@@ -9,10 +9,10 @@ import click
 from drbench.errors import UsageError
 from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
 from launch.cases.peaks import read_peaks, with_peak
-from launch.host.files import check_csv, check_output, hand_over
+from launch.host.files import check_csv, check_output, output_record
 from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import is_rank, launched, run_ranks, started_by_us
-from launch.peers import PEERS, get_peer, present
+from launch.libraries import LIBRARIES, get_library, present
 
 from .guards import default_ranks, refuse_too_many
 from .options import (
@@ -96,24 +96,24 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         peaks_of = lambda case: read_peaks(peak, [case], named)
         return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
     # what does not fit is refused before any rank is started
-    if values["algorithm"] in PEERS:
-        present(get_peer(values["algorithm"]))
+    if values["algorithm"] in LIBRARIES:
+        present(get_library(values["algorithm"]))
     case = case_of(values, ranks)
-    if case.algorithm in PEERS:
+    if case.algorithm in LIBRARIES:
         refuse_our_options(case)
     check_csv(csv_path)
     check_output("--timeline", case.timeline)
-    algorithm_or_peer, problem, options = bound(case, ranks)
-    if case.algorithm not in PEERS:
-        algorithm_or_peer.resolve(problem, **options)
-    elif algorithm_or_peer.launch is not None:
+    algorithm_or_library, problem, options = bound(case, ranks)
+    if case.algorithm not in LIBRARIES:
+        algorithm_or_library.resolve(problem, **options)
+    elif algorithm_or_library.launch is not None:
         if asked:
             raise UsageError(
                 f"{case.algorithm} is a program of its own, and does not say which BLAS it calls: "
                 "leave -o roof out."
             )
         record = run_program(case, ranks, timeout)
-        return hand_over(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)
+        return output_record(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)
     return run_ranks(ranks, list(arguments), timeout, environ)
 
 

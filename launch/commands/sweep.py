@@ -239,14 +239,14 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
 
 
 #: The figure of each view.
-_FIGURES = {"mlp": "mlp", "libraries": "peers", "algorithms": "algorithms"}
+_FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
 
 
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
 
-    tables, say = tables_of(sweep.view, found), partial(screen.print, markup=False)
+    tables, print_line = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
     alone = sweep.view == "mlp"  # its figure says what tables would
@@ -254,7 +254,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
         each.show(screen)
     if csv_path:
         write_table(csv_path, rows_of(tables))
-        say(f"table: {csv_path}")
+        print_line(f"table: {csv_path}")
     shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
     if not sweep.view and len(shapes) == sum(map(bool, found.values())):
         return  # every case is a problem of its own
@@ -264,7 +264,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
 
     records = read_records([out / "records.csv"])
     for line in fastest_lines(records) if alone or not sweep.view else ():
-        say(line)
+        print_line(line)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:
@@ -275,4 +275,4 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
         except SelectionError as error:
             drawn = [f"no figure: {error}"]
         for line in drawn:
-            say(line)
+            print_line(line)

@@ -164,10 +164,10 @@ def _git(root: Path) -> dict:
     try:
         if not (root / ".git").exists():
             return {"commit": None}
-        told = subprocess.run(command, timeout=20, check=True, **pipes).stdout.strip()
+        described = subprocess.run(command, timeout=20, check=True, **pipes).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return {"commit": None}
-    return {"commit": told.removesuffix("-dirty"), "dirty": told.endswith("-dirty")}
+    return {"commit": described.removesuffix("-dirty"), "dirty": described.endswith("-dirty")}
 
 
 @functools.cache

@@ -208,7 +208,7 @@ def add_records(path: str | None, *records: Record) -> None:
         ) from None
 
 
-def hand_over(record: Record, csv_path: str | None, as_json: str | None) -> int:
+def output_record(record: Record, csv_path: str | None, as_json: str | None) -> int:
     """Print the record of the one case that a command was asked for, as JSON, as a line (``brief``)
     or in words, and append it; its exit code."""
     if as_json == "json":

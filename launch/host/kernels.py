@@ -83,7 +83,7 @@ def weaker_pins() -> tuple[Kernels, Kernels] | None:
     )
 
 
-def without_weaker_pins(say: Callable[[str], None]) -> dict[str, str]:
+def without_weaker_pins(print_line: Callable[[str], None]) -> dict[str, str]:
     """The environment for ranks on this machine: without pins that hold its processor below its
     best kernels, which is said in one line."""
     found = weaker_pins()
@@ -91,7 +91,7 @@ def without_weaker_pins(say: Callable[[str], None]) -> dict[str, str]:
         return dict(os.environ)
     held, free = found
     names = " and ".join(f"{name}={value}" for name, value in pinned().items())
-    say(
+    print_line(
         f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
         f"GFLOP/s a thread); unset for this run: {free.name} kernels reach "
         f"{free.flops_per_s / 1e9:.0f} GFLOP/s"

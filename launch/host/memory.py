@@ -7,7 +7,7 @@ import psutil
 
 #: Pages that a window may take beside each rank's tiles: its last page, and what MPI and our locks
 #: keep. (MPICH 5 took one page a window of two ranks.)
-_PAGES_BESIDE = 4
+_EXTRA_PAGES = 4
 #: Windows of a case: A, B and C, and the inboxes of the program and of its baseline.
 _WINDOWS = 5
 
@@ -22,7 +22,7 @@ def windows_bytes(shared: list[int]) -> int:
     >>> windows_bytes([4096, 4096]) // mmap.PAGESIZE
     42
     """
-    pages = [-(-each // mmap.PAGESIZE) + _WINDOWS * _PAGES_BESIDE for each in shared]
+    pages = [-(-each // mmap.PAGESIZE) + _WINDOWS * _EXTRA_PAGES for each in shared]
     return sum(pages) * mmap.PAGESIZE
 
 

@@ -65,9 +65,9 @@ def find_mpiexec() -> str:
     """
     chosen = os.environ.get("MPI4PY_LIBMPI")
     if not chosen:  # a chosen library has its launcher on PATH
-        beside = Path(sys.executable).parent / "mpiexec"
-        if beside.exists():
-            return str(beside)
+        sibling = Path(sys.executable).parent / "mpiexec"
+        if sibling.exists():
+            return str(sibling)
     names = ["mpiexec", "mpirun"]
     if "libmpich" in os.path.realpath(chosen or ""):  # Debian's mpiexec may be Open MPI's
         names.insert(0, "mpiexec.mpich")
@@ -144,12 +144,12 @@ def is_rank() -> bool:
 
 def mismatch_message(found: Launched, library: str) -> str:
     """What to say when a launcher started several ranks and each of them sees only itself."""
-    chosen, beside = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
+    chosen, sibling = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
     start = "Use the mpiexec of that library"
     if chosen:
         start = f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}"
-    elif beside.exists():
-        start = f"Start with {beside}"
+    elif sibling.exists():
+        start = f"Start with {sibling}"
     return (
         f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI "
         f"library here ({library}) would "

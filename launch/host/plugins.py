@@ -1,8 +1,9 @@
 """Plugins: files and modules of a user's own that add algorithms, partitions and libraries.
 
 A file registers what it adds when it is imported: :func:`algorithms.registry.algorithm`,
-:func:`partitions.partition_kind`, :func:`launch.peers.add_peer`. Which there are say ``--plugin``,
-the variable ``DRBENCH_PLUGINS``, and the entry points ``drbench.plugins`` of installed packages.
+:func:`partitions.partition_kind`, :func:`launch.libraries.add_library`. Which there are say
+``--plugin``, the variable ``DRBENCH_PLUGINS``, and the entry points ``drbench.plugins`` of
+installed packages.
 """
 
 import importlib

@@ -23,7 +23,7 @@ from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.
-_TOLD = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
+_SHOWN_OPTIONS = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
 #: Characters to which a column of words may be narrowed, where its words are no longer.
 _WRAPPED = 18
 #: What is said of bytes that a rank reads in the memory of another.
@@ -210,9 +210,9 @@ def show_record(record: Record) -> None:
 
     def add(name: str, *values: str | Text | None) -> None:
         """A row of what there is to say; none if that is nothing."""
-        told = list(filter(None, values))
-        if told:
-            made.add_row(name, Text(", ").join(map(Text.assemble, told)))
+        described = list(filter(None, values))
+        if described:
+            made.add_row(name, Text(", ").join(map(Text.assemble, described)))
 
     named = lambda values: ", ".join(
         f"{_MOVED.get(name) or name.removesuffix('_bytes').replace('_', ' ')} {text}"
@@ -220,7 +220,7 @@ def show_record(record: Record) -> None:
     )
     add(
         "problem",
-        product_text(record),
+        multiplication_text(record),
         record.dtype,
         record.fill and f"{record.fill} fill",
     )
@@ -231,7 +231,11 @@ def show_record(record: Record) -> None:
         record.stationary and f"Stationary {record.stationary}",
         record.dataflow,
         record.mesh and f"mesh {record.mesh}",
-        *(f"{name} {value}" for name, value in options_of(record).items() if name not in _TOLD),
+        *(
+            f"{name} {value}"
+            for name, value in options_of(record).items()
+            if name not in _SHOWN_OPTIONS
+        ),
         f"prefetch {record.prefetch}" if record.prefetch is not None else "",
         lowered_words(record),
     )
@@ -262,11 +266,11 @@ def show_record(record: Record) -> None:
             else f"median {seconds(record.time_s)}{_interval(record)} of "
             f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
         )
-        for name, value, way_out in DOUBTS:
+        for name, value, remedy in DOUBTS:
             if getattr(record, name) is value:
                 why = cores_text(record) if name == "noisy" else ""
-                told = "; ".join(filter(None, (why, way_out)))
-                add("", Text(f"{name if value else f'not {name}'}: {told}", "yellow"))
+                described = "; ".join(filter(None, (why, remedy)))
+                add("", Text(f"{name if value else f'not {name}'}: {described}", "yellow"))
         add("peak", _of_peak(record))
         add(
             "roof",
@@ -301,11 +305,11 @@ def show_record(record: Record) -> None:
             "resident": record.peak_rss_bytes,
             "on the device": record.peak_device_bytes,
         }
-        told = [
+        described = [
             f"{name} {format_bytes(count)}" for name, count in held.items() if count is not None
         ]
         if simulated or record.peak_rss_bytes is not None:
-            add("memory", f"{', '.join(told)} (largest rank)")
+            add("memory", f"{', '.join(described)} (largest rank)")
         if not simulated:
             add(
                 "library",
@@ -331,13 +335,13 @@ def _of_peak(record: Record) -> str:
         return ""
     if peak is None:  # simulated: the model's
         return f"{percent:.1f} % of peak"
-    told = f"{percent:.1f} % of the peak of {peak:.4g} GFLOP/s ({record.peak_source})"
+    described = f"{percent:.1f} % of the peak of {peak:.4g} GFLOP/s ({record.peak_source})"
     if percent > 100:
-        told += (
+        described += (
             ": above it, so that was no peak: measured at a lower clock, beside other work, or "
             "given too low"
         )
-    return told
+    return described
 
 
 def _interval(record: Record) -> str:
@@ -353,8 +357,8 @@ def predicted_text(record: Record) -> str:
 
     Examples
     --------
-    >>> told = dict(mode="simulated", status="ok", best_s=2.0)
-    >>> predicted_text(Record(**told, median_low_s=1.5, median_high_s=2.25))
+    >>> described = dict(mode="simulated", status="ok", best_s=2.0)
+    >>> predicted_text(Record(**described, median_low_s=1.5, median_high_s=2.25))
     '2 s (1.5-2.25)'
     """
     return between(record.best_s, record.median_low_s, record.median_high_s)
@@ -374,30 +378,33 @@ def low_high(record: Record) -> str:
     return f"{low:.1f}-{high:.1f}"
 
 
-def product_text(of) -> str:
+def multiplication_text(of) -> str:
     """What is multiplied, the matrices as they are stored; of a record or a case.
 
     Examples
     --------
     >>> from drbench.measure.record import Record
     >>> product = {"mode": "measured", "status": "ok", "best_s": 1, "m": 8, "n": 6, "k": 4}
-    >>> product_text(Record(**product)), product_text(Record(**product, transpose="a", beta=2))
+    >>> (
+    ...     multiplication_text(Record(**product)),
+    ...     multiplication_text(Record(**product, transpose="a", beta=2)),
+    ... )
     ('C 8x6 = A 8x4 · B 4x6', 'C 8x6 = (A 4x8)ᵀ · B 4x6 + 2·C')
-    >>> product_text(Record(**product, experts=5, topk=2, routing="skewed:3"))
+    >>> multiplication_text(Record(**product, experts=5, topk=2, routing="skewed:3"))
     'C = A · B, 8 tokens to 2 of 5 experts each (skewed:3), experts 4x6'
     """
     scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
     more = f" + {of.beta:g}·C" if of.beta else ""
-    turned, parts = of.transpose or "", []
+    transposed_text, parts = of.transpose or "", []
     option = of.options.get if isinstance(of.options, dict) else partial(getattr, of)
     if option("experts"):
-        named = " · ".join(name + "ᵀ" * (name.lower() in turned) for name in "AB")
+        named = " · ".join(name + "ᵀ" * (name.lower() in transposed_text) for name in "AB")
         return (
             f"C = {scale}{named}{more}, {of.m} tokens to {option('topk')} of {option('experts')} "
             f"experts each ({option('routing')}), experts {of.k}x{of.n}"
         )
     for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
-        if name.lower() in turned:
+        if name.lower() in transposed_text:
             parts.append(f"({name} {cols}x{rows})ᵀ")
         else:
             parts.append(f"{name} {rows}x{cols}")
@@ -412,7 +419,7 @@ def drawing(problem: Problem) -> Table:
     for operand in (problem.a, problem.b, problem.c):
         p = operand.stored  # as its layout is written
         rows, cols = p.shape
-        turned = ", multiplied transposed" * operand.transposed
+        transposed_text = ", multiplied transposed" * operand.transposed
         replicas = (
             f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
         )
@@ -420,7 +427,7 @@ def drawing(problem: Problem) -> Table:
             replicas += f",\ntheir sum over {p.terms} terms pending"
         height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         table.add_column(
-            f"{operand.name} {rows}x{cols}{turned}\n{p.text}{replicas}\n{_dealt(p)}"
+            f"{operand.name} {rows}x{cols}{transposed_text}\n{p.text}{replicas}\n{_dealt(p)}"
             f"{_left_out(p, height, width)}"
         )
         cells.append(_raster(picture(p, height, width)))
@@ -460,11 +467,11 @@ def _left_out(partition, height: int, width: int) -> str:
     >>> _left_out(tiled, 12, 30), _left_out(tiled, 64, 30)
     ('\\ndrawn: 12 of 64 rows of tiles', '')
     """
-    told = []
+    described = []
     for what, tiles, points in zip(("rows", "columns"), partition.grid_shape, (height, width)):
         if tiles > points:
-            told.append(f"{points} of {tiles} {what} of tiles")
-    return f"\ndrawn: {', '.join(told)}" if told else ""
+            described.append(f"{points} of {tiles} {what} of tiles")
+    return f"\ndrawn: {', '.join(described)}" if described else ""
 
 
 def _raster(owners: list[list[int]]) -> Text:

@@ -70,10 +70,10 @@ def between(value: float, low: float | None, high: float | None) -> str:
     >>> between(0.0123, 0.0119, 0.0131), between(0.0123, None, None)
     ('12.3 ms (11.9-13.1)', '12.3 ms')
     """
-    told = seconds(value)
+    text = seconds(value)
     if low is None or high is None:
-        return told
-    return f"{told} ({span(low, high, value)})"
+        return text
+    return f"{text} ({span(low, high, value)})"
 
 
 def span(low: float, high: float, value: float) -> str:

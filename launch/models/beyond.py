@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from math import ceil
 from typing import NamedTuple
 
-from drbench.model.costs import products_of
+from drbench.model.costs import gemms_of
 from drbench.model.machine import Machine
-from drbench.model.rank import at_hand
+from drbench.model.rank import free_steps
 from drbench.program.trace import Trace
 from launch.host.kernels import processor_name
 from launch.host.units import format_bytes, plural
@@ -63,18 +63,20 @@ def beyond(
         found.append(f"{machine.dtype} ({', '.join(known['dtypes'])})")
     if any(name in known for name in _RANGES):
         needed = _needed(machine, traces, itemsize)
-        found += [_told(name, needed[name], known[name]) for name in _RANGES if name in known]
+        found += [
+            _describe_range(name, needed[name], known[name]) for name in _RANGES if name in known
+        ]
     return "; ".join(filter(None, found)) or None
 
 
-def _told(name: str, needed: tuple[int, int] | None, known: list) -> str:
+def _describe_range(name: str, needed: tuple[int, int] | None, known: list) -> str:
     """What of a range is outside of another; empty if nothing is.
 
     Examples
     --------
-    >>> _told("m", (4, 4096), [8, 2048]), _told("k", (8, 9), [8, 2048])
+    >>> _describe_range("m", (4, 4096), [8, 2048]), _describe_range("k", (8, 9), [8, 2048])
     ('products with m of 4 and 4096 (8 to 2048)', '')
-    >>> _told("bytes", (2**16, 2**26), [2**14, 2**24])
+    >>> _describe_range("bytes", (2**16, 2**26), [2**14, 2**24])
     'transfers of 64 MiB (16 KiB to 16 MiB)'
     """
     if needed is None:
@@ -82,18 +84,18 @@ def _told(name: str, needed: tuple[int, int] | None, known: list) -> str:
     low, high = known
     out = [value for value, is_out in zip(needed, (needed[0] < low, needed[1] > high)) if is_out]
     written = format_bytes if name in _OF_BYTES else str
-    told = _RANGES[name].format(" and ".join(map(written, out)))
-    return f"{told} ({written(low)} to {written(high)})" if out else ""
+    described = _RANGES[name].format(" and ".join(map(written, out)))
+    return f"{described} ({written(low)} to {written(high)})" if out else ""
 
 
 def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
     """The least and the most of each range that the traces need; None for none of it."""
     found: dict[str, set[int]] = {name: set() for name in _RANGES}
     for trace in traces:
-        for extents in products_of(trace, machine):
+        for extents in gemms_of(trace, machine):
             for name, extent in zip("mnk", extents):
                 found[name].add(extent)
-        free = set(at_hand(trace, machine))
+        free = set(free_steps(trace, machine))
         for step in trace.steps:
             if step.grouped:
                 found["shards"].add(itemsize * step.shard())
@@ -136,16 +138,16 @@ def how_sure(machine: Machine | None, needed: str | None = None) -> Sure:
             "was not measured here",
         )
     here = known.get("processor", processor_name()) == processor_name()
-    told = "calibrated"
+    described = "calibrated"
     if known:
         on = f" on {known['ranks']} ranks" if "ranks" in known else ""
         where = "this processor" if here else f"another processor ({known['processor']})"
-        told += f"{on}, {known['date']}, on {where}"
+        described += f"{on}, {known['date']}, on {where}"
     if "ranks" not in known:
-        told += "; the file does not say on how many ranks"
+        described += "; the file does not say on how many ranks"
     if assumed:
-        told += f"; {assumed} constants are assumed"
+        described += f"; {assumed} constants are assumed"
     if needed:
-        told += f"; beyond that are {needed}"
+        described += f"; beyond that are {needed}"
     beyond = needed or "ranks" not in known
-    return Sure("elsewhere" if not here else "beyond" if beyond else "calibrated", told)
+    return Sure("elsewhere" if not here else "beyond" if beyond else "calibrated", described)

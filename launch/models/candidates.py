@@ -38,7 +38,7 @@ class TuneRequest:
     today : tuple of three (str or None)
         Partitions that A and B come in, and that C is wanted in, where those differ from a
         candidate's: bringing them there and back is charged.
-    products : int
+    multiplications : int
         Products that share what is charged so.
     effort : float or None
         Seconds of CPU that the search takes, about; None for no end before all is known.
@@ -53,27 +53,29 @@ class TuneRequest:
     replication: str | None = None
     top: int = 10
     today: tuple = (None, None, None)
-    products: int = 1
+    multiplications: int = 1
     effort: float | None = None
     refine: int = 0
 
 
 def candidates(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
-    """Every case to consider: the universal algorithm in each of some :func:`ways` on each triple
-    of layouts, then :func:`others`.
+    """Every case to consider: the universal algorithm in each of some :func:`data_movements` on
+    each triple of layouts, then :func:`others`.
 
     Examples
     --------
     >>> base = Case(64, 64, 64, a="column", b="row")
-    >>> cases = list(candidates(TuneRequest(base, 4, algorithms=("universal",)), ways(False)))
+    >>> cases = list(
+    ...     candidates(TuneRequest(base, 4, algorithms=("universal",)), data_movements(False))
+    ... )
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
     (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
     tried = texts(request)
     for triple in product(*(tried[name] for name in "ABC")) if tried else ():
         if replicated(request, [factor for _, factor in triple]):
-            for stationary, way in product("CBA", how):
-                yield on_triple(request.case, [text for text, _ in triple], stationary, way)
+            for stationary, movement in product("CBA", how):
+                yield on_triple(request.case, [text for text, _ in triple], stationary, movement)
     yield from others(request, how)
 
 
@@ -95,23 +97,23 @@ def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:
     return len({*same} - {0}) <= 1
 
 
-def ways(pushed_sums: bool, in_place: bool = True) -> list[dict]:
+def data_movements(pushed_sums: bool, in_place: bool = True) -> list[dict]:
     """How the universal algorithm is tried on each triple: with ``pushed_sums``, which move the
     same bytes, and uncut where tiles are not read in place.
 
     Examples
     --------
-    >>> ways(True, False)
+    >>> data_movements(True, False)
     [{'chunk': 'auto'}, {'chunk': 'none'}, {'sums': 'auto'}]
     """
     cut = [{"chunk": "auto"}] + [{"chunk": "none"}] * (not in_place)
     return cut + [{"sums": "auto"}] * pushed_sums
 
 
-def on_triple(base: Case, triple, stationary: str, way: dict) -> Case:
+def on_triple(base: Case, triple, stationary: str, movement: dict) -> Case:
     """The universal algorithm on three layouts."""
     a, b, c = triple
-    return replace(base, a=a, b=b, c=c, options={"stationary": stationary} | way)
+    return replace(base, a=a, b=b, c=c, options={"stationary": stationary} | movement)
 
 
 def texts(request: TuneRequest) -> dict[str, list[tuple[str, int]]]:
@@ -141,17 +143,17 @@ def others(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
     Examples
     --------
     >>> request = TuneRequest(Case(64, 64, 64), 2, ("universal",))
-    >>> [case.a for case in others(request, ways(False))][::3]
+    >>> [case.a for case in others(request, data_movements(False))][::3]
     ['traditional:1x2', 'traditional:2x1', 'traditional:1x1/c2', 'grid:2x1x1']
     """
     base = request.case
     for name in request.algorithms or algorithms(plain=True):
         algorithm = get_algorithm(name)
         if name == "universal":
-            for text, stationary, way in product(_aligned(request), "CBA", how):
-                yield on_triple(base, [text] * 3, stationary, way)
-            for text, way in product(_grids(request), how):
-                yield on_triple(base, [text] * 3, "auto", way)
+            for text, stationary, movement in product(_aligned(request), "CBA", how):
+                yield on_triple(base, [text] * 3, stationary, movement)
+            for text, movement in product(_grids(request), how):
+                yield on_triple(base, [text] * 3, "auto", movement)
             continue
         axes = {
             option.name: option.tried(request.ranks) if callable(option.tried) else option.tried

@@ -165,8 +165,8 @@ def placements_text(solution: Solution) -> str:
         mesh = mesh or str(ranks)
         meshes[f"mesh_{mesh}"] = f"({mesh.replace('x', ', ')}{',' * ('x' not in mesh)})"
         each = re.split(r",(?![^(]*\))", words)  # not at the comma of _S(0,2)
-        told = ", ".join(_TORCH.get(word, word.replace("S(", "Shard(")) for word in each)
-        lines.append(f'    "{name}": (mesh_{mesh}, [{told}]),')
+        described = ", ".join(_TORCH.get(word, word.replace("S(", "Shard(")) for word in each)
+        lines.append(f'    "{name}": (mesh_{mesh}, [{described}]),')
     return "\n".join(
         [
             "from torch.distributed.device_mesh import init_device_mesh",
@@ -228,7 +228,7 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
             "high_s": high_s,
             "memory_bytes": found.memory_bytes,
             "layouts": found.layouts,
-            "how": {one.c: found.describe(one) for one in found.chain.products},
+            "how": {one.c: found.describe(one) for one in found.chain.multiplications},
             "bytes": {name: count for name, count in found.counters.items() if count},
         }
         for _, found, low_s, high_s in answer.rows

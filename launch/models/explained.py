@@ -15,12 +15,12 @@ from drbench.model.bounds import carried_by_links
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulator
 from drbench.plan.explain import loads
-from drbench.plan.story import describe_run
+from drbench.plan.run_description import describe_run
 from drbench.program.trace import no_collection
 from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
 from launch.cases.peaks import arithmetic
-from launch.host.show import product_text
+from launch.host.show import multiplication_text
 
 from .predict import Programs, predict_with, programs_of, simulated_keys, with_interval
 
@@ -29,7 +29,8 @@ _MOST_LINKS = 24
 
 
 def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]:
-    """What a case does on a machine, as :func:`drbench.plan.story.describe_run` does, and more.
+    """What a case does on a machine, as :func:`drbench.plan.run_description.describe_run` does, and
+    more.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     Returns
     -------
     dict
-        Of that; ``name``, ``about`` and ``product``: words; ``timed``; ``facts``: ``[name,
+        Of that; ``name``, ``description`` and ``product``: words; ``timed``; ``facts``: ``[name,
         value, unit]``; ``links``: ``[class, which, bytes, seconds]`` of those that carry most;
         ``interval``: seconds between which a run is expected, and ``percent_of_peak``; None where
         nothing is known of them.
@@ -54,8 +55,8 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
 
     Examples
     --------
-    >>> told = explained(Case(64, 64, 64, "column", "column", "column"), None, 2)
-    >>> told["name"], told["timed"], told["product"]
+    >>> described = explained(Case(64, 64, 64, "column", "column", "column"), None, 2)
+    >>> described["name"], described["timed"], described["product"]
     ('universal S-C chunk 256', False, 'C 64x64 = A 64x64 · B 64x64')
     """
     model = machine or replace(BALANCE, dtype=arithmetic(case.dtype, case.compute))
@@ -69,13 +70,13 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
         record, found = predict_with(case, model, ranks, timeline=True, made=programs)
         if found is None:
             raise OutOfMemory(record.reason)
-        told = _told(case, model, programs, found.timeline, machine is not None)
+        described = _describe_case(case, model, programs, found.timeline, machine is not None)
     if machine is not None:
         record = with_interval(record, case, machine, ranks, programs)
         ends = [record.median_low_s, record.median_high_s]
-        told["interval"] = None if None in ends else ends
-        told["percent_of_peak"] = record.percent_of_peak
-    return told
+        described["interval"] = None if None in ends else ends
+        described["percent_of_peak"] = record.percent_of_peak
+    return described
 
 
 def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
@@ -89,29 +90,29 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         If the text is no timeline, or its steps are not those of its case.
     """
     try:
-        events, about = read_chrome_trace(text)
+        events, description = read_chrome_trace(text)
     except ValueError as error:
         raise UsageError(
             f"--timeline: {error}. Give it a file that drbench run or simulate wrote."
         ) from None
     if not events:
         raise UsageError("--timeline: it has no steps. Give it a file that drbench run wrote.")
-    ranks, case = about["ranks"], case_of_timeline(about)
+    ranks, case = description["ranks"], case_of_timeline(description)
     with no_collection():
         algorithm, problem, options = bound(case, ranks)
-        uncut = about.get("mode") == "measured" or about.get("chunk") is None
+        uncut = description.get("mode") == "measured" or description.get("chunk") is None
         in_place = case.transport in ("auto", "direct") and uncut
         resolved = algorithm.resolve(problem, in_place, **options)
         traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
         simulator = Simulator(traces, model)
         programs = Programs(problem, resolved, simulator)
-        told = _told(case, model, programs, events, True)
-    where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
-    return told | {"about": [*told["about"][:-1], where]}
+        described = _describe_case(case, model, programs, events, True)
+    where = f"{description.get('mode') or 'traced'} on {description.get('machine') or 'a machine'}"
+    return described | {"description": [*described["description"][:-1], where]}
 
 
-def case_of_timeline(about: dict[str, Any]) -> Case:
+def case_of_timeline(description: dict[str, Any]) -> Case:
     """The case that a timeline says it is of.
 
     Examples
@@ -122,31 +123,33 @@ def case_of_timeline(about: dict[str, Any]) -> Case:
     >>> case.a, case.options
     ('row', {'stationary': 'B'})
     """
-    known = get_algorithm(about["algorithm"]).options
-    words = {name: about.get(name) for name in OPTION_COLUMNS[:-1]}
-    words |= read_options(about.get("options"))
+    known = get_algorithm(description["algorithm"]).options
+    words = {name: description.get(name) for name in OPTION_COLUMNS[:-1]}
+    words |= read_options(description.get("options"))
     options = {
         name: known[name].read(value)
         for name, value in words.items()
         if value is not None and name in known
     }
-    fields = {name: about[name] for name in FIELDS if about.get(name) is not None}
+    fields = {name: description[name] for name in FIELDS if description.get(name) is not None}
     fields = {name: value for name, value in fields.items() if name not in ("model", "timeline")}
     return Case(**fields | {"options": options})
 
 
 def case_of(record: Record) -> Case:
     """The case that a record is of, as a model knows it."""
-    about = {name: getattr(record, name) for name in record.__slots__}
+    description = {name: getattr(record, name) for name in record.__slots__}
     if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
-        about |= {"transport": "auto"}
+        description |= {"transport": "auto"}
     if record.backend == "cupy":  # a model has one transport, and knows no backends
-        about |= {"transport": "auto", "backend": None, "get": None}
-        about |= dict.fromkeys(("max_gemms", "max_accumulates", "accumulate_blocks", "compute"))
-    return case_of_timeline(about)
+        description |= {"transport": "auto", "backend": None, "get": None}
+        description |= dict.fromkeys(
+            ("max_gemms", "max_accumulates", "accumulate_blocks", "compute")
+        )
+    return case_of_timeline(description)
 
 
-def _told(
+def _describe_case(
     case: Case, model: Machine, programs: Programs, events: list[StepTime], timed: bool
 ) -> dict[str, Any]:
     """The run as plain data, and what is said of it in words."""
@@ -155,14 +158,14 @@ def _told(
     keys = simulated_keys(case, model, problem.nprocs) | resolved_keys(case, programs.resolved)
     record = Record(**keys | problem.texts, status="ok", best_s=found["time_s"])
     moved = loads(traces)
-    products = [
+    gemms_s = [
         sum(bar[3] - bar[2] for bar in bars if bar[1] == "multiply") for bars in found["ranks"]
     ]
     links = carried_by_links(traces, programs.machine) if programs.machine.links else []
     facts = [
         ["time", found["time_s"], "s"],
-        ["products", max(products), "s"],
-        ["mean of the ranks", sum(products) / len(products), "s"],
+        ["products", max(gemms_s), "s"],
+        ["mean of the ranks", sum(gemms_s) / len(gemms_s), "s"],
         ["moved", moved.moved_bytes, "B"],
         ["busiest", moved.busiest_bytes, "B"],
         ["buffers", _most_held(found["ranks"]), "B"],
@@ -171,8 +174,8 @@ def _told(
     where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs to a byte"
     return found | {
         "name": describe(record),
-        "product": product_text(case),
-        "about": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
+        "product": multiplication_text(case),
+        "description": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
         "timed": timed,
         "facts": facts,
         "interval": None,

@@ -335,12 +335,12 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
     """An UnsupportedError if all is to be done in place, and some rank is on another node."""
     if case.transport == "direct":
-        far = [rank for rank in range(ranks) if not machine.link(0, rank).reads_in_place]
-        if far:
+        remote = [rank for rank in range(ranks) if not machine.link(0, rank).reads_in_place]
+        if remote:
             raise UnsupportedError(
                 f"--transport direct needs every rank's memory in reach, and on {machine.name} "
-                f"rank {far[0]} is not in that of rank 0. Use --transport auto, or at most "
-                f"{far[0]} ranks."
+                f"rank {remote[0]} is not in that of rank 0. Use --transport auto, or at most "
+                f"{remote[0]} ranks."
             )
 
 
@@ -349,7 +349,7 @@ def _simulated(
 ) -> tuple[Record, Simulated]:
     machine, problem, traces = made.machine, made.problem, made.traces
     ranks, ahead = problem.nprocs, case.ahead(made.resolved)
-    stands_for = ranks // len(traces)
+    ranks_per_trace = ranks // len(traces)
     might_not_fit, received = made.most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refused before it is simulated
         received = made.receive_bytes(ahead)
@@ -374,9 +374,9 @@ def _simulated(
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,
         plan_s=made.plan_s,
-        steps=stands_for * sum(len(trace.steps) for trace in traces),
+        steps=ranks_per_trace * sum(len(trace.steps) for trace in traces),
         pool_bytes=received,
-        panel_bytes=stands_for * sum(trace.panel_bytes for trace in traces),
+        panel_bytes=ranks_per_trace * sum(trace.panel_bytes for trace in traces),
         balance_limit=balance([trace.flops for trace in traces]),
         beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
         **found.counters,
@@ -388,8 +388,8 @@ def _simulated(
 def _local_s(problem: Problem, machine: Machine, rows: tuple[int, ...], n: int, k: int) -> float:
     """Seconds of local products of a rank, one after another, of so many rows each."""
     compute = machine.compute
-    turned_s = sum(compute.turned_s(m, n, k, problem.transpose) for m in rows)
-    return compute.grouped_s(rows, n, k, problem.itemsize, machine.adds_on_core) + turned_s
+    transposed_s = sum(compute.transposed_s(m, n, k, problem.transpose) for m in rows)
+    return compute.grouped_s(rows, n, k, problem.itemsize, machine.adds_on_core) + transposed_s
 
 
 def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:

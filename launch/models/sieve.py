@@ -65,9 +65,9 @@ def rates_of(machine: Machine | None, itemsize: int, ranks: int) -> Rates:
         for rank in looked_at
     }
     fastest = max(1.0, machine.pull_efficiency, machine.accumulate_efficiency)
-    ways = 4 if machine.torus else max(ranks - 1, 1)  # links of pairs, all busy at once
+    pairs_at_once = 4 if machine.torus else max(ranks - 1, 1)  # links of pairs, all busy at once
     bandwidths = [
-        link.bandwidth_bytes_per_s * fastest * (ways if link.shared == "pair" else 1)
+        link.bandwidth_bytes_per_s * fastest * (pairs_at_once if link.shared == "pair" else 1)
         for link in machine.links
     ]
     passive = np.array([float(not link.own_timer) for link in machine.links])

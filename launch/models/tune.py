@@ -47,13 +47,13 @@ from .candidates import (
     TuneRequest,
     candidates,
     changed,
+    data_movements,
     look_aheads,
     on_triple,
     others,
     replicated,
     settings,
     texts,
-    ways,
     with_copies,
 )
 from .counts import counted, least_bytes, share_of
@@ -213,7 +213,7 @@ class Found:
             return self.left > 0 and self.gap > 0
         return self.left > 0 and first.best_s / (1 + self.gap) < first.median_low_s
 
-    def within(self, products: int = 1) -> list[int]:
+    def within(self, multiplications: int = 1) -> list[int]:
         """Which further places, the second being 2, may be as fast as the first for all that is
         known: what they take lies in its interval, what is brought here included.
 
@@ -233,8 +233,8 @@ class Found:
         first = self.ranking[0]
         if first.record is None or first.record.median_high_s is None:
             return []
-        most = first.record.median_high_s + first.moving.price / products
-        costs = [place.cost + place.moving.price / products for place in self.ranking]
+        most = first.record.median_high_s + first.moving.price / multiplications
+        costs = [place.cost + place.moving.price / multiplications for place in self.ranking]
         return [at for at, cost in enumerate(costs, 1) if at > 1 and cost <= most]
 
 
@@ -293,7 +293,7 @@ class _ByTime:
         self.memory_bytes = self.seen.memory_bytes
         self.in_place = reads_in_place(self.seen, request.ranks)
         self.nodes = nodes_on(self.seen, request.ranks)
-        self.ways = ways(True, self.in_place)
+        self.data_movements = data_movements(True, self.in_place)
         case, compute = request.case, self.seen.compute
         rate = request.ranks * compute.peak_flops * compute.sustained
         self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
@@ -335,8 +335,8 @@ class _ByTime:
                     raise UnsupportedError(record.reason)
                 key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
                 memory = held + (record.pool_bytes or 0)
-                about = {"record": record, "bound": bound, "key": key}
-                yield Place(case, memory, moving, (*problem.texts.values(),), **about)
+                description = {"record": record, "bound": bound, "key": key}
+                yield Place(case, memory, moving, (*problem.texts.values(),), **description)
                 within = min(within, key[0])
 
     def with_interval(self, place: Place) -> Place:
@@ -351,7 +351,7 @@ class _ByBytes:
     is uneven come last."""
 
     seen = None
-    in_place, nodes, ways, least_of_all = False, (0,), ways(False), 0.0
+    in_place, nodes, data_movements, least_of_all = False, (0,), data_movements(False), 0.0
 
     def __init__(self, request: TuneRequest):
         self.request = request
@@ -367,11 +367,11 @@ class _ByBytes:
         found = counted(cases[0], self.request.ranks)
         if found.memory > self.memory_bytes:
             raise OutOfMemory(f"it needs {format_bytes(found.memory)}")
-        moved = found.loads.moved_bytes + moving.moved_bytes / self.request.products
+        moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
         cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads
-        about = {"loads": found.loads, "needed": found.needed, "key": key}
-        yield Place(cases[0], found.memory, moving, found.layouts, **about)
+        description = {"loads": found.loads, "needed": found.needed, "key": key}
+        yield Place(cases[0], found.memory, moving, found.layouts, **description)
 
     def with_interval(self, place: Place) -> Place:
         return place
@@ -380,8 +380,10 @@ class _ByBytes:
 def _operand(request: TuneRequest, name: str, text: str) -> Operand:
     """A matrix of the request in a layout."""
     case = request.case
-    sizes, turned = (case.m, case.n, case.k), case.transpose or ""
-    return Problem(*sizes, request.ranks, **{name.lower(): text}, transpose=turned).operand(name)
+    sizes, transposed = (case.m, case.n, case.k), case.transpose or ""
+    return Problem(*sizes, request.ranks, **{name.lower(): text}, transpose=transposed).operand(
+        name
+    )
 
 
 @dataclass(eq=False)
@@ -520,19 +522,19 @@ class _Search:
         took = {self._trace: 0.0, self._judge: 0.0}  # seconds
         while not (self.best and self._spent(_JUDGED)):
             source = min(self.sources, key=attrgetter("guess"))
-            family = min(self.families.values(), key=self._turn, default=_Family())
+            family = min(self.families.values(), key=self._priority, default=_Family())
             if source.guess == family.next == inf:
                 break
-            looks = family.next == inf or (
+            traces_next = family.next == inf or (
                 source.guess <= family.next and took[self._trace] <= _SHARE * took[self._judge]
             )
-            act, of = (self._trace, source) if looks else (self._judge, family)
+            act, of = (self._trace, source) if traces_next else (self._judge, family)
             start = Clock.cpu()
             act(of)
             took[act] += Clock.cpu() - start
         if not self.best:
             self._refuse()
-        self._say_left()
+        self._note_excluded()
         self._refine()
         self._rank()
         return self.found
@@ -542,7 +544,7 @@ class _Search:
         effort = self.request.effort
         return effort is not None and Clock.cpu() - self.started + needed_s > share * effort
 
-    def _turn(self, family: _Family) -> tuple:
+    def _priority(self, family: _Family) -> tuple:
         """Families of which none was judged first, those that promise most for the time that they
         take before others, unless nothing of them can be the best."""
         head = family.open[0][-1] if family.open else None
@@ -574,7 +576,7 @@ class _Search:
         few steps first."""
         request, ruler = self.request, self.ruler
         kinds: dict[tuple, list[Case]] = {}
-        for case in others(request, ruler.ways):
+        for case in others(request, ruler.data_movements):
             kinds.setdefault(_family_of(case, case.options), []).append(case)
             self.found.tried += 1
         for cases in kinds.values():
@@ -598,13 +600,13 @@ class _Search:
         rates = rates_of(ruler.seen, self.sizes["A"], request.ranks)
         case = request.case
         bounds, guesses = bounds_of(layouts, (case.m, case.n, case.k), rates)
-        self.found.tried += 3 * len(ruler.ways) * sum(fits)
-        self.found.too_large += 3 * len(ruler.ways) * int((large & fits).sum())
+        self.found.tried += 3 * len(ruler.data_movements) * sum(fits)
+        self.found.too_large += 3 * len(ruler.data_movements) * int((large & fits).sum())
         left = np.flatnonzero(~large & fits)
         for which, stationary in enumerate("CBA"):
             each = lambda at, stationary=stationary: [
-                on_triple(case, [text for text, _ in triples[left[at]]], stationary, way)
-                for way in ruler.ways
+                on_triple(case, [text for text, _ in triples[left[at]]], stationary, movement)
+                for movement in ruler.data_movements
             ]
             of = (values[..., which].ravel()[left] for values in (bounds, guesses))
             self.sources.append(_Source(each, *of))
@@ -640,7 +642,7 @@ class _Search:
             start = Clock.cpu()
             trace = algorithm.trace(problem, 0, planning_model(ruler.seen, resolved), **resolved)
             moving = self._moving(problem)
-            bound = max(ruler.bound(trace), least) + moving.price / request.products
+            bound = max(ruler.bound(trace), least) + moving.price / request.multiplications
             took_s = Clock.cpu() - start
         except UnsupportedError as error:
             self.found.refused += 1
@@ -679,7 +681,7 @@ class _Search:
         if candidate.bound > self.worst:
             return
         if not candidate.final:
-            extra = candidate.moving.price / self.request.products
+            extra = candidate.moving.price / self.request.multiplications
             estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
             self._put(family, replace(candidate, estimate=estimate, final=True))
             return
@@ -695,7 +697,7 @@ class _Search:
         place."""
         within = self.best[name].key[0] if name in self.best else self.worst
         try:
-            extra = moving.price / self.request.products
+            extra = moving.price / self.request.multiplications
             found = list(self.ruler.judge(cases, moving, extra, within))
         except (OutOfMemory, UnsupportedError) as error:
             large = isinstance(error, OutOfMemory)
@@ -733,7 +735,7 @@ class _Search:
                 took_s = Clock.cpu() - start
             self.found.ranking.append(place)
 
-    def _say_left(self) -> None:
+    def _note_excluded(self) -> None:
         """What is left, and how good it could be."""
         worst, families = self.worst, self.families.values()
         late = [*self.late, *(each[-1] for family in families for each in family.open)]
@@ -798,5 +800,7 @@ def every_program(request: TuneRequest, machine: Machine | None = None) -> list[
     [('row', 'C'), ('row', 'B'), ('row', 'A'), ('column', 'C'), ('column', 'B'), ('column', 'A')]
     """
     search = _Search(request, machine)
-    made = (search._add(case, 0.0, 0.0) for case in candidates(request, search.ruler.ways))
+    made = (
+        search._add(case, 0.0, 0.0) for case in candidates(request, search.ruler.data_movements)
+    )
     return [each.case for each in made if each]

@@ -29,9 +29,9 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
+from launch.libraries import get_library
 from launch.models.explained import case_of
 from launch.models.predict import predict
-from launch.peers import get_peer
 
 from . import papers
 from .claims import Paper, Verdict
@@ -60,7 +60,7 @@ class Check(NamedTuple):
 
     Attributes
     ----------
-    name, about : str
+    name, description : str
         What is checked.
     verdict : str
         One of :data:`launch.papers.claims.WORDS`.
@@ -78,7 +78,7 @@ class Check(NamedTuple):
     """
 
     name: str
-    about: str
+    description: str
     verdict: str
     source: str
     found: str
@@ -93,38 +93,38 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    name, about, expected, command : str
+    name, description, expected, command : str
         As of a :class:`Check`.
-    look : callable
-        ``look(place)``: the verdict, where what was found is from, and what it is.
+    judge : callable
+        ``judge(place)``: the verdict, where what was found is from, and what it is.
     """
 
     name: str
-    about: str
+    description: str
     expected: str
     command: str
-    look: Callable[["Place"], tuple[str, str, str]]
+    judge: Callable[["Place"], tuple[str, str, str]]
 
     def check(self, place: "Place") -> Check:
         """Do it; what breaks is a FAIL."""
         try:
-            found = self.look(place)
+            found = self.judge(place)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             found = "FAIL", HERE, " ".join(str(error).split()) or type(error).__name__
-        return Check(self.name, self.about, *found, self.expected, command=self.command)
+        return Check(self.name, self.description, *found, self.expected, command=self.command)
 
 
-def program(name: str, about: str, line: str, missing: str = "") -> Task:
+def program(name: str, description: str, line: str, missing: str = "") -> Task:
     """A line for a shell in the root of the checkout, which ends with exit code 0 if all is well;
     if something that it needs is ``missing``, it is not run."""
 
-    def look(place: Place) -> tuple[str, str, str]:
+    def judge(place: Place) -> tuple[str, str, str]:
         if missing:
             return "SKIP", "nothing was run", missing
         code = place.run(line)
         return passed(code == 0), HERE, f"exit code {code}"
 
-    return Task(name, about, "exit code 0", line, look)
+    return Task(name, description, "exit code 0", line, judge)
 
 
 #: What ran or was made just now, and what was read.
@@ -177,8 +177,8 @@ class Place:
         """Run a line of a shell in the checkout, which says what it does on standard error; its
         exit code."""
         command = ["bash", "-c", f"{_SHELL}; {line}"]
-        about = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        return subprocess.run(command, cwd=ROOT, env=without_pins(), **about).returncode
+        description = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        return subprocess.run(command, cwd=ROOT, env=without_pins(), **description).returncode
 
 
 def passed(good: bool) -> str:
@@ -213,8 +213,8 @@ def setup(place: Place) -> Iterator[Task]:
     yield program("step1.doctor", "the machine can run it", "drbench doctor")
     line = f"drbench run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
-        about = f"a verified case, transport {transport}"
-        yield program(f"step1.{transport}", about, f"{line} --transport {transport}")
+        description = f"a verified case, transport {transport}"
+        yield program(f"step1.{transport}", description, f"{line} --transport {transport}")
 
 
 def launching(place: Place) -> Iterator[Task]:
@@ -232,15 +232,15 @@ def experiments(place: Place) -> Iterator[Task]:
     for layer in LAYERS:
         text, figure = (shlex.quote(str(place.out / f"{name}{layer}")) for name in ("", "plot-"))
         line = f"python launch/launch_experiments_{layer}.py {place.words(layer)}"
-        about = "every case ran and equals A·B exactly"
-        yield program(f"step3.{layer}", about, f"{line} > {text}.txt")
+        description = "every case ran and equals A·B exactly"
+        yield program(f"step3.{layer}", description, f"{line} > {text}.txt")
         line = f"python plots/plot_{layer}.py -o {figure} < {text}.txt"
         yield program(f"step4.{layer}", "the figure of these cases", line)
 
 
 def elsewhere(place: Place) -> Iterator[Task]:
     """What needs a package or hardware that not everyone has."""
-    dtensor = get_peer("dtensor").available()
+    dtensor = get_library("dtensor").available()
     line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
     yield program("X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
     line = "drbench run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
@@ -268,8 +268,10 @@ def _odd_rows(place: Place) -> tuple[str, str, str]:
 
 def measured_rows(place: Place) -> Iterator[Task]:
     """The measured rows make sense."""
-    about = "every measured row was verified, none is wrong, failed, or best above its median"
-    yield Task("R.rows", about, "0 odd rows", "drbench report results/measured/*/*", _odd_rows)
+    description = "every measured row was verified, none is wrong, failed, or best above its median"
+    yield Task(
+        "R.rows", description, "0 odd rows", "drbench report results/measured/*/*", _odd_rows
+    )
 
 
 def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, str, str]:
@@ -326,10 +328,10 @@ def studies(place: Place) -> Iterator[Task]:
 
 def pages(place: Place) -> Iterator[Task]:
     """The tables of the pages and the figures are those of the records."""
-    about = "every table of README, ARTIFACT and docs/ is what its records give"
-    yield program("R.numbers", about, "python -m benchmarks pages")
-    about = "every committed figure, drawn again, draws the same"
-    yield program("R.figures", about, "python -m plots.committed --check")
+    description = "every table of README, ARTIFACT and docs/ is what its records give"
+    yield program("R.numbers", description, "python -m benchmarks pages")
+    description = "every committed figure, drawn again, draws the same"
+    yield program("R.figures", description, "python -m plots.committed --check")
 
 
 # -- claims
@@ -405,7 +407,7 @@ def check_records(results: Path) -> None:
 
 
 def check_artifact(
-    place: Place, begins: Callable[[str], None] = lambda about: None
+    place: Place, begins: Callable[[str], None] = lambda description: None
 ) -> Iterator[Check]:
     """Check all that is wanted. Before each step ``begins`` is called with what it checks.
 

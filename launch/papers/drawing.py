@@ -14,7 +14,7 @@ from plots.select.cases import SelectionError
 from .claims import Rows
 
 #: The looks of a table's columns by their names.
-Looks = Mapping[str, LineStyle]
+Styles = Mapping[str, LineStyle]
 
 
 def drawn(rows: Rows, study: str | list[str], **values) -> DataFrame:
@@ -42,19 +42,19 @@ def steps(title: str, values: Iterable[int]) -> Axis:
     return Axis(title, ends, 2, ticks)
 
 
-def lines(table: DataFrame, looks: Looks) -> list[Marks]:
+def lines(table: DataFrame, styles: Styles) -> list[Marks]:
     """A line a column, through the places that it has a value at."""
-    columns = ((name, table[name].dropna()) for name in looks if name in table)
-    return [polyline(name, looks[name], of.index, of.map(Spot)) for name, of in columns]
+    columns = ((name, table[name].dropna()) for name in styles if name in table)
+    return [polyline(name, styles[name], of.index, of.map(Spot)) for name, of in columns]
 
 
-def dots(x: Axis, table: DataFrame, looks: Looks) -> tuple[Axis, Axis, list[Marks]]:
+def dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Marks]]:
     """Axes and marks of a table: a row each of its rows, a dot each of its columns."""
     y = Axis("", (len(table) - 0.5, -0.5), ticks=dict(enumerate(table.index)))
     places = range(len(table))
     marks = [
-        Marks("points", name, list(table[name]), places, (), looks[name])
-        for name in looks
+        Marks("points", name, list(table[name]), places, (), styles[name])
+        for name in styles
         if name in table
     ]
     return x, y, marks
@@ -62,14 +62,14 @@ def dots(x: Axis, table: DataFrame, looks: Looks) -> tuple[Axis, Axis, list[Mark
 
 def draw_page(
     charts: Sequence[Chart],
-    looks: Looks,
+    styles: Styles,
     notes: Sequence[str],
     high_in: float,
     left_in: float = 0.56,
 ) -> Made:
     """The figure of some charts, two in a row, each so high, with so much room for its y axis, or
     for the names of its rows; the legend has these looks."""
-    handles = [line_handle(*each) for each in looks.items()]
+    handles = [line_handle(*each) for each in styles.items()]
     page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12))
     for axes, chart in zip(every, charts):
         axes.grid(axis="y", **GRID)

@@ -120,8 +120,8 @@ def _dtensor() -> Iterator[LedgerRow]:
     source, machine = "published/h100.csv", find_machine("h100x8")
     for what, case, took in dtensor_cases(_RESULTS / source):
         ours = predict(case, machine, 8).best_s
-        about = "", "published", machine.name, what, "s"
-        yield LedgerRow(*about, took, ours, None, None, source)
+        description = "", "published", machine.name, what, "s"
+        yield LedgerRow(*description, took, ours, None, None, source)
 
 
 def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:

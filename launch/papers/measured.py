@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pandas import read_csv
 
-from launch.studies.peers import best_settings, lines
+from launch.studies.libraries import best_settings, lines
 from plots.select.records import read_records
 
 from .claims import Claim, Paper
@@ -52,7 +52,7 @@ def _planned(folder: Path):
     return share.max() <= 1, f"at most {share.max():.2f} of the bar in {len(found)} cases"
 
 
-def _peers(folder: Path):
+def _libraries(folder: Path):
     for line in best_settings(lines(read_records([folder / "peers-p2"]))):
         if line.who == "drbench" and line.rounds >= 9:
             high, low = line.ratio.high, line.best_ratio.low
@@ -144,7 +144,7 @@ CLAIMS = (
     _claim(
         "S12",
         "2 ranks: ahead of the best peer as it comes, and not behind its best setting",
-        _peers,
+        _libraries,
         "the 95 % intervals of the time ratio: below 1, and from at most 1 / 0.98",
         "peers-p2/records.csv",
     ),

@@ -332,9 +332,9 @@ def _p11(f):
     good = ratio <= 1 / COMPETITIVE
     undecided = good & times.exhaustive.isna().reindex(ratio.index)
     direct = ran[ran.schedule == "direct"].drop_duplicates("case", keep="last")
-    about = direct.set_index("case").loc[ratio.index]
-    nested = Series(map(aligned, rows(about)), ratio.index, dtype=bool)
-    kinds = {"all": good == good, "of the figures": about.preset.notna()}
+    description = direct.set_index("case").loc[ratio.index]
+    nested = Series(map(aligned, rows(description)), ratio.index, dtype=bool)
+    kinds = {"all": good == good, "of the figures": description.preset.notna()}
     kinds |= {"aligned": nested, "misaligned": ~nested}
     decided = {name: good[of & ~undecided] for name, of in kinds.items()}
     if decided["aligned"].empty or decided["misaligned"].empty:

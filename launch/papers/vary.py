@@ -10,7 +10,7 @@ from launch.cases.machine_models import find_machine
 from .claims import HOLDS, Changed, Paper, check_claims
 
 
-class Turn(NamedTuple):
+class Variation(NamedTuple):
     """What becomes of the claims of a paper when something is changed.
 
     Attributes
@@ -50,7 +50,7 @@ def one_by_one(
             yield f"{path} x {factor:g}", {name: machine.vary(path, factor)}
 
 
-def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
+def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     """A row for each change of a paper's machines; the first changes nothing.
 
     What is no simulation rests on no constant of a machine, and is left out.
@@ -61,6 +61,8 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Turn]:
     for words, changed in chain([("", {})], *single):
         found = check_claims(claims, what.judged(what.simulate(changed), results))
         after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
-        turned = (f"{name} {word}" for name, word in after.items() if before.get(name) != word)
-        yield Turn(paper, ", ".join(changed), words, "; ".join(turned))
+        new_verdicts = (
+            f"{name} {word}" for name, word in after.items() if before.get(name) != word
+        )
+        yield Variation(paper, ", ".join(changed), words, "; ".join(new_verdicts))
         before = before or after

@@ -109,7 +109,7 @@ class HostBackend:
         found.yields, found.polls = self._yields, self._case.progress == "poll"
         return found
 
-    def about(self, executor) -> dict:
+    def record_columns(self, executor) -> dict:
         """Further columns of the record, once the executor is made: none."""
         return {}
 
@@ -201,8 +201,8 @@ class DeviceBackend:
             return why
         if asked != "staged":
             node = self._topology.node  # whose first rank tries
-            able, told = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
-            why["gpu-aware"] = _first(comm, None if able else told)
+            able, described = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
+            why["gpu-aware"] = _first(comm, None if able else described)
         if asked in (None, "nccl"):
             from drbench.device.gpu.nccl import why_no_nccl
 
@@ -233,7 +233,7 @@ class DeviceBackend:
             collectives=self._nccl_group if self._nccl else None,
         )
 
-    def about(self, executor) -> dict:
+    def record_columns(self, executor) -> dict:
         """Who signals in a program with signals, beside which streams of copies; and that parts of
         a kernel are products of their own."""
         if executor.inbox is None:
@@ -286,9 +286,9 @@ def call_together(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
     return found
 
 
-def _first(comm: MPI.Comm, said):
+def _first(comm: MPI.Comm, message):
     """What the first rank says that says anything (collective)."""
-    return next(filter(None, comm.allgather(said)), None)
+    return next(filter(None, comm.allgather(message)), None)
 
 
 @functools.cache
@@ -306,7 +306,7 @@ class Need:
 
     tiles: int
     arena: int
-    beside: int
+    measuring: int
     inboxes: int = 0
 
     @classmethod
@@ -326,7 +326,7 @@ class Need:
 
     @property
     def total(self) -> int:
-        return self.tiles + self.arena + self.beside
+        return self.tiles + self.arena + self.measuring
 
 
 def check_memory(
@@ -348,9 +348,9 @@ def check_memory(
         With what is needed, what there is, and how much is missing.
     """
     comm, first = topology.comm, topology.node.rank == 0
-    room = (shared_memory_free(), available_memory()) if first else None
+    space = (shared_memory_free(), available_memory()) if first else None
     # one message; every rank then finds the same
-    needs, free, hosts, rooms = zip(*comm.allgather((need, device_free, platform.node(), room)))
+    needs, free, hosts, spaces = zip(*comm.allgather((need, device_free, platform.node(), space)))
     rank = max(range(comm.size), key=lambda r: needs[r].arena)
     _refuse(
         needs[rank].arena,
@@ -360,14 +360,14 @@ def check_memory(
     )
     fewer = "smaller matrices or lower replication factors"
     if device_free is not None:
-        for rank, (need, room) in enumerate(zip(needs, free)):
-            room = room if limit is None else min(room, limit)
-            told = f"rank {rank} needs {{}} of device memory, {{}} are free for it"
-            _refuse(need.total, room, told, f"Use more devices, {fewer}")
+        for rank, (need, space) in enumerate(zip(needs, free)):
+            space = space if limit is None else min(space, limit)
+            described = f"rank {rank} needs {{}} of device memory, {{}} are free for it"
+            _refuse(need.total, space, described, f"Use more devices, {fewer}")
         return
     for lowest in sorted({*topology.node_of}):
         here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
-        who, (shared, available) = f"the {len(here)} ranks on {hosts[lowest]}", rooms[lowest]
+        who, (shared, available) = f"the {len(here)} ranks on {hosts[lowest]}", spaces[lowest]
         if len(here) > 1:
             _refuse(
                 windows_bytes([need.tiles + need.inboxes for need in here]),
@@ -376,14 +376,14 @@ def check_memory(
                 f"{SHARED_MEMORY} has {{}} free",
                 f"Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices",
             )
-        for room, about in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
-            told = f"{who} need {{}} of memory, {about}"
-            _refuse(sum(need.total for need in here), room, told, f"Use more nodes, {fewer}")
+        for space, note in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
+            described = f"{who} need {{}} of memory, {note}"
+            _refuse(sum(need.total for need in here), space, described, f"Use more nodes, {fewer}")
 
 
-def _refuse(needed: int, room: int | None, text: str, way_out: str) -> None:
+def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
     """Raise if more is needed than there is room for; None is no limit."""
-    if room is not None and needed > room:
-        sizes = format_bytes(needed), format_bytes(room)
-        missing = format_bytes(needed - room)
-        raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {way_out}.")
+    if space is not None and needed > space:
+        sizes = format_bytes(needed), format_bytes(space)
+        missing = format_bytes(needed - space)
+        raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {remedy}.")

@@ -66,8 +66,8 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
         for nbytes in sizes:
             transport, found = _of_size(case, nbytes, names, topology)
             rows += found
-        about = {"ranks": comm.size, "nodes": topology.nodes, "mpi": mpi_version()}
-    return about | {"transport": transport, "first": comm.rank == 0}, rows
+        description = {"ranks": comm.size, "nodes": topology.nodes, "mpi": mpi_version()}
+    return description | {"transport": transport, "first": comm.rank == 0}, rows
 
 
 def _of_size(
@@ -99,9 +99,9 @@ def _of_size(
                 with executor:
                     columns = _sampled(comm, rows, backend, matrices["C"], executor, name)
                 samples = [seconds / times for seconds in columns["samples_s"]]
-                told = {name: columns[name] for name in ("noisy", "core_share")}
-                told |= {"samples_s": samples, "interval": median_interval(samples)}
-                found.append(row | told)
+                text = {name: columns[name] for name in ("noisy", "core_share")}
+                text |= {"samples_s": samples, "interval": median_interval(samples)}
+                found.append(row | text)
     return transport, found
 
 

@@ -21,14 +21,14 @@ from drbench.host.topology import Topology, mpi_version
 from drbench.measure.noise import Timed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
-from drbench.measure.verify_chain import product_error
+from drbench.measure.verify_chain import multiplication_error
 from launch.cases.chains import ChainOrder, keys_of
 from partitions import partition
 
 from .run_case import MPI, world
 from .samples import sample
 
-_ROOM = 1 << 16  # bytes of a heap beside the elements of each matrix
+_HEAP_MARGIN = 1 << 16  # bytes of a heap beside the elements of each matrix
 
 
 class ChainRun:
@@ -40,7 +40,7 @@ class ChainRun:
     chain : Chain
     layouts : dict of str to str
         Of every variable.
-    products : dict
+    multiplications : dict
         By what a product computes the layouts of A, B and C that it is computed in, and its
         stationary matrix.
     dtype : str
@@ -55,7 +55,7 @@ class ChainRun:
         context: drbench.Context,
         chain: Chain,
         layouts: Mapping[str, str],
-        products: Mapping[str, Sequence[str]],
+        multiplications: Mapping[str, Sequence[str]],
         dtype: str,
     ):
         self.context, self.chain, self._calls = context, chain, []
@@ -69,9 +69,9 @@ class ChainRun:
                 c = self.matrices[each.c]
                 self._calls.append(partial(apply, each.function, c.local, inputs))
             else:
-                self._add_product(each, *products[each.c])
+                self._add_multiplication(each, *multiplications[each.c])
 
-    def _add_product(self, each: Matmul, a: str, b: str, c: str, stationary: str) -> None:
+    def _add_multiplication(self, each: Matmul, a: str, b: str, c: str, stationary: str) -> None:
         operands, result = [], self.matrices[each.c]
         for (name, transposed), layout in zip(each.operands, (a, b)):
             stored = self.matrices[name]
@@ -110,7 +110,7 @@ class ChainRun:
                     self.matrices[name].T if transposed else self.matrices[name]
                     for name, transposed in each.operands
                 )
-                error = product_error(comm, self.matrices[each.c], a, b, exact, seed)
+                error = multiplication_error(comm, self.matrices[each.c], a, b, exact, seed)
                 worst = max(worst, error)
             else:
                 inputs = [self.matrices[name].local for name in each.takes]
@@ -129,15 +129,15 @@ def heap_bytes(chain: Chain, order: ChainOrder) -> int:
     found = 0
     for name, matrix in chain.matrices.items():
         texts = [order.layouts[chain.variable(name)]]
-        for each in chain.products:
+        for each in chain.multiplications:
             texts += [
                 layout
-                for other, layout in zip((*each.takes, each.c), order.products[each.c])
+                for other, layout in zip((*each.takes, each.c), order.multiplications[each.c])
                 if other == name
             ]
         for text in texts:
             size = partition(text, matrix.shape, order.ranks).local_size(0)
-            found += 8 * size + _ROOM
+            found += 8 * size + _HEAP_MARGIN
     return found
 
 
@@ -149,7 +149,7 @@ def run_chain(order: ChainOrder, comm=None) -> Record:
             heap = heap_bytes(chain, order)
             with drbench.init(comm, heap, transport=order.transport) as context:
                 start = Clock.now()
-                run = ChainRun(context, chain, order.layouts, order.products, order.dtype)
+                run = ChainRun(context, chain, order.layouts, order.multiplications, order.dtype)
                 return _measured(order, run, topology, start)
         except DrbenchError as error:
             return Record(**keys_of(order), status=error.status, reason=str(error))

@@ -14,7 +14,7 @@ def main() -> None:
     comm, fields = MPI.COMM_WORLD, {"threads": 1, "iters": 1, "budget": 0.0}
     fields |= {"a": "column", "b": "column", "c": "row", "options": {"stationary": "A"}}
     found = {name: run_case(Case(12, 13, 14, transport=name, **fields)) for name in ("auto", "rma")}
-    told = {
+    text = {
         "size": comm.size,
         "library": mpi_version(),
         "standard": ".".join(map(str, MPI.Get_version())),
@@ -23,7 +23,7 @@ def main() -> None:
         "tcp": tcp_settings(),
     }
     if comm.rank == 0:
-        print(json.dumps(told), flush=True)
+        print(json.dumps(text), flush=True)
 
 
 if __name__ == "__main__":

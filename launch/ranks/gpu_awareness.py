@@ -15,11 +15,11 @@ _TIMEOUT_S = 60
 @functools.cache
 def mpi_moves_devices() -> tuple[bool, str]:
     """Whether MPI moves device memory, in one process; and what says so, or why not."""
-    says, how = mpi_says()
-    return try_it() if says else (False, how)
+    default_text, how = mpi_reports()
+    return try_it() if default_text else (False, how)
 
 
-def mpi_says() -> tuple[bool, str]:
+def mpi_reports() -> tuple[bool, str]:
     """What MPI says of itself: ``mpi_memory_alloc_kinds`` (MPI 4.1), else
     ``MPIX_Query_cuda_support``. That a build lists CUDA proves nothing yet."""
     info = MPI.COMM_WORLD.Get_info()

@@ -14,8 +14,8 @@ def main() -> int:
     try:
         device = cuda_device(0, 1)
     except MissingError as error:
-        what, _, way_out = str(error).partition(". ")
-        print(json.dumps({"missing": what, "way_out": way_out.rstrip(".")}))
+        what, _, remedy = str(error).partition(". ")
+        print(json.dumps({"missing": what, "remedy": remedy.rstrip(".")}))
         return 0
     found = describe(device)
     reason = why_no_nccl(1)

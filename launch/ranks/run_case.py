@@ -52,22 +52,22 @@ from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from launch.cases.case import (
-    TOLD,
+    DESCRIPTION_FIELDS,
     Case,
+    blocks_in_place,
     bound,
     bound_on,
     case_keys,
     check_case,
     in_place_on,
-    near_by,
     refuse_our_options,
     resolved_keys,
 )
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
-from launch.host.files import check_csv, check_output, hand_over, write_output
+from launch.host.files import check_csv, check_output, output_record, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
-from launch.peers import PEERS, get_peer, present
+from launch.libraries import LIBRARIES, get_library, present
 
 from .backends import Need, call_together, check_memory, open_backend
 from .samples import sample
@@ -107,7 +107,7 @@ def run_here(
         require_gpu()
     timelines: list[str] = []
     record = with_peak(run_case(case, comm, timelines=timelines), peaks)
-    call_together(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
+    call_together(comm, lambda: comm.rank or output_record(record, csv_path, as_json))
     if case.timeline:  # if it cannot be written, the result has been said at least
         call_together(comm, lambda: write_timeline(case, timelines))
     return EXIT_CODES[record.status]
@@ -205,8 +205,8 @@ def run_case(
     }
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
-            if case.algorithm in PEERS:
-                verdict = _run_peer(case, topology, keys, mem_limit, roofs)
+            if case.algorithm in LIBRARIES:
+                verdict = _run_library(case, topology, keys, mem_limit, roofs)
             else:
                 verdict = _run_algorithm(case, topology, keys, mem_limit, roofs, timelines)
     except UsageError:
@@ -269,7 +269,7 @@ def _run_algorithm(
             for name in "AB":
                 _fill(backend, matrices[name], fill)
             with backend.executor(trace, matrices, ahead) as executor:
-                keys.update(backend.about(executor))
+                keys.update(backend.record_columns(executor))
                 with (
                     backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other
                 ):
@@ -295,8 +295,8 @@ def _run_algorithm(
                 copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
                 verdict = verify(matrices["C"], problem, fill, len(copies))
         keys.update(measured, **backend.peak())
-    told = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
-    plans, steps, pools, panels, flops = zip(*comm.allgather(told))
+    mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
+    plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
     keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
     keys.update(panel_bytes=sum(panels), balance_limit=balance(flops))
     return verdict
@@ -321,7 +321,7 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
     # a part that is too large to search may be one rank's alone
     trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
     plan_s = Clock.now() - start
-    views = near_by(case, topology.node_of, comm.rank)
+    views = blocks_in_place(case, topology.node_of, comm.rank)
     return resolved, trace, ahead, pool_bytes(trace, ahead, views), plan_s
 
 
@@ -355,18 +355,18 @@ def _baseline(case: Case, problem, rank: int):
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
-def _run_peer(
+def _run_library(
     case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
 ) -> Verification:
     """Run a case of a peer: the same fill, clock, repeats, roof and verification."""
-    peer, comm = get_peer(case.algorithm), topology.comm
+    library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
-    if peer.launch:
+    if library.launch:
         raise UsageError(
-            f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not "
-            "under mpirun."
+            f"{library.name} is a program of its own: start it with drbench run -p {comm.size}, "
+            "not under mpirun."
         )
-    call_together(comm, lambda: present(peer))
+    call_together(comm, lambda: present(library))
     _, problem, options = bound(case, comm.size)
     keys.update(
         dict.fromkeys(_UNKNOWN),
@@ -379,7 +379,7 @@ def _run_peer(
     keys["oversubscribed"] = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
-    job = peer(problem, topology, fill, threads, options)
+    job = library(problem, topology, fill, threads, options)
     try:
         threadpoolctl.threadpool_limits(threads)  # also what the peer has loaded meanwhile
         keys.update(
@@ -403,9 +403,9 @@ def _run_peer(
             verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
-    told = comm.bcast(list(job.moved))
+    described = comm.bcast(list(job.moved))
     for name in list(measured):
-        if name in _UNKNOWN or (name.endswith("_bytes") and name not in told):
+        if name in _UNKNOWN or (name.endswith("_bytes") and name not in described):
             measured[name] = None
     keys.update(measured)
     return verdict
@@ -414,7 +414,7 @@ def _run_peer(
 def _timeline(executor, comm, keys: dict) -> list[str]:
     """One more repeat, with the times of every step of every rank: on rank 0 its text."""
     executor.timeline = []
-    executor.spoil()
+    executor.poison()
     comm.Barrier()
     zero = Clock.now()
     executor.run()
@@ -422,8 +422,8 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     executor.timeline = None
     if comm.rank:
         return []
-    about = {name: keys.get(name) for name in TOLD}
-    return [chrome_trace((event for events in found for event in events), about)]
+    description = {name: keys.get(name) for name in DESCRIPTION_FIELDS}
+    return [chrome_trace((event for events in found for event in events), description)]
 
 
 def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) -> dict:
@@ -433,7 +433,11 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
     clock, roof, known = executor.clock, None, {} if roofs is None else roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
-        multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
+        multiplier = (
+            case.backend,
+            case.threads,
+            case.algorithm if case.algorithm in LIBRARIES else None,
+        )
         same = (
             tuple(problem.local_shapes()),
             problem.dtype,
@@ -445,7 +449,7 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
         known[same] = roof.shape
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
-            each.spoil()
+            each.poison()
             comm.Barrier()
             each.run()
 
@@ -455,7 +459,7 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
             collective_s.append(timed(comm, baseline.run).seconds)
         # the roof goes first every other time: what drifts is in both alike
         alone = [roof.sample()] if roof and place % 2 else []
-        executor.spoil()
+        executor.poison()
         if clock is not None:  # on a device nobody is idle where the host could see it
             clock.reset()
         found = timed(comm, executor.run)

@@ -32,7 +32,7 @@ def serve() -> int:
     faulthandler.enable()
     comm = world()
 
-    def say(answer: dict) -> None:
+    def write_line(answer: dict) -> None:
         """A line for the supervisor, from rank 0."""
         if comm.rank == 0:
             answers.write(f"{ANSWER}{json.dumps(answer)}\n")
@@ -49,7 +49,7 @@ def serve() -> int:
             for name in ("job", "step")
             if os.environ.get(f"SLURM_{name.upper()}_ID", "").isdigit()
         }
-        say({"ready": facts, "slurm": step})
+        write_line({"ready": facts, "slurm": step})
         while True:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
@@ -69,7 +69,7 @@ def serve() -> int:
                 write_timeline(case, timelines)
             except UsageError as error:  # the record counts
                 sys.stderr.write(f"drbench: {error}\n")
-            say({"record": record.to_row()})
+            write_line({"record": record.to_row()})
 
 
 def _listen(cases) -> None:

@@ -27,21 +27,21 @@ def sizes_of(text: str) -> list[int]:
     >>> sizes_of("1MiB,64KiB"), sizes_of("4KiB:64KiB:4"), sizes_of("1KiB:3KiB:2")
     ([65536, 1048576], [4096, 16384, 65536], [1024, 2048])
     """
-    way_out = "Use sizes as 64KiB,1MiB, or FIRST:LAST:FACTOR as 4KiB:64MiB:2."
+    remedy = "Use sizes as 64KiB,1MiB, or FIRST:LAST:FACTOR as 4KiB:64MiB:2."
     try:
         if ":" not in text:
             return sorted({_SIZE.read(word.strip()) for word in text.split(",")})
         first, last, by = text.split(":")
         size, largest, factor = _SIZE.read(first), _SIZE.read(last), int(by)
     except (DrbenchError, ValueError) as error:
-        told = f"{error} " if isinstance(error, DrbenchError) else ""
-        raise UsageError(f"{text!r}: {told}{way_out}") from None
+        described = f"{error} " if isinstance(error, DrbenchError) else ""
+        raise UsageError(f"{text!r}: {described}{remedy}") from None
     found = []
     while size <= largest and factor > 1 and len(found) <= _MOST_SIZES:
         found.append(size)
         size *= factor
     if not 0 < len(found) <= _MOST_SIZES:
-        raise UsageError(f"{text!r} is no range of 1 to {_MOST_SIZES} sizes. {way_out}")
+        raise UsageError(f"{text!r} is no range of 1 to {_MOST_SIZES} sizes. {remedy}")
     return found
 
 

@@ -128,8 +128,8 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
         hidden = statuses(runs) - statuses(counted)
         del hidden["ok"]
         if hidden:
-            said = ", ".join(f"{count} {status}" for status, count in hidden.most_common())
-            notes.append(f"{side}: of cases that are ok in another row, {said} are not compared")
+            message = ", ".join(f"{count} {status}" for status, count in hidden.most_common())
+            notes.append(f"{side}: of cases that are ok in another row, {message} are not compared")
         if repeated := len(table) - len(runs):
             notes.append(f"{side}: {repeated} rows are repeated runs of a case, merged with it")
     first, second = merged
@@ -161,19 +161,19 @@ def summary(pairs: list[Pair]) -> dict:
     >>> found["same"], found["best"], found["roof"], found["unknown_noise"]
     (1, 1.0, 0.9, 1)
     """
-    told = [pair for pair in pairs if pair.best is not None]
-    roofs = [(pair.new.roof_gflops, pair.old.roof_gflops) for pair in told]
+    text = [pair for pair in pairs if pair.best is not None]
+    roofs = [(pair.new.roof_gflops, pair.old.roof_gflops) for pair in text]
     ratios = {
-        "best": [pair.best for pair in told],
-        "median": [pair.median for pair in told if pair.median is not None],
+        "best": [pair.best for pair in text],
+        "median": [pair.median for pair in text if pair.median is not None],
         "roof": [new / old for new, old in roofs if new and old],
     }
     counts = Counter(pair.outcome for pair in pairs)
     return {
         **{outcome: counts[outcome] for outcome in OUTCOMES},
-        "compared": len(told),
+        "compared": len(text),
         **{name: median(values) if values else None for name, values in ratios.items()},
-        "unknown_noise": sum(pair.low is None for pair in told),
+        "unknown_noise": sum(pair.low is None for pair in text),
     }
 
 

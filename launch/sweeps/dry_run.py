@@ -11,10 +11,10 @@ from rich.text import Text
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, bound_on, in_place_on, near_by
+from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
 from launch.cases.machine_models import of_schedule
 from launch.host.units import duration, format_bytes, plural
-from launch.peers import PEERS, get_peer, present
+from launch.libraries import LIBRARIES, get_library, present
 from partitions import LayoutError
 
 from .estimate import estimated
@@ -57,18 +57,18 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
     """
     pools, moves = [0] * ranks, True  # beside its tiles, what a peer needs and moves only it knows
     try:
-        if case.algorithm in PEERS:
-            present(get_peer(case.algorithm))
+        if case.algorithm in LIBRARIES:
+            present(get_library(case.algorithm))
         node_of = node_of or [0] * ranks
         taker, problem, options = bound_on(case, node_of)
-        if case.algorithm not in PEERS:
+        if case.algorithm not in LIBRARIES:
             resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
             model = of_schedule(case.model, resolved, case.transport, case.dtype)
             moves = False
             for rank in range(ranks):
                 trace = taker.trace(problem, rank, model, **resolved)
                 moves = moves or any(traffic(trace).counters.values())
-                views = near_by(case, node_of, rank)
+                views = blocks_in_place(case, node_of, rank)
                 pools[rank] = pool_bytes(trace, case.ahead(resolved), views)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
@@ -78,10 +78,10 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
 
 def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
     """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
-    sweep, launcher, say = plan.sweep, plan.launcher, console.print
+    sweep, launcher, print_line = plan.sweep, plan.launcher, console.print
     words = " ".join(launcher.words) or "mpiexec"
-    name = ": ".join(filter(None, (sweep.name, sweep.about)))
-    say(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
+    name = ": ".join(filter(None, (sweep.name, sweep.description)))
+    print_line(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
     chosen = plan.mine[: request.max_cases]
     most, most_nodes, counts, able = Needs(), 1, Counter(), []
     for number, job in enumerate(chosen, 1):
@@ -91,10 +91,10 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             counts["refused"] += 1
             marks = [f"refused: {each.refused}"]
         else:
-            room = math.inf if request.mem_limit is None else request.mem_limit * nodes
+            space = math.inf if request.mem_limit is None else request.mem_limit * nodes
             flags = {
                 "no communication": not each.moves,
-                "beyond --mem-limit": each.total_bytes > room,
+                "beyond --mem-limit": each.total_bytes > space,
             }
             marks = [mark for mark, holds in flags.items() if holds]
             counts.update(marks)
@@ -104,12 +104,14 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             most, most_nodes = each, nodes
         if not limit or number <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
-            told = "; ".join(marks)
-            say(Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {told}".rstrip()))
+            described = "; ".join(marks)
+            print_line(
+                Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
+            )
         elif number == limit + 1:
-            say(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
+            print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
     ranks = ", ".join(map(str, plan.counts))
-    say(
+    print_line(
         f"cases: {len(chosen)} on {ranks} rank{'s' * (ranks != '1')} and "
         f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
         f"no communication: {counts['no communication']} (marked, figures leave them out); "
@@ -117,16 +119,16 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     )
     if sweep.rounds:
         known = sweep.rounds == "known"
-        told = "until the fastest are known" if known else plural(sweep.rounds, "round")
-        say(f"interleaved, {told}")
-    say(
+        described = "until the fastest are known" if known else plural(sweep.rounds, "round")
+        print_line(f"interleaved, {described}")
+    print_line(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
         f"{format_bytes(-(-most.total_bytes // most_nodes))} a node "
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
     if able:
         found = estimated(able * plan.times)
-        say(
+        print_line(
             f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{found.core_flops_per_s / 1e9:.4g} GFLOP/s of a core, measured just now on this "
             f"machine with a 1024^3 product, and {OVERHEAD_S * 1e3:.0f} ms a case; communication "

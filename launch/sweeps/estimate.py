@@ -25,17 +25,17 @@ class Estimate:
     core_flops_per_s: float
 
 
-def most_products(case: Case, product_s: float) -> int:
+def most_multiplications(case: Case, multiplication_s: float) -> int:
     """How often all of a case's FLOPs are done, at most, if once takes so many seconds: repeats,
     warm-up and roof.
 
     Examples
     --------
     >>> case = Case(8, 8, 8, iters=5, budget=3.0, roof=True)
-    >>> most_products(case, 1.0), most_products(case, 0.1)
+    >>> most_multiplications(case, 1.0), most_multiplications(case, 0.1)
     (23, 43)
     """
-    repeats = most_repeats((1 + case.roof) * product_s, case.iters, case.budget)
+    repeats = most_repeats((1 + case.roof) * multiplication_s, case.iters, case.budget)
     return case.warmup + repeats + case.roof * (repeats + _ROOF_TRIALS)
 
 
@@ -47,9 +47,9 @@ def estimated(jobs: Iterable[Job]) -> Estimate:
     starts = set()
     for _, ranks, case in jobs:
         threads = case.threads or max(1, cores // ranks)
-        product, used = 2 * case.m * case.n * case.k, min(cores, ranks * threads)
-        times = most_products(case, product / (rate * used))
-        flops += product * times
-        time_s += OVERHEAD_S + product * times / (rate * used)
+        flops_once, used = 2 * case.m * case.n * case.k, min(cores, ranks * threads)
+        times = most_multiplications(case, flops_once / (rate * used))
+        flops += flops_once * times
+        time_s += OVERHEAD_S + flops_once * times / (rate * used)
         starts.add(ranks)
     return Estimate(time_s + START_S * len(starts), flops, rate)

@@ -34,7 +34,7 @@ def run_experiment(
     names: Iterable[str] = (),
     most: int | None = None,
     on_record: Callable[[Record], None] = lambda record: None,
-    about: str = "",
+    description: str = "",
     **modes: bool,
 ) -> dict[str, dict[int, Record]]:
     """Run what has no row yet in the folder ``out``; the records of each case by round.
@@ -50,7 +50,7 @@ def run_experiment(
         Run at most so many now.
     on_record : callable
         Gets the records, those of earlier runs first.
-    about : str
+    description : str
         What is run, printed before it is.
     modes
         Those of :func:`.store.opened`.
@@ -63,9 +63,9 @@ def run_experiment(
     folder, wanted = inside if rounds else out, [*ours, *names]
     with opened(folder, experiment.name, ranks, wanted, console, **modes) as store:
         before = [store.done[name] for name in ours if name in store.done]
-        if about:
+        if description:
             done = f", {len(before)} done before" if before else ""
-            console.print(f"{about}{done}", markup=False)
+            console.print(f"{description}{done}", markup=False)
         for record in before:
             on_record(record)
         total = len(jobs) * experiment.least
@@ -86,8 +86,8 @@ def run_experiment(
                 write_csv(pooled_path, rows_of_runs(found).values())
         if rounds:
             few, many = (end(map(len, found.values())) for end in (min, max))
-            told = f"{few} to " if few < many else ""
-            console.print(f"in turn, {told}{plural(many, 'round')}", markup=False)
+            text = f"{few} to " if few < many else ""
+            console.print(f"in turn, {text}{plural(many, 'round')}", markup=False)
         return found
 
 

@@ -61,15 +61,15 @@ class SweepProgress:
         self._total, self._console, self._what = total, console, what
         self._counts, self._doubts = Counter(), Counter()
         self._current, self._bad = "", 0
-        self._start = self._told = time.monotonic()
+        self._start = self._reported_at = time.monotonic()
         for record in done:
             self._count(record)
         self._before = self._counts.total()
 
     def tick(self) -> None:
         """Called often: says something now and then."""
-        if time.monotonic() - self._told >= _LINE_S:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported_at >= _LINE_S:
+            self._reported_at = time.monotonic()
             self.note(f"{self.line()}; now {self._current}", "")
 
     def started(self, case: Case) -> None:

@@ -21,7 +21,7 @@ from drbench.measure.noise import (
 )
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.peers import PEERS
+from launch.libraries import LIBRARIES
 
 #: Seconds between the repeats of one case and the next, measured at 4 ranks.
 OVERHEAD_S = 0.03
@@ -41,7 +41,7 @@ class Job(NamedTuple):
         """Whose process the ranks are: each library has ranks of its own, so that none meets what
         another has left in them."""
         name = self.case.algorithm
-        return name.partition("+")[0] if name in PEERS else ""
+        return name.partition("+")[0] if name in LIBRARIES else ""
 
 
 class Experiment(NamedTuple):
@@ -91,8 +91,8 @@ class Experiment(NamedTuple):
         """The names of all rows there may be."""
         if not self.rounds:
             return [job.name for job in self.jobs]
-        turns = range(max(self.least, MOST_REPEATS))
-        return [turn_name(turn, job.name) for turn in turns for job in self.jobs]
+        indices = range(max(self.least, MOST_REPEATS))
+        return [round_name(round_index, job.name) for round_index in indices for job in self.jobs]
 
     def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
         """What is to be run next, again and again, by what is ``done`` meanwhile. Libraries and
@@ -108,12 +108,14 @@ class Experiment(NamedTuple):
             yield from self.jobs
             return
         known, left = self.rounds == "known", self.groups
-        for turn in range(max(self.least, MOST_REPEATS) if known else self.least):
-            for group in turned(left, turn):
-                for batch in turned(_batches(group), turn):
-                    yield from (self._in_turn(job, turn) for job in turned(batch, turn))
+        for round_index in range(max(self.least, MOST_REPEATS) if known else self.least):
+            for group in rotated(left, round_index):
+                for batch in rotated(_batches(group), round_index):
+                    yield from (
+                        self._in_round(job, round_index) for job in rotated(batch, round_index)
+                    )
             if known:
-                left = [self._unknown(group, done, turn + 1) for group in self.groups]
+                left = [self._unknown(group, done, round_index + 1) for group in self.groups]
                 if not any(left):
                     return
 
@@ -124,11 +126,11 @@ class Experiment(NamedTuple):
             return {job.name: runs_of(job.name, done, most) for job in self.jobs}
         return {name: {0: done[name]} if name in done else {} for name in self.names}
 
-    def _in_turn(self, job: Job, turn: int) -> Job:
+    def _in_round(self, job: Job, round_index: int) -> Job:
         case = job.case
-        if self.rounds == "known" and not (case.roof and turn == 0):
+        if self.rounds == "known" and not (case.roof and round_index == 0):
             case = replace(case, iters=1, budget=0.0, roof=False)
-        return Job(turn_name(turn, job.name), job.ranks, case)
+        return Job(round_name(round_index, job.name), job.ranks, case)
 
     def _unknown(self, group: Sequence[Job], done: Mapping[str, Record], rounds: int) -> list[Job]:
         """Who has to go on after so many rounds: those whose ratio is not known, and the fastest to
@@ -169,33 +171,33 @@ def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
     return list(found.values())
 
 
-def turned(items: Sequence, turn: int) -> list:
+def rotated(items: Sequence, round_index: int) -> list:
     """The order of a round, the first being turn 0: every second one is the last one backwards, so
     that a steady drift cancels in each two, and each two begin with another.
 
     Examples
     --------
-    >>> [turned("abc", turn) for turn in range(4)]
+    >>> [rotated("abc", round_index) for round_index in range(4)]
     [['a', 'b', 'c'], ['c', 'b', 'a'], ['b', 'c', 'a'], ['a', 'c', 'b']]
     """
-    first = turn // 2 % max(1, len(items))
+    first = round_index // 2 % max(1, len(items))
     order = [*items[first:], *items[:first]]
-    return order[::-1] if turn % 2 else order
+    return order[::-1] if round_index % 2 else order
 
 
-def turn_name(turn: int, contender: str) -> str:
+def round_name(round_index: int, contender: str) -> str:
     """The name of a case in a round; the round is the number before the first blank.
 
     Examples
     --------
-    >>> turn_name(0, "row"), turn_of(turn_name(6, "a | b"))
+    >>> round_name(0, "row"), round_of(round_name(6, "a | b"))
     ('1 | row', 6)
     """
-    return f"{turn + 1} | {contender}"
+    return f"{round_index + 1} | {contender}"
 
 
-def turn_of(name: str) -> int:
-    """The turn of a name that :func:`turn_name` made."""
+def round_of(name: str) -> int:
+    """The turn of a name that :func:`round_name` made."""
     return int(name.partition(" ")[0]) - 1
 
 
@@ -223,24 +225,28 @@ def over(times: Times, base: Times) -> list[float]:
     >>> over({0: 3.0, 1: 5.0, 3: 1.0}, {0: 2.0, 1: 4.0, 2: 1.0})
     [1.5, 1.25]
     """
-    return [seconds / base[turn] for turn, seconds in times.items() if turn in base]
+    return [
+        seconds / base[round_index] for round_index, seconds in times.items() if round_index in base
+    ]
 
 
 def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -> dict[int, Record]:
     """The records of a contender by turn."""
-    found = {turn: done.get(turn_name(turn, name)) for turn in range(rounds)}
-    return {turn: record for turn, record in found.items() if record is not None}
+    found = {round_index: done.get(round_name(round_index, name)) for round_index in range(rounds)}
+    return {round_index: record for round_index, record in found.items() if record is not None}
 
 
 def seconds_of(run: Mapping[int, Record]) -> Times:
     """The time of each turn, that of its first repeat: the first turn may have more."""
-    return {turn: (record.samples_s or [record.time_s])[0] for turn, record in run.items()}
+    return {
+        round_index: (record.samples_s or [record.time_s])[0] for round_index, record in run.items()
+    }
 
 
 def _spent_s(run: Mapping[int, Record]) -> float:
     return sum(
-        OVERHEAD_S + (1 + (run[turn].warmup or 0)) * seconds
-        for turn, seconds in seconds_of(run).items()
+        OVERHEAD_S + (1 + (run[round_index].warmup or 0)) * seconds
+        for round_index, seconds in seconds_of(run).items()
     )
 
 

@@ -129,7 +129,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             command=[sys.executable, "-m", *part.arguments()],
             folder=os.getcwd(),
             job=path.stem,
-            about=f"{len(plan.mine)} cases of {name} on {ranks} ranks",
+            description=f"{len(plan.mine)} cases of {name} on {ranks} ranks",
             script=path.name,
         )
         write_whole(path, text)

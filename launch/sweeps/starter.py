@@ -231,5 +231,5 @@ def _signal(number: int) -> str:
 
 def _last_words(tail: str) -> str:
     """The last line that tells of an error."""
-    told = [line.strip() for line in tail.splitlines() if _TELLING.search(line)]
-    return f": {told[-1][:300]}" if told else ""
+    described = [line.strip() for line in tail.splitlines() if _TELLING.search(line)]
+    return f": {described[-1][:300]}" if described else ""

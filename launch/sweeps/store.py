@@ -78,7 +78,7 @@ def opened(
     name: str,
     ranks: int,
     wanted: Iterable[str],
-    say: Console,
+    print_line: Console,
     *,
     fresh: bool = False,
     retry: bool = False,
@@ -99,7 +99,7 @@ def opened(
         If the folder cannot be made, is in use, or holds something else, or takes nothing more.
     """
     folder = made_folder(folder)
-    warn = partial(say.print, style="yellow", markup=False)
+    warn = partial(print_line.print, style="yellow", markup=False)
     try:
         with interruptible(), hold_folder(folder, warn):
             store = Store(folder)
@@ -107,7 +107,7 @@ def opened(
                 store.set_aside()
             store.open(name, ranks, list(wanted), retry)
             for note in store.notes:
-                say.print(note, markup=False)
+                print_line.print(note, markup=False)
             yield store
     except OSError as error:
         if error.errno not in _FULL:

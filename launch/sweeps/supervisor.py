@@ -14,7 +14,7 @@ from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 
 from .rounds import Job
 from .starter import Ranks, RanksEnded
@@ -92,8 +92,8 @@ def _without_ranks(job: Job, settings: Settings) -> Record | None:
     from algorithms import algorithms
 
     name = job.case.algorithm
-    if name in PEERS:
-        alone = get_peer(name).launch is not None
+    if name in LIBRARIES:
+        alone = get_library(name).launch is not None
         return run_program(job.case, job.ranks, settings.timeout_s) if alone else None
     if name in algorithms():
         return None
@@ -177,7 +177,7 @@ class _Supervisor:
     def _judge(self, ended: RanksEnded, count: int, last: bool) -> None:
         """Raise why no ranks can be started, unless another start may help."""
         program, *words = self._ranks.command
-        told = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
+        text = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
         self.stop()
         if ended.status == "timeout":
             raise CaseFailed(f"the {count} ranks were not up after {_START_S:g} s. {self._see}")
@@ -185,7 +185,7 @@ class _Supervisor:
             raise MissingError(
                 mismatch_message(Launched(count, 0, "the launcher, -n"), "of mpi4py")
             )
-        if ended.code == 3 and Path(program).name == "srun" and not told:
+        if ended.code == 3 and Path(program).name == "srun" and not text:
             raise MissingError(
                 "the ranks did not find one another: srun was not told which MPI it starts. Add "
                 "--mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI) to launch.launcher in a machine file, "

@@ -15,7 +15,7 @@ from drbench.measure.record import HEADER, Record
 from launch.cases.case import GOOD
 from launch.cases.peaks import read_peaks
 from launch.host.units import plural
-from launch.peers import PEERS, get_peer
+from launch.libraries import LIBRARIES, get_library
 
 from .experiment import Runner, rows_of_runs, run_experiment
 from .plan import Plan, SweepRequest
@@ -27,9 +27,9 @@ INTERRUPTED = 130
 def absent_libraries(names: Iterable[str], simulate: bool) -> dict[str, str]:
     """Libraries of those names that do not take part: name -> why."""
     found = {}
-    for name in PEERS:
+    for name in LIBRARIES:
         if name in names:
-            here = get_peer(name).available()
+            here = get_library(name).available()
             if simulate:
                 found[name] = "its programs cannot be simulated"
             elif not here.ok:
@@ -54,11 +54,11 @@ def run_sweep(
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
     sweep, mine = plan.sweep, plan.mine
-    say = partial(console.print, markup=False)
+    print_line = partial(console.print, markup=False)
     if not plan.launcher.words:
         absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
         for name, why in absent.items():
-            say(f"without {name}: {why}")
+            print_line(f"without {name}: {why}")
         mine = [job for job in mine if job.case.algorithm not in absent]
         if not mine:
             raise MissingError(
@@ -81,21 +81,21 @@ def run_sweep(
             names=plan.experiment(plan.jobs, request.simulate).names,
             most=request.max_cases,
             on_record=lambda record: request.stream and _stream(record.to_row()),
-            about=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
+            description=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
             fresh=request.fresh,
             retry=request.retry,
         )
     except KeyboardInterrupt:
         again = shlex.join(request.arguments())
-        say(f"interrupted; nothing that was finished is lost. Resume: {again}")
+        print_line(f"interrupted; nothing that was finished is lost. Resume: {again}")
         return INTERRUPTED
     rows = rows_of_runs(found)
     if len(rows) < len(found):
         left = plural(len(found) - len(rows), "case")
-        say(f"left: {left} (--max-cases). The same command goes on")
+        print_line(f"left: {left} (--max-cases). The same command goes on")
     if rows:
         show(found)
-    say(f"records: {Path(request.out) / 'records.csv'}")
+    print_line(f"records: {Path(request.out) / 'records.csv'}")
     return verdict(rows.values())
 
 

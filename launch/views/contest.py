@@ -7,7 +7,7 @@ from dataclasses import replace
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
 from launch.host.units import plural, seconds
-from launch.peers import ON_DRBENCH, PEERS
+from launch.libraries import LIBRARIES, ON_DRBENCH
 from launch.sweeps.rounds import Standing, pooled, standings
 
 from .tables import Column, Table, layout, name_of
@@ -31,8 +31,8 @@ def contest_tables(
     groups: dict[tuple, list[Mapping[int, Record]]] = {}
     for run in filter(None, runs):
         first = next(iter(run.values()))
-        product = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
-        at = f"{product} {first.dtype}, {plural(first.ranks, 'rank')}"
+        multiplication = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
+        at = f"{multiplication} {first.dtype}, {plural(first.ranks, 'rank')}"
         where = ", ".join(map(" ".join, zip("ABC", layout(first))))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append(run)
     found, without = [], []
@@ -90,14 +90,14 @@ def _row(standing: Standing, tiles: bool) -> dict:
     marks, where = doubts(record), layout(record)
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
-    told = str(standing)
+    text = str(standing)
     if record.mode == "simulated" and ratio and not standing.fastest:
-        told = str(ratio)  # one pair, and no chance in it
+        text = str(ratio)  # one pair, and no chance in it
     return {
         "contender": name_of(record, tiles),
         "median_s": record.time_s,
         **standing.to_json_dict(),
-        "to_the_fastest": told or None,
+        "to_the_fastest": text or None,
         "percent_of_roof": roof,
         "roof": None if roof is None else f"{roof:.1f}{by_balance(record)}",
         "layout": ", ".join(dict.fromkeys(where) if len({*where}) == 1 else where),
@@ -148,7 +148,7 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
     names = [name_of(each.record, tiles) for each in alike]
     more = f"; not told apart from it: {', '.join(_some(names, '{} more'))}" if names else ""
     lines = [f"fastest: {name_of(first.record, tiles)}{more}"]
-    ours = lambda each: each.record.algorithm not in PEERS
+    ours = lambda each: each.record.algorithm not in LIBRARIES
     rivals = [
         each
         for each in others

@@ -24,8 +24,8 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
     --------
     >>> what = {"mode": "simulated", "status": "ok", "algorithm": "universal"}
     >>> make = lambda ranks, *seconds: {
-    ...     turn: Record(**what, best_s=s, m=8, n=8, k=8, ranks=ranks)
-    ...     for turn, s in enumerate(seconds)
+    ...     round_index: Record(**what, best_s=s, m=8, n=8, k=8, ranks=ranks)
+    ...     for round_index, s in enumerate(seconds)
     ... }
     >>> (found,) = scaling_tables([make(1, 8.0, 9.0), make(4, 4.0, 3.0)])
     >>> found.rows[1]["speedup"], found.rows[1]["efficiency_percent_low"]
@@ -48,7 +48,9 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
         if record.status != "ok":
             lines.append(f"not on {plural(record.ranks, 'rank')}: {record.status}: {record.reason}")
             continue
-        rates = {turn: each.m * each.n * each.k / each.time_s for turn, each in run.items()}
+        rates = {
+            round_index: each.m * each.n * each.k / each.time_s for round_index, each in run.items()
+        }
         base = base or (record.ranks, rates)
         ratios = over(rates, base[1])
         ends = median_interval(ratios) or (min(ratios), max(ratios))

@@ -38,16 +38,18 @@ class Table(NamedTuple):
     def show(self, out: Console, limit: int = 40) -> None:
         """Print the table, its first rows and the sentences, without columns in which no row has a
         value."""
-        say, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
+        print_line, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
         kept = [each for each in self.columns if any(map(each.cell, rows))]
         cells = [[each.cell(row) for each in kept] for row in rows]
         out.print(
             table("|".join(each.heading for each in kept), cells, self.title), soft_wrap=False
         )
         if len(self.rows) > limit:
-            say(f"... and {len(self.rows) - limit} more; drbench compare DIR --limit shows them")
+            print_line(
+                f"... and {len(self.rows) - limit} more; drbench compare DIR --limit shows them"
+            )
         for line in self.lines:
-            say(line)
+            print_line(line)
 
     def to_json_dict(self) -> dict:
         """Title, rows and sentences."""

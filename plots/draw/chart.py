@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from numpy import broadcast_to
 
-from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, line_look, page_in
+from .description import named
+from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, line_keywords, page_in
 from .style import FONT_PT, Fill, LineStyle
-from .telling import named
 
 _LEAST_IN = 1.2  # of a panel, across
 BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
@@ -43,7 +43,7 @@ class Marks(NamedTuple):
     x: Sequence[float]
     y: Sequence[float]
     cases: Sequence[int | None] = ()
-    look: LineStyle | Fill | None = None
+    style: LineStyle | Fill | None = None
     base: Sequence[float] | None = None
     across: bool = False
     hollow: Sequence[bool] = ()
@@ -66,7 +66,7 @@ class Chart(NamedTuple):
     """A panel: its title, what its numbers are of, its axes and what is on it."""
 
     title: str
-    told: str
+    subtitle: str
     x: Axis
     y: Axis
     marks: Sequence[Marks]
@@ -76,12 +76,12 @@ class Chart(NamedTuple):
 Charts = tuple[list[Chart], list[str]]
 
 
-def polyline(name: str, look: LineStyle, at: Sequence[float], spots: dict[float, Spot]) -> Marks:
+def polyline(name: str, style: LineStyle, at: Sequence[float], spots: dict[float, Spot]) -> Marks:
     """A line through the spots at some places; where there is none, it breaks: nothing is
     interpolated."""
     found = [spots.get(place, Spot(nan)) for place in at]
     value, case, hollow, low, high = map(list, zip(*found))
-    return Marks("line", name, at, value, case, look, hollow=hollow, low=low, high=high)
+    return Marks("line", name, at, value, case, style, hollow=hollow, low=low, high=high)
 
 
 def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -> None:
@@ -90,22 +90,22 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
         if marks.kind == "bars":
             draw_bars(axes, marks)
             continue
-        look = line_look(marks.look) if marks.look else {}
+        style = line_keywords(marks.style) if marks.style else {}
         if marks.kind == "points":
-            look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.4}
+            style |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.4}
         if marks.kind == "rule":
-            look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
-        look = {"zorder": 3, "clip_on": marks.kind == "rule", **look}
+            style = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
+        style = {"zorder": 3, "clip_on": marks.kind == "rule", **style}
         if marks.kind != "rule":
             _draw_intervals(axes, marks)
         solid = [at for at in range(len(marks.x)) if not any(marks.hollow[at : at + 1])]
-        (line,) = axes.plot(marks.x, marks.y, **look, markevery=solid)
+        (line,) = axes.plot(marks.x, marks.y, **style, markevery=solid)
         named(line, marks.name, marks.cases)
         if len(solid) < len(marks.x):
             places = zip(marks.x, marks.y, marks.hollow)
             x, y = zip(*((x, y) for x, y, hollow in places if hollow))
-            look |= HOLLOW | {"markeredgecolor": marks.look.color, "linestyle": "None"}
-            named(axes.plot(x, y, **look)[0], marks.name)
+            style |= HOLLOW | {"markeredgecolor": marks.style.color, "linestyle": "None"}
+            named(axes.plot(x, y, **style)[0], marks.name)
     draw_axis(axes, "x", chart.x)
     draw_axis(axes, "y", chart.y)
 
@@ -116,21 +116,21 @@ def _draw_intervals(axes: Axes, marks: Marks) -> None:
         places = [(marks.y if marks.across else marks.x)[at] for at in known]
         ends = ([side[at] for at in known] for side in (marks.low, marks.high))
         draw = axes.hlines if marks.across else axes.vlines
-        look = {"color": marks.look.color, "linewidth": 0.9, "zorder": 2.5}
-        named(draw(places, *ends, **look), marks.name)
+        style = {"color": marks.style.color, "linewidth": 0.9, "zorder": 2.5}
+        named(draw(places, *ends, **style), marks.name)
 
 
 def draw_bars(axes: Axes, marks: Marks) -> None:
     """Draw bars of one name, upright or lying."""
-    look = {"color": marks.look.color, "hatch": marks.look.hatch, "linewidth": 0.4, "zorder": 2}
-    look["edgecolor"] = bar_edge(marks.look.color)
+    style = {"color": marks.style.color, "hatch": marks.style.hatch, "linewidth": 0.4, "zorder": 2}
+    style["edgecolor"] = bar_edge(marks.style.color)
     bars = (
-        axes.barh(marks.y, marks.x, 0.72, marks.base, **look)
+        axes.barh(marks.y, marks.x, 0.72, marks.base, **style)
         if marks.across
-        else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
+        else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **style)
     )
     named(bars, marks.name, marks.cases)
-    color = marks.look.color
+    color = marks.style.color
     edge = color if bar_edge(color) == "white" else bar_edge(color)
     for bar, hollow in zip(bars, marks.hollow):
         if hollow:  # a white bar keeps the edge that shows it
@@ -166,7 +166,7 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
     for marks in chart.marks:
         known = [y for y in marks.y if y == y]
         if marks.kind == "line" and known:
-            ends.append((share(known[-1]), marks.name, marks.look.text or marks.look.color))
+            ends.append((share(known[-1]), marks.name, marks.style.text or marks.style.color))
     ordered = sorted(ends, reverse=True)
     at, above = [], 1 + apart
     for place, *_ in ordered:
@@ -177,9 +177,9 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
         at[number] = below = max(at[number], below + apart)
     for place, (_, name, color) in zip(at, ordered):
         text, size = fitted(name, FONT_PT - 0.5, wide_in - 0.12)
-        look = {"va": "center", "size": size, "color": color, "annotation_clip": False}
-        look |= {"xycoords": "axes fraction", "textcoords": "offset points"}
-        named(axes.annotate(text, (1, place), (6, 0), **look), name)
+        style = {"va": "center", "size": size, "color": color, "annotation_clip": False}
+        style |= {"xycoords": "axes fraction", "textcoords": "offset points"}
+        named(axes.annotate(text, (1, place), (6, 0), **style), name)
 
 
 def panels(
@@ -188,7 +188,7 @@ def panels(
     notes: Sequence[str],
     high_in: float | Sequence[float] = 2.2,
     columns: int = 2,
-    room_in: tuple[float, float] = (0.56, 0.12),
+    margins_in: tuple[float, float] = (0.56, 0.12),
     below_in: float = BELOW_IN,
     finding: str = "",
     left_in: float = 0.0,
@@ -196,7 +196,7 @@ def panels(
     """A page with titled axes for each chart, some in a row right of ``left_in``: all of one
     height, or each of its own."""
     columns = min(
-        columns, len(charts), max(1, int((page_in() - left_in) / (sum(room_in) + _LEAST_IN)))
+        columns, len(charts), max(1, int((page_in() - left_in) / (sum(margins_in) + _LEAST_IN)))
     )
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
@@ -206,7 +206,7 @@ def panels(
         row, column = divmod(index, columns)
         found.append(
             page.panel(
-                chart[:2], left_in + column * wide_in, tops_in[row], wide_in, high_in, room_in
+                chart[:2], left_in + column * wide_in, tops_in[row], wide_in, high_in, margins_in
             )
         )
     return page, found

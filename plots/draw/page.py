@@ -1,8 +1,8 @@
 """A page of panels with a legend and small print under them, laid out in inches at the size it is
 read at.
 
-Seven inches wide, the width of a printed page of text, unless :data:`LOOK` says otherwise. The same
-records give the same bytes.
+Seven inches wide, the width of a printed page of text, unless :data:`PAGE_STYLE` says otherwise.
+The same records give the same bytes.
 """
 
 import os
@@ -27,9 +27,9 @@ from matplotlib.text import Text
 
 from plots.select.cases import elided
 
+from .description import describe_picture, named
 from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
 from .svg import DARK, svg_text
-from .telling import named, tell
 
 MARGIN_IN = 0.06
 TITLE_IN = 0.44  # above a panel: its name and where its numbers come from
@@ -52,7 +52,7 @@ FORMATS: dict[str, dict] = {
 }
 
 
-class Look(NamedTuple):
+class PageStyle(NamedTuple):
     """How pages are laid out: their width, a title instead of the finding, and whether there is
     small print."""
 
@@ -61,14 +61,14 @@ class Look(NamedTuple):
     notes: bool = True
 
 
-PRINTED = Look()
+PRINTED = PageStyle()
 #: The look of the figure that is made now; :meth:`plots.registry.Figure.make` sets it.
-LOOK: ContextVar[Look] = ContextVar("look")
+PAGE_STYLE: ContextVar[PageStyle] = ContextVar("page_style")
 
 
 def page_in() -> float:
     """The width of a page."""
-    return LOOK.get(PRINTED).width_in
+    return PAGE_STYLE.get(PRINTED).width_in
 
 
 def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tuple[Path, ...]:
@@ -82,7 +82,7 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
             path = base.with_name(base.name + suffix)
             try:
                 if suffix == TEXT:
-                    path.write_text(tell(picture), encoding="utf-8")
+                    path.write_text(describe_picture(picture), encoding="utf-8")
                 elif suffix == ".svg":
                     head, found, rest = svg_text(picture).partition(">")
                     text = f"{_XML}{head}{found}{DARK}{rest}"
@@ -118,10 +118,10 @@ class Page:
         notes: Sequence[str] = (),
         finding: str = "",
     ):
-        look, wide_in = LOOK.get(PRINTED), page_in()
-        notes = notes if look.notes else ()
+        page_style, wide_in = PAGE_STYLE.get(PRINTED), page_in()
+        notes = notes if page_style.notes else ()
         rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * wide_in))]
-        heads = wrap(elided(look.title or finding, 400), int(_HEAD_PER_IN * wide_in))
+        heads = wrap(elided(page_style.title or finding, 400), int(_HEAD_PER_IN * wide_in))
         self._head_in = len(heads) * _HEAD_IN + 0.08 * bool(heads)
         body_in += self._head_in
         widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
@@ -175,36 +175,38 @@ class Page:
         top_in: float,
         wide_in: float,
         high_in: float,
-        room_in: tuple[float, float],
+        margins_in: tuple[float, float],
     ) -> Axes:
         """Axes under a title and what is told of it, in a column of some width that keeps room at
         the left and right of the axes."""
         self.title(left_in + MARGIN_IN, top_in, wide_in - 2 * MARGIN_IN, *chart)
-        before_in, after_in = room_in
+        before_in, after_in = margins_in
         wide_in = wide_in - before_in - after_in
         axes = self.axes(left_in + before_in, top_in + TITLE_IN, wide_in, high_in)
         return named(axes, "\n".join(chart))
 
-    def text(self, left_in: float, top_in: float, text: str, size: float, **look) -> Text:
+    def text(self, left_in: float, top_in: float, text: str, size: float, **page_style) -> Text:
         """Text by the inches of its upper left corner."""
         at = self._at(left_in, top_in)
-        return self.picture.text(*at, text, size=size, va="top", **{"color": GREY, **look})
+        return self.picture.text(*at, text, size=size, va="top", **{"color": GREY, **page_style})
 
-    def title(self, left_in: float, top_in: float, wide_in: float, name: str, told: str) -> None:
+    def title(
+        self, left_in: float, top_in: float, wide_in: float, name: str, subtitle: str
+    ) -> None:
         """The two lines above a panel; long ones shrink, then lose their middle."""
-        for number, (text, size, look) in enumerate(
-            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (told, FONT_PT, {}))
+        for number, (text, size, page_style) in enumerate(
+            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (subtitle, FONT_PT, {}))
         ):
             bold = number == 0
             text, size = fitted(text, size, wide_in, bold)
             # the panel under it has its name
-            named(self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look), "")
+            named(self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **page_style), "")
 
 
-def note(axes: Axes, text: str, at: tuple, offset: tuple, **look) -> None:
+def note(axes: Axes, text: str, at: tuple, offset: tuple, **page_style) -> None:
     """Small grey text some points away from a place."""
-    look = {"textcoords": "offset points", "size": SMALL_PT, "color": GREY, **look}
-    axes.annotate(text, at, offset, **look)
+    page_style = {"textcoords": "offset points", "size": SMALL_PT, "color": GREY, **page_style}
+    axes.annotate(text, at, offset, **page_style)
 
 
 def small_print(note: str, characters: int) -> list[tuple[str, str]]:
@@ -250,17 +252,17 @@ def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[
 
 def line_handle(name: str, style: LineStyle) -> Line2D:
     """What the legend shows of a line."""
-    return Line2D([], [], label=label(name), **line_look(style))
+    return Line2D([], [], label=label(name), **line_keywords(style))
 
 
-def patch_handle(look: Fill) -> Patch:
+def patch_handle(page_style: Fill) -> Patch:
     """What the legend shows of a bar."""
     return Patch(
-        facecolor=look.color,
-        edgecolor=bar_edge(look.color),
-        hatch=look.hatch,
+        facecolor=page_style.color,
+        edgecolor=bar_edge(page_style.color),
+        hatch=page_style.hatch,
         linewidth=0.5,
-        label=label(look.name),
+        label=label(page_style.name),
     )
 
 
@@ -269,7 +271,7 @@ def bar_edge(color: str) -> str:
     return "#777777" if color == "#FFFFFF" else "white"
 
 
-def line_look(style: LineStyle) -> dict:
+def line_keywords(style: LineStyle) -> dict:
     """How matplotlib draws a line of this style: filled markers, set apart by a white edge."""
     return {
         "color": style.color,

@@ -61,7 +61,7 @@ ALGORITHMS = {
     "cublasmp": LineStyle("#4D7C0F", "8", _DASHED),
 }
 #: Those of them that are other people's libraries.
-PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat", "symm_mem", "cublasmp")
+LIBRARIES = ("dtensor", "scalapack", "cosma", "pylops", "heat", "symm_mem", "cublasmp")
 #: drbench under another library, with that one's BLAS.
 ON_DRBENCH = ("dtensor+drbench",)
 

@@ -37,7 +37,7 @@ def spots(picture: Figure) -> list[list[float]]:
     figure's width and height.
 
     A mark without width and height is a point. Marks are those of artists that
-    :func:`plots.draw.telling.named` was given the cases of.
+    :func:`plots.draw.description.named` was given the cases of.
     """
     wide, high = picture.bbox.size
     found = []

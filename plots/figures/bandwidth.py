@@ -28,7 +28,7 @@ from plots.select.cases import Options, SelectionError
 from plots.select.selection import doubts
 
 _DASHED = (0, (4, 1.6))
-LOOKS = {
+STYLES = {
     "get": LineStyle("#0072B2", "o", "-"),
     "put": LineStyle("#009E73", "s", "-"),
     "accumulate": LineStyle("#D55E00", "^", "-"),
@@ -39,7 +39,7 @@ LOOKS = {
     "shift": LineStyle("#7F7F00", "p", _DASHED),
     COPY: LineStyle(GREY, "", (0, (1, 1.2))),
 }
-_HIGH_IN, _ROOM_IN = 3.0, (0.56, 0.85)
+_HIGH_IN, _MARGINS_IN = 3.0, (0.56, 0.85)
 
 
 def _panels(rows: Iterable[BandwidthRow]) -> list[tuple[tuple, list[BandwidthRow]]]:
@@ -73,8 +73,8 @@ def _interval(row: BandwidthRow) -> list[float]:
 def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     label, ranks, nodes, transport, backend, dtype = source
     sizes, rates = sorted({row.nbytes for row in rows}), [row.bus_gbps for row in rows]
-    room = max(1.3, (max(rates) / min(rates)) ** 0.05)
-    limits = min(rates) / room, max(rates) * room
+    headroom = max(1.3, (max(rates) / min(rates)) ** 0.05)
+    limits = min(rates) / headroom, max(rates) * headroom
     step = max(1, -(-len(sizes) // 7))
     marks = []
     for name in (*OPERATIONS, COPY):
@@ -84,7 +84,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
             if row.operation == name
         }
         if its:  # what is divided may be some bytes smaller
-            marks.append(polyline(name, LOOKS[name], sorted(its), its))
+            marks.append(polyline(name, STYLES[name], sorted(its), its))
     return Chart(
         f"{transport}, {ranks} ranks",
         f"{label}, {nodes} node(s), {backend}, {dtype}",
@@ -107,23 +107,25 @@ def finding(charts: list[Chart]) -> str:
     if not most:
         return ""
     best = max(most, key=most.get)
-    beside = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
-    return f"{best} reaches {number(most[best])} GB/s{beside}"
+    comparison = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
+    return f"{best} reaches {number(most[best])} GB/s{comparison}"
 
 
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
     found, notes = charts(rows, options)
-    about = (
+    description = (
         "a rank's bytes over the median time of the slowest rank, all ranks at once; upright: 95 % "
         "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
         "a rank's link. copy: inside a rank's own memory"
     )
-    page, axes = panels(found, (), [about, *notes], _HIGH_IN, 2, _ROOM_IN, finding=finding(found))
+    page, axes = panels(
+        found, (), [description, *notes], _HIGH_IN, 2, _MARGINS_IN, finding=finding(found)
+    )
     for each, chart in zip(axes, found):
         draw_chart(each, chart)
         each.grid(**GRID)
-        label_lines(each, chart, _ROOM_IN[1])
+        label_lines(each, chart, _MARGINS_IN[1])
     return Made(page.picture, notes)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import matplotlib
 from pandas import DataFrame
 
+from plots.draw.description import named
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
 from plots.draw.style import FONT_PT, SMALL_PT
-from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -32,8 +32,8 @@ from plots.select.records import Records, frame, rows
 from plots.select.selection import FASTEST, not_decided, shown, usable
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
-_ROW_IN, _WIDEST_IN, _GAP_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
-_SHORT_S, _NEAR = 1e-3, 95
+_ROW_IN, _WIDEST_IN, _SPACING_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
+_SHORT_S, _CLOSE_PERCENT = 1e-3, 95
 
 #: Source and shape of a map, and its cells: the best case of each ``row``, ``stationary`` and
 #: ``factor`` with its ``percent`` of the fastest.
@@ -89,10 +89,10 @@ def finding(cells: DataFrame) -> str:
     best, *others = rows(sure)
     one, unit = time_unit(best.time_s)
     layouts = f"A {best.a}, B {best.b}, C {best.c}, Stationary {best.stationary}"
-    near = sum(case.percent >= _NEAR for case in others)
-    told = f"Fastest: {layouts}, {number(best.time_s / one)} {unit}"
-    told += f"; {near} of {cases(len(others), 'other')} within 5 %"
-    return told + ", not decided" * bool(not_decided(best, others))
+    close = sum(case.percent >= _CLOSE_PERCENT for case in others)
+    subtitle = f"Fastest: {layouts}, {number(best.time_s / one)} {unit}"
+    subtitle += f"; {close} of {cases(len(others), 'other')} within 5 %"
+    return subtitle + ", not decided" * bool(not_decided(best, others))
 
 
 def make(records: Records, options: Options) -> Made:
@@ -102,41 +102,41 @@ def make(records: Records, options: Options) -> Made:
     highs_in = [
         TITLE_IN + _HEAD_IN + cells.row.nunique() * _ROW_IN + _BELOW_IN for _, cells in chosen
     ]
-    about = (
+    description = (
         "numbers: the fastest case's time over that of the cell, in percent; a cell is the best "
         "over the replication factors of A and B; grey without colour: noisy"
     )
     first = f"{len(chosen)} shapes, the fastest case of each named above its map"
     if len(chosen) == 1:
         first = finding(chosen[0][1])
-    page, at_in = Page(sum(highs_in), (), [about, *notes], first), 0.0
+    page, at_in = Page(sum(highs_in), (), [description, *notes], first), 0.0
     for map_, high_in in zip(chosen, highs_in):
         _draw_map(page, map_, at_in, left_in, finding(map_[1]) if len(chosen) > 1 else "")
         at_in += high_in
     return Made(page.picture, notes)
 
 
-def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, told: str) -> None:
+def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: str) -> None:
     (source, shape), cells = map_
     short = (cells.time_s < _SHORT_S).sum()
     brief = f"; {short} of {len(cells)} cells take less than 1 ms" if short else ""
-    about = f"{source.text}{brief}{': ' * bool(told)}{told}"
-    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(shape), about)
+    description = f"{source.text}{brief}{': ' * bool(subtitle)}{subtitle}"
+    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(shape), description)
     order = sorted(cells.row.unique())
     still = {each: sorted(own.factor.unique()) for each, own in cells.groupby("stationary")}
     columns = sum(map(len, still.values()))
-    room_in = page_in() - left_in - MARGIN_IN - _GAP_IN * (len(still) - 1)
-    cell_in, x_in = min(_WIDEST_IN, room_in / columns), left_in
+    width_left_in = page_in() - left_in - MARGIN_IN - _SPACING_IN * (len(still) - 1)
+    cell_in, x_in = min(_WIDEST_IN, width_left_in / columns), left_in
     for matrix, factors in still.items():
         own = cells[cells.stationary == matrix]
         place = (x_in, top_in + TITLE_IN + _HEAD_IN, cell_in * len(factors), len(order) * _ROW_IN)
-        axes = named(page.axes(*place), f"{shape_text(shape)}, Stationary {matrix}\n{about}")
+        axes = named(page.axes(*place), f"{shape_text(shape)}, Stationary {matrix}\n{description}")
         _draw_cells(axes, own, order, factors, cell_in)
         axes.set_yticks(range(len(order)), order if x_in == left_in else [""] * len(order))
         axes.tick_params(length=0, pad=2, labelsize=SMALL_PT)
         axes.set_title(f"S-{matrix}", size=FONT_PT, pad=2, loc="left")
         axes.set_xlabel("c of C", size=SMALL_PT, labelpad=1)
-        x_in += cell_in * len(factors) + _GAP_IN
+        x_in += cell_in * len(factors) + _SPACING_IN
 
 
 def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int], wide_in: float):
@@ -150,9 +150,9 @@ def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int],
         if not case.hollow:
             values[y][x] = case.percent
         ink = GREY if case.hollow else "white" if case.percent > 60 else "black"
-        look = {"ha": "center", "va": "center_baseline", "size": size, "color": ink}
+        style = {"ha": "center", "va": "center_baseline", "size": size, "color": ink}
         named(
-            axes.text(x, y, f"{case.percent:.0f}", **look),
+            axes.text(x, y, f"{case.percent:.0f}", **style),
             f"{case.percent:.0f} (noisy)" * case.hollow,
         )
     edges = [[at - 0.5 for at in range(count + 1)] for count in (len(factors), len(order))]

@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from plots.draw.description import named
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARGIN_IN, Page, fitted, page_in, patch_handle, width_in
 from plots.draw.style import FONT_PT, OTHER, PHASES, Fill
-from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
 
@@ -67,7 +67,7 @@ def make(cases: Sequence[dict[str, Any]], options: Options) -> Made:
         finding += f" {_layouts(cases[least])}"
     does = {bar[1] for case in cases for bars in case["ranks"] for bar in bars}
     shown = len(cases[0]["ranks"]) // 3
-    subtitle = f"{cases[0]['product']}, {', '.join(cases[0]['about'][1:])}"
+    subtitle = f"{cases[0]['product']}, {', '.join(cases[0]['description'][1:])}"
     notes = [f"one row for each rank; marked tiles: those of rank {shown}"]
     handles = [patch_handle(look) for name, look in DOES.items() if name in does]
     high_in = [max(_RANKS_IN, _ROW_IN * len(case["ranks"])) for case in cases]

@@ -29,11 +29,11 @@ from plots.select.panels import select_panels
 from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
 
-_HIGH_IN, _ROOM_IN = 2.3, (0.5, 1.1)
+_HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
 _LEAST_SPAN = 20  # of the axis, in percent: what is less is noise
 
 
-def said(panels: dict[str, list[Line]]) -> list[str]:
+def not_drawn(panels: dict[str, list[Line]]) -> list[str]:
     """Say what is not drawn, each text with the panel it belongs to."""
     return [f"{name}: {text}" for name, lines in panels.items() for text in missing(lines)]
 
@@ -60,14 +60,16 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
     drawn = [[line for line in lines if line.points] for lines in chosen.values()]
     limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
     described = [_chart(lines, limits, step) for lines in drawn]
-    told = finding(drawn)
-    page, every = panels(described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, finding=told)
+    reported = finding(drawn)
+    page, every = panels(
+        described, (), _notes(chosen, drawn), _HIGH_IN, 2, _MARGINS_IN, finding=reported
+    )
     for axes, chart in zip(every, described, strict=True):
         draw_chart(axes, chart)
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
         if limits[0] < 100 < limits[1]:
             axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-        label_lines(axes, chart, _ROOM_IN[1])
+        label_lines(axes, chart, _MARGINS_IN[1])
     return page.picture
 
 
@@ -223,7 +225,7 @@ def make(records: Records, options: Options, layer: str | None = None) -> Made:
     """
     found = select_panels(records, layer, options.quantity)
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
-    return Made(figure(_with_points(found), options.axis), said(found))
+    return Made(figure(_with_points(found), options.axis), not_drawn(found))
 
 
 _TAKES = ("quantity", "axis")

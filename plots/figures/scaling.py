@@ -33,7 +33,7 @@ from plots.select.cases import (
 from plots.select.records import Records
 from plots.select.selection import FASTEST, groups, not_shown, usable
 
-_MOST_PANELS, _MOST_LINES, _ROOM_IN = 6, 12, (0.56, 1.15)
+_MOST_PANELS, _MOST_LINES, _MARGINS_IN = 6, 12, (0.56, 1.15)
 
 
 #: Title and source of a problem, and its lines: the fastest case of each series at each number of
@@ -79,12 +79,12 @@ def choose(
                 found.append((source, _title(work), cases_of))
                 left = left.drop(inside.index)
     lost, what = kept.problem.isin(left.problem).sum(), "problem"
-    way_out = "Run one problem with several -p."
+    remedy = "Run one problem with several -p."
     if growing is WEAK:
-        what, way_out = "work a rank", "Let m grow with -p."
+        what, remedy = "work a rank", "Let m grow with -p."
     if not found:
         raise SelectionError(
-            f"{cases(lost)}, and no {what} that is the same on several numbers of ranks. {way_out}"
+            f"{cases(lost)}, and no {what} that is the same on several numbers of ranks. {remedy}"
         )
     if lost:
         notes.append(f"not drawn: {cases(lost)} whose {what} is on one number of ranks only")
@@ -175,8 +175,8 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
     times = lines.time_s / length
     ideals = [start.time_s * start.ranks / each / length for each in ranks]
     every = [*times, *ideals, *(times * low).dropna(), *(times * high).dropna()]
-    room = max(1.1, (max(every) / min(every)) ** 0.07)
-    limits = min(every) / room, max(every) * room**0.5
+    headroom = max(1.1, (max(every) / min(every)) ** 0.07)
+    limits = min(every) / headroom, max(every) * headroom**0.5
     y = Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number))
     ideal = Marks("rule", "ideal", ranks, ideals)
     return [
@@ -203,12 +203,12 @@ def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> 
         "its rate a rank kept" if weak else "its time divided by the ranks"
     )
     page, axes = panels(
-        charts, (), [f"dashed: {ideal}", *notes], room_in=_ROOM_IN, finding=finding(found)
+        charts, (), [f"dashed: {ideal}", *notes], margins_in=_MARGINS_IN, finding=finding(found)
     )
     for each, chart in zip(axes, charts):
         draw_chart(each, chart)
         each.grid(**GRID)
-        label_lines(each, chart, _ROOM_IN[1])
+        label_lines(each, chart, _MARGINS_IN[1])
     return Made(page.picture, notes)
 
 

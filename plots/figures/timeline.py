@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
+from plots.draw.description import named
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
 from plots.draw.style import FONT_PT, Fill
-from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError, elided, names, shape_text
 
@@ -24,16 +24,16 @@ TRACKS = {
     "one-sided": Fill("one-sided", "#CC79A7", "...."),
     "fence": Fill("fence", "#56B4E9", "----"),
 }
-_LANE_IN, _NAME_IN, _ABOUT_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
+_LANE_IN, _NAME_IN, _SUBTITLE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
 #: Between the panels above and what is told of those below.
-_GAP_IN = 0.1
+_SPACING_IN = 0.1
 
 
 class Panel(NamedTuple):
     """One run: what it was, and its tracks on the rank that is shown, by their names."""
 
     name: str
-    told: str
+    subtitle: str
     rank: int
     tracks: dict[str, list[StepTime]]
 
@@ -60,7 +60,7 @@ def panel(path: str, text: str) -> Panel:
         If it is no trace, or an empty one.
     """
     try:
-        events, about = read_chrome_trace(text)
+        events, description = read_chrome_trace(text)
     except ValueError as error:
         raise SelectionError(
             f"{path}: {error}. Give it files that drbench run --timeline wrote."
@@ -75,21 +75,21 @@ def panel(path: str, text: str) -> Panel:
     rank = max(sorted(busy), key=busy.get)
     tracks = {track: [e for e in events if e.rank == rank and e.track == track] for track in TRACKS}
     words = [
-        about.get("algorithm"),
-        about.get("dataflow"),
-        f"S-{about['stationary']}" if about.get("stationary") else None,
+        description.get("algorithm"),
+        description.get("dataflow"),
+        f"S-{description['stationary']}" if description.get("stationary") else None,
     ]
-    mesh = about.get("mesh") or "1"
-    told = [
-        shape_text((about.get("m"), about.get("n"), about.get("k"))),
-        f"{about.get('ranks')} ranks" + (f" as {mesh}" if "1" not in mesh.split("x") else ""),
-        _transport(about.get("transport") or "auto"),
-        about.get("machine"),
-        about.get("mode"),
+    mesh = description.get("mesh") or "1"
+    subtitle = [
+        shape_text((description.get("m"), description.get("n"), description.get("k"))),
+        f"{description.get('ranks')} ranks" + (f" as {mesh}" if "1" not in mesh.split("x") else ""),
+        _transport(description.get("transport") or "auto"),
+        description.get("machine"),
+        description.get("mode"),
     ]
     return Panel(
         " ".join(str(word) for word in words if word),
-        ", ".join(str(word) for word in told if word),
+        ", ".join(str(word) for word in subtitle if word),
         rank,
         {track: found for track, found in tracks.items() if found},
     )
@@ -130,33 +130,41 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         f"({names([str(p.rank) for p in panels])})"
     ]
     # what runs have in common is said once
-    says = [p.told != before.told for before, p in pairwise([panels[0]._replace(told=""), *panels])]
-    gaps_in = [_GAP_IN * (said and at > 0) for at, said in enumerate(says)]
-    heads_in = [_NAME_IN + _ABOUT_IN * said + gap for said, gap in zip(says, gaps_in)]
+    changed = [
+        p.subtitle != before.subtitle
+        for before, p in pairwise([panels[0]._replace(subtitle=""), *panels])
+    ]
+    spacings_in = [_SPACING_IN * (described and at > 0) for at, described in enumerate(changed)]
+    heads_in = [
+        _NAME_IN + _SUBTITLE_IN * described + spacing
+        for described, spacing in zip(changed, spacings_in)
+    ]
     heights_in = [_LANE_IN * len(p.tracks) for p in panels]
     page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, (), notes, finding)
     top_in = MARGIN_IN
-    for p, said, gap_in, head_in, high_in in zip(panels, says, gaps_in, heads_in, heights_in):
-        if said:
-            text, size = fitted(p.told, FONT_PT, page_in() - 2 * MARGIN_IN)
-            named(page.text(MARGIN_IN, top_in + gap_in, text, size), "")
+    for p, described, spacing_in, head_in, high_in in zip(
+        panels, changed, spacings_in, heads_in, heights_in
+    ):
+        if described:
+            text, size = fitted(p.subtitle, FONT_PT, page_in() - 2 * MARGIN_IN)
+            named(page.text(MARGIN_IN, top_in + spacing_in, text, size), "")
         wide_in = page_in() - _LEFT_IN - _RIGHT_IN
         text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
         at_in = top_in + head_in - 0.17
         named(page.text(_LEFT_IN, at_in, text, size, weight="bold", color="black"), "")
         axes = page.axes(_LEFT_IN, top_in + head_in, wide_in, high_in)
-        named(axes, f"{p.title}\n{p.told}")
+        named(axes, f"{p.title}\n{p.subtitle}")
         for y, (track, events) in enumerate(p.tracks.items()):
-            look = TRACKS[track]
+            style = TRACKS[track]
             spans = axes.broken_barh(
                 [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
                 (y - 0.38, 0.76),
-                facecolor=look.color,
-                edgecolor=bar_edge(look.color),
-                hatch=look.hatch,
+                facecolor=style.color,
+                edgecolor=bar_edge(style.color),
+                hatch=style.hatch,
                 linewidth=0.4,
             )
-            named(spans, look.name)
+            named(spans, style.name)
         labels = [TRACKS[track].name for track in p.tracks]
         axes.set_yticks(range(len(labels)), labels, fontsize=FONT_PT - 0.5)
         axes.set_ylim(len(p.tracks) - 0.5, -0.5)

@@ -19,7 +19,7 @@ from plots.select.selection import shown, usable
 _MOST_PANELS, _MOST_NAMES = 6, 12
 
 
-def look_of(name: str) -> LineStyle:
+def line_style_of(name: str) -> LineStyle:
     """The style of a name: that of the matrix that does not move, or of the algorithm."""
     still = name.removeprefix(f"{UNIVERSAL} S-")
     return (STATIONARY.get(still) or style_of(name))._replace(dashes="None")
@@ -49,10 +49,10 @@ def make(records: Records, options: Options) -> Made:
     drawn = sorted(drawn[:_MOST_NAMES])
     found, more = shown(moving[moving.name.isin(drawn)], _MOST_PANELS)
     charts = [_chart(*key, inside) for key, inside in found]
-    handles = [line_handle(name, look_of(name)) for name in drawn]
-    told = ["a dot: a case; bytes: summed over all ranks, read in place included"]
-    told.append("dashed, the roof: the same work without communication")
-    page, axes = panels(charts, handles, [*told, *notes, *more])
+    handles = [line_handle(name, line_style_of(name)) for name in drawn]
+    text = ["a dot: a case; bytes: summed over all ranks, read in place included"]
+    text.append("dashed, the roof: the same work without communication")
+    page, axes = panels(charts, handles, [*text, *notes, *more])
     for each, chart in zip(axes, charts, strict=True):
         draw_chart(each, chart, 2.6)
         each.grid(**GRID)
@@ -68,7 +68,7 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
     marks = [
         Marks(
             "points", name, list(map(float, each.moved_bytes)), list(each.time_s / length),
-            list(each.index), look_of(name), hollow=list(each.hollow),
+            list(each.index), line_style_of(name), hollow=list(each.hollow),
         )
         for name, each in inside.groupby("name")
     ]  # fmt: skip

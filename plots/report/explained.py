@@ -37,7 +37,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
     >>> case = {
     ...     "name": "<b>",
     ...     "product": "C = A · B",
-    ...     "about": ["1 rank"],
+    ...     "description": ["1 rank"],
     ...     "timed": True,
     ...     "time_s": 2.0,
     ...     "facts": [["time", 2, "s"], ["products", 2, "s"], ["mean", 2, "s"], ["moved", 0, "B"]],
@@ -55,7 +55,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
     """
     script = _SCRIPT.read_text(encoding="utf-8")
     if len({case["name"] for case in cases}) < len(cases):  # they differ in their layouts
-        cases = [case | {"name": f"{case['name']}, {case['about'][0]}"} for case in cases]
+        cases = [case | {"name": f"{case['name']}, {case['description'][0]}"} for case in cases]
     kept = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
     return rendered(
         "explain.html",
@@ -100,7 +100,7 @@ def _ticks(case: dict[str, Any]) -> list[list]:
 
 def _verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence about each case, and one about the two."""
-    told = []
+    text = []
     for case in cases:
         fact = {name: value for name, value, _ in case["facts"]}
         share = f"{100 * fact['products'] / fact['time']:.3g} %" if fact["time"] else "all"
@@ -115,16 +115,16 @@ def _verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
             else "nothing moves between ranks"
         )
         name = f"{case['name']}: " if len(cases) > 1 else ""
-        told.append(f"{name}{whole} of the busiest rank take {share} of the time; {moved}.")
+        text.append(f"{name}{whole} of the busiest rank take {share} of the time; {moved}.")
     if len(cases) > 1:
         times, moved = ([case["facts"][at][1] for case in cases] for at in (0, 3))
-        said = []
+        message = []
         if len({case["timed"] for case in cases}) == 1 and times[0]:
-            said.append(f"takes {number(times[1] / times[0])} × the time")
+            message.append(f"takes {number(times[1] / times[0])} × the time")
         if moved[0]:
-            said.append(f"moves {number(moved[1] / moved[0])} × the bytes")
-        told.append(f"The second {' and '.join(said)} of the first." if said else "")
-    return told
+            message.append(f"moves {number(moved[1] / moved[0])} × the bytes")
+        text.append(f"The second {' and '.join(message)} of the first." if message else "")
+    return text
 
 
 def _facts(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -136,12 +136,12 @@ def _facts(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         name, _, unit = found[0]
         comparable = unit == "B" or all(case["timed"] == cases[0]["timed"] for case in cases)
         ratio = f"{number(values[-1] / values[0])} ×" if values[0] and comparable else "–"
-        texts = [_said(case, value, unit) for case, value in zip(cases, values)]
+        texts = [_value_text(case, value, unit) for case, value in zip(cases, values)]
         rows.append({"name": _CALLED.get(name, name), "texts": texts, "ratio": ratio})
     return rows
 
 
-def _said(case: dict[str, Any], value: float, unit: str) -> str:
+def _value_text(case: dict[str, Any], value: float, unit: str) -> str:
     """A value with its unit; a time with its share of the whole."""
     if unit != "s":
         return _amount(value, unit)

@@ -18,7 +18,7 @@ from typing import Any
 from pandas import DataFrame
 
 from drbench.measure.record import HEADER
-from plots.draw.style import PEERS
+from plots.draw.style import LIBRARIES
 from plots.draw.svg import spots, svg_text
 from plots.registry import figures
 from plots.select.cases import Options, SelectionError, names
@@ -29,7 +29,7 @@ from .verdict import verdict
 _HERE = Path(__file__).parent
 _MOST_PROVENANCE = 400  # rows of one environment file
 _IN_OTHERS = ("mlp1", "mlp2")  # the panels of mlp
-_ABOUT = {"mode": "", "machine": "", "ranks": "ranks ", "threads": "threads a rank "}
+_DESCRIPTIONS = {"mode": "", "machine": "", "ranks": "ranks ", "threads": "threads a rank "}
 
 
 def build(paths: Sequence[str | os.PathLike]) -> str:
@@ -107,7 +107,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
         "report.html",
         script,
         name=name,
-        about=about(table),
+        caption=caption(table),
         verdict=verdict(table),
         total=len(every),
         figures=figures,
@@ -120,18 +120,18 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
     )
 
 
-def about(table: DataFrame) -> str:
+def caption(table: DataFrame) -> str:
     """On what the cases ran: machines, threads and the dates of the first and the last.
 
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> about(frame([Record(mode="measured", status="ok", best_s=1.0, machine="here", ranks=2)]))
+    >>> caption(frame([Record(mode="measured", status="ok", best_s=1.0, machine="here", ranks=2)]))
     'measured, here, ranks 2'
     """
     days = sorted({str(each)[:10] for each in table.timestamp.dropna()})
-    texts = [names([str(each) for each in table[name].dropna().unique()]) for name in _ABOUT]
-    named = [text and f"{what}{text}" for text, what in zip(texts, _ABOUT.values())]
+    texts = [names([str(each) for each in table[name].dropna().unique()]) for name in _DESCRIPTIONS]
+    named = [text and f"{what}{text}" for text, what in zip(texts, _DESCRIPTIONS.values())]
     return ", ".join(filter(None, [*named, " to ".join(dict.fromkeys(days[:1] + days[-1:]))]))
 
 
@@ -140,8 +140,8 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     and why the others are not there. A figure of one mark compares nothing."""
     made, lacking = [], []
     # a row a library, or a row a data movement
-    libraries = table.algorithm.isin(PEERS).any()
-    left_out = *_IN_OTHERS, "algorithms" if libraries else "peers"
+    libraries = table.algorithm.isin(LIBRARIES).any()
+    left_out = *_IN_OTHERS, "algorithms" if libraries else "libraries"
     for figure in figures().values():
         if figure.read is not read_records or figure.name in left_out:
             continue
@@ -158,8 +158,8 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
             lacking.append(f"{figure.name}: there is one mark, and nothing to compare it with.")
             continue
         title = figure.summary[:1].upper() + figure.summary[1:]
-        told = {"name": figure.name, "title": title, "notes": notes}
-        made.append({**told, "svg": svg_text(picture), "spots": marks})
+        described = {"name": figure.name, "title": title, "notes": notes}
+        made.append({**described, "svg": svg_text(picture), "spots": marks})
     return made, lacking
 
 

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
 from plots.draw.numbers import number, time_unit
-from plots.draw.style import ON_DRBENCH, PEERS, PHASES
+from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
 from plots.select.cases import (
     UNIVERSAL,
     Source,
@@ -164,7 +164,7 @@ def limit(row: Any) -> str:
     """What takes the time: the phases with most of it, as means over the ranks, and the share that
     no phase accounts for; empty without phases."""
     shares = {
-        look.name: 100 * (getattr(row, name) or 0) / row.time_s for name, look in PHASES.items()
+        style.name: 100 * (getattr(row, name) or 0) / row.time_s for name, style in PHASES.items()
     }
     known = sum(shares.values())
     most = sorted(shares, key=shares.get, reverse=True)[:3]
@@ -188,7 +188,7 @@ def _words(row: Any) -> Iterator[str]:
         yield from (f"-{name}", str(getattr(row, name)))
     given = {} if row.algorithm in (UNIVERSAL, None) else {"algorithm": row.algorithm}
     given |= {name: getattr(row, name) for name in (*"abc", *_FLAGS)}
-    theirs = row.algorithm in (*PEERS, *ON_DRBENCH)
+    theirs = row.algorithm in (*LIBRARIES, *ON_DRBENCH)
     if (row.algorithm or "").startswith("dtensor"):  # its mesh follows from the placements
         given["mesh"] = None
     given |= {"threads": row.threads if (row.threads or 1) > 1 else None}

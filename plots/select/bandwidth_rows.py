@@ -92,7 +92,7 @@ def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tu
     return rate, rate * (ranks - 1) / ranks if operation in DIVIDED else rate
 
 
-def row_of(measured: dict, **about) -> BandwidthRow:
+def row_of(measured: dict, **description) -> BandwidthRow:
     """A row of what the ranks measured: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
     ``interval`` of their median, ``noisy`` and ``core_share``, or the ``reason`` why there are
     none."""
@@ -104,7 +104,7 @@ def row_of(measured: dict, **about) -> BandwidthRow:
         samples=len(samples),
         **dict.fromkeys(BandwidthRow._fields[10:15]),
         reason=measured.get("reason", ""),
-        **about,
+        **description,
     )
     if not samples:
         return row

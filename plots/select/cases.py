@@ -347,8 +347,8 @@ def names(found: Sequence[str], most: int = NAMED) -> str:
     >>> names(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
-    told = ", ".join(found[:most])
-    return told if len(found) <= most else f"{told} and {len(found) - most} more"
+    described = ", ".join(found[:most])
+    return described if len(found) <= most else f"{described} and {len(found) - most} more"
 
 
 def elided(text: str, most: int) -> str:

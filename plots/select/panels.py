@@ -66,25 +66,25 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
     # another algorithm's cases are no line here, and another problem's source no panel
     universal = found.algorithm == UNIVERSAL
     by, used, panels = ["source", "k"], set(), []
-    own, peers = (
+    own, baselines = (
         sorted(found.loc[those, by].groupby(by).groups.items(), key=lambda each: rising(each[0]))
         for those in (universal, ~universal & found.line.notna())
     )
     for key, inside in own:
         source, k = key
         # threads are ours to choose: a peer of the same machine may say none
-        near = lambda each: (
+        closeness = lambda each: (
             _place(each[0]) != _place(key),
             each[0][0].mode != "published",
             rising(each[0]),
         )
         same = lambda source, k: (source.family, source.dtype, k)
-        rivals = [each for each in peers if same(*each[0]) == same(source, k)]
-        for other, theirs in sorted(rivals, key=near)[:1]:
+        rivals = [each for each in baselines if same(*each[0]) == same(source, k)]
+        for other, theirs in sorted(rivals, key=closeness)[:1]:
             used.add(other)
             inside = inside.append(theirs)
         panels.append((_order(key), found.loc[inside]))
-    panels += [(_order(key), found.loc[inside]) for key, inside in peers if key not in used]
+    panels += [(_order(key), found.loc[inside]) for key, inside in baselines if key not in used]
     # no line at all is a panel too: it says why
     return panels or [((0,), found)]
 

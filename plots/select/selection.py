@@ -129,14 +129,14 @@ def doubts(
     unsure = sum(each is not None and not each for each in stable)
     single = sum(map(bool, once))
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
-    said = [f"hollow: {counted}, no best of anything"] if noise else []
+    message = [f"hollow: {counted}, no best of anything"] if noise else []
     if unsure:
-        said.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
+        message.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
     if crowded:
-        said.append(
+        message.append(
             f"{cases(crowded)} with more ranks than cores: compare them with each other only"
         )
-    return said
+    return message
 
 
 def not_decided(fastest: Any, others: Iterable[Any]) -> str:
@@ -175,10 +175,10 @@ def quantity_of(found: DataFrame, asked: str = "auto") -> str:
     >>> from dataclasses import replace
     >>> from drbench.measure.record import Record
     >>> case = Record(mode="simulated", status="ok", best_s=1.0, percent_of_peak=50.0)
-    >>> beside = replace(case, mode="measured", percent_of_roof=60.0)
+    >>> concurrent = replace(case, mode="measured", percent_of_roof=60.0)
     >>> (
-    ...     [quantity_of(frame([each])) for each in (case, beside)],
-    ...     quantity_of(frame([beside]), "peak"),
+    ...     [quantity_of(frame([each])) for each in (case, concurrent)],
+    ...     quantity_of(frame([concurrent]), "peak"),
     ... )
     (['percent_of_peak', 'percent_of_roof'], 'percent_of_peak')
     """
@@ -296,8 +296,8 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
 
     keep("no case is ok", (found.status == "ok") & (found.m > 0).fillna(False))
     for name in why:
-        told = _statuses(found[found.line == name])
-        why[name] += ": " * bool(told) + told
+        text = _statuses(found[found.line == name])
+        why[name] += ": " * bool(text) + text
     keep("only throttled transports", ~_throttled(found))
     for reason, keeps in _direct(found, layer):
         keep(reason, ~own | keeps)
@@ -353,13 +353,13 @@ def missing(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         if line.why:
             reasons.setdefault(line.why, []).append(line.name)
-    said = [f"not drawn: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    message = [f"not drawn: {', '.join(names)} ({why})" for why, names in reasons.items()]
     batches = sorted({point.m for line in lines for point in line.points})
     for line in lines:
         absent = [str(m) for m in batches if all(point.m != m for point in line.points)]
         if line.points and absent:
-            said.append(f"{line.legend} has no case at batch {', '.join(absent)}")
-    return said
+            message.append(f"{line.legend} has no case at batch {', '.join(absent)}")
+    return message
 
 
 def _direct(found: DataFrame, layer: str) -> list[tuple[str, Series]]:

@@ -59,7 +59,7 @@ class Rows(NamedTuple):
         kinds = {
             name: (*get_args(each), each)[0] for name, each in self.kind.__annotations__.items()
         }
-        kinds = {name: _truth if each is bool else each for name, each in kinds.items()}
+        kinds = {name: _flag if each is bool else each for name, each in kinds.items()}
         columns, added = self.kind._fields, len(self.kind._field_defaults)
         with open(path, newline="", encoding="utf-8", errors="replace") as file:
             reader = csv.DictReader(file)
@@ -87,7 +87,7 @@ class Rows(NamedTuple):
                     ) from None
 
 
-def _truth(text: str) -> bool:
+def _flag(text: str) -> bool:
     if text not in ("True", "False"):
         raise ValueError(f"{text!r} is neither True nor False")
     return text == "True"

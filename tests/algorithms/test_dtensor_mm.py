@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from traced import everyone_of, of_algorithm, resolved_as
 
 from drbench.errors import UnsupportedError
-from drbench.plan.story import Regions
+from drbench.plan.run_description import Regions
 from drbench.program.steps import Copy
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict

@@ -21,7 +21,7 @@ def stored_once(grid, sizes, nprocs):
     return Problem(*sizes, nprocs, *[f"grid:{grid}"] * 3)
 
 
-def settled_traces(problem, in_place=True, **options):
+def resolved_traces(problem, in_place=True, **options):
     return everyone_of(UNIVERSAL, problem, UNIVERSAL.resolve(problem, in_place, **options))
 
 
@@ -36,7 +36,7 @@ extents = st.integers(1, 13)
 @settings(max_examples=40, deadline=None)
 @given(grids, extents, extents, extents, st.integers(0, 2))
 def test_stored_once_it_moves_what_the_closed_form_says(grid, m, n, k, idle):
-    traces = settled_traces(stored_once(grid, (m, n, k), grid.size + idle))
+    traces = resolved_traces(stored_once(grid, (m, n, k), grid.size + idle))
     assert max(map(elements_moved, traces)) == moved(grid, m, n, k)
     busy = [trace.flops for trace in traces]
     assert sum(busy) == 2 * m * n * k and not any(busy[grid.size :])
@@ -45,13 +45,13 @@ def test_stored_once_it_moves_what_the_closed_form_says(grid, m, n, k, idle):
 @pytest.mark.parametrize("stationary", "ABC")
 def test_which_block_is_kept_changes_no_byte(stationary):
     problem = stored_once(Grid(2, 3, 2), (24, 36, 48), 13)
-    traces = settled_traces(problem, stationary=stationary, work="2x3x2", chunk=4)
+    traces = resolved_traces(problem, stationary=stationary, work="2x3x2", chunk=4)
     assert max(map(elements_moved, traces)) == moved(Grid(2, 3, 2), 24, 36, 48)
 
 
 def test_a_term_of_c_is_added_once_and_nothing_where_k_is_whole():
     for grid in (Grid(2, 2, 2), Grid(2, 4, 1)):
-        traces = settled_traces(stored_once(grid, (64, 64, 4096), 8), in_place=False)
+        traces = resolved_traces(stored_once(grid, (64, 64, 4096), 8), in_place=False)
         for trace in traces:
             added = [step.block for step in trace.steps if type(step) is Accumulate]
             assert len(set(added)) == len(added) == (grid.k if grid.k > 1 else 0)
@@ -63,7 +63,7 @@ def test_a_term_of_c_is_added_once_and_nothing_where_k_is_whole():
 def test_the_plan_needs_no_more_memory_than_the_grid_says(ranks, sizes):
     grid = optimal_grid(*sizes, ranks)
     problem = stored_once(grid, sizes, ranks)
-    for trace in settled_traces(problem, in_place=False)[:: max(1, ranks // 3)]:
+    for trace in resolved_traces(problem, in_place=False)[:: max(1, ranks // 3)]:
         own = sum(problem.tile_bytes(trace.rank).values())
         assert (own + pool_bytes(trace, 1)) // 4 <= held(grid, *sizes)
 

@@ -90,8 +90,8 @@ def test_what_it_comes_to_is_said():
     ]
     assert why_universal(even, stationary="B") == []
     uneven = Problem(8, 8, 8, 2, "row", "tiles:8x3@1x2", "row")
-    told = why_universal(uneven, stationary="B", work="level", sums="auto", in_place=False)
-    assert told == [
+    text = why_universal(uneven, stationary="B", work="level", sums="auto", in_place=False)
+    assert text == [
         "partial sums are pushed: m is cut into tiles of 128; slots for 64 bytes on rank 0, the "
         "most",
         "level work: 8 elements of B are multiplied by another rank than their owner; the busiest "

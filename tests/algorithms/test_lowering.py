@@ -85,7 +85,7 @@ def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
                 found[kind] += sum(count == bound for count in counts.values())
             for step in (step for step in trace.steps if type(step) is not Part):
                 for value in (
-                    each.lies_in()[0] if type(each) is Part else each for each in step.inputs
+                    each.location()[0] if type(each) is Part else each for each in step.inputs
                 ):
                     own = type(value) is Get and value.block.owner == trace.rank
                     if not own and value is not step.onto:
@@ -201,7 +201,7 @@ class RandomCosts:
         block = (
             step.block.key
             if step.block is not None
-            else tuple(value.lies_in()[0].block.key for value in step.inputs[:2])
+            else tuple(value.location()[0].block.key for value in step.inputs[:2])
             if step.computes
             else ()
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from arena import multiplied
 from traced import everyone_of, resolved_as
-from whole_products import pairs_of_experts
+from whole_multiplications import pairs_of_experts
 
 from algorithms import algorithms, get_algorithm
 from algorithms.collective import baseline_of
@@ -195,7 +195,7 @@ def test_a_token_chooses_no_more_experts_than_there_are(name):
 
 
 @pytest.mark.parametrize(
-    "name, options, texts, said",
+    "name, options, texts, described",
     [
         ("ag_moe", {}, {"a": "column"}, "ag_moe needs A as row"),
         ("moe_rs", {}, {"b": "row"}, r"moe_rs needs B as _S\(0,4\)"),
@@ -206,9 +206,9 @@ def test_a_token_chooses_no_more_experts_than_there_are(name):
         ("moe_rs2", {}, {}, "needs a share of A and of C on every rank"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
+def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, described):
     options |= {"experts": 4, "topk": 2}
-    with pytest.raises(UnsupportedError, match=said) as refused:
+    with pytest.raises(UnsupportedError, match=described) as refused:
         resolved_as(name, 9, 8, 3, 4, *map(texts.get, "abc"), **options)
     assert "\n" not in str(refused.value)
 

@@ -26,7 +26,7 @@ PROGRAMS = (
     [
         ("ag_gemm", {"variant": variant, "order": order, "swizzle": swizzle})
         for variant, order, swizzle in product(
-            ("pull", "push", "ring"), ("ranks", "mesh", "turns"), ("ranks", "naive")
+            ("pull", "push", "ring"), ("ranks", "mesh", "interleaved"), ("ranks", "naive")
         )
     ]
     + [
@@ -109,7 +109,7 @@ def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, add
     for trace in traces:
         found = [step for step in trace.steps if type(step) is Add]
         assert [len(step.terms) for step in found] == [p - 1] * adds
-        assert {side_s(machine, step, 4, beside=False) for step in found} == {
+        assert {side_s(machine, step, 4, concurrent=False) for step in found} == {
             1000 + (p + 1) * rows * n
         }
 
@@ -164,7 +164,7 @@ STEPS = [
 #: (``swizzle_ag_gemm_imperfect``: group g is sub-chunk g // 4 of rank (g % 4 + 1) % 4).
 PRODUCTS = {
     "mesh": [[(1, 0), (1, 1), (1, 2)], *STEPS],
-    "turns": [[(1, number), *step] for number, step in enumerate(STEPS)],
+    "interleaved": [[(1, number), *step] for number, step in enumerate(STEPS)],
 }
 
 
@@ -173,9 +173,9 @@ PRODUCTS = {
 def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
     options = {"variant": variant, "order": order}
     _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
-    told = [rank_number for step in PRODUCTS[order] for rank_number in step]
+    text = [rank_number for step in PRODUCTS[order] for rank_number in step]
     row = lambda rank_number: 6 * rank_number[0] + 2 * rank_number[1]
-    assert order_of(traces[1]) == [row(each) for each in told]
+    assert order_of(traces[1]) == [row(each) for each in text]
     if variant == "pull":
         gets = [s.block for s in traces[1].steps if type(s) is Get and s.block.matrix == "A"]
         assert [b.row0 for b in gets if b.owner != 1] == [row(x) for step in STEPS for x in step]
@@ -221,7 +221,7 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
 
 
 @pytest.mark.parametrize(
-    "name, options, texts, said",
+    "name, options, texts, message",
     [
         ("ag_gemm", {}, {"a": "column"}, "ag_gemm needs A as row"),
         ("gemm_rs", {}, {"c": "block"}, "gemm_rs needs C as row"),
@@ -232,8 +232,8 @@ def test_a_gather_without_limit_holds_the_whole_of_a():
         ("te_chunks", {"dataflow": "RS"}, {"a": "row"}, "te_chunks RS needs A as column"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
-    with pytest.raises(UnsupportedError, match=said) as refused:
+def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, message):
+    with pytest.raises(UnsupportedError, match=message) as refused:
         resolved_as(name, 9, 8, 3, 4, *map(texts.get, "abc"), **options)
     assert "\n" not in str(refused.value)
     assert "Use" in str(refused.value) or "use" in str(refused.value)

@@ -20,12 +20,12 @@ from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import (
-    Assemble,
     Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
-    Panel,
+    Pack,
     Scratch,
 )
 from drbench.program.trace import trace
@@ -102,7 +102,7 @@ MISALIGNED = ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block")
 CYCLIC = ("tiles:1000x900", "tiles:700x1100", "tiles:1300x512")
 
 
-def products(trace):
+def gemms(trace):
     return sum(type(step) is Gemm for step in trace.steps)
 
 
@@ -115,7 +115,7 @@ def test_misaligned_tiles_are_packed_on_cores(texts, stationary):
             universal.trace(problem, rank, stationary=stationary, pack=how, machine=CORES)
             for how in ("never", "auto")
         )
-        assert products(found) < products(plain) / 4 and found.flops == plain.flops
+        assert gemms(found) < gemms(plain) / 4 and found.flops == plain.flops
         moved = [sum(traffic(each).counters.values()) for each in (found, plain)]
         assert moved[0] <= moved[1]
 
@@ -125,7 +125,7 @@ def test_misaligned_tiles_are_packed_on_cores(texts, stationary):
 def test_aligned_tiles_are_left_alone(text, stationary):
     problem = Problem(4096, 4096, 4096, 2, text, text, text)
     trace = universal.trace(problem, 0, stationary=stationary, machine=CORES)
-    assert not any(type(step) is Panel for step in trace.steps)
+    assert not any(type(step) is FilledScratch for step in trace.steps)
 
 
 def test_halves_of_m_for_two_owners_are_one_product():
@@ -167,7 +167,7 @@ def test_what_is_copied_is_what_the_costs_say(problem, stationary):
             continue
         program = programs.emit(share, packed(share, found))
         steps = list(trace(program, problem, rank, fresh=False).steps)
-        copied = sum(step.block.size for step in steps if type(step) in (Assemble, Copy))
+        copied = sum(step.block.size for step in steps if type(step) in (Pack, Copy))
         assert copied == found.copied
         assert sum(type(step) is Gemm for step in steps) == found.gemms
 
@@ -188,7 +188,7 @@ def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
     problem = Problem(64, 64, 64, 2, "row", "row", "row")
     block = problem.a.block((0, 16), (0, 64))
     panel = Scratch((32, 64), "A")
-    cost = step_cost(CORES, Assemble(block, panel, 0, 0), 0, 4)
+    cost = step_cost(CORES, Pack(block, panel, 0, 0), 0, 4)
     assert cost.core_s == CORES.compute.memory_s(2 * block.size * 4)
     assert step_cost(CORES, Get(block), 0, 4).core_s == 0
 
@@ -210,12 +210,12 @@ def test_run_and_simulator_are_given_the_same_program():
     assert record.best_s >= record.phase_gemm_s + 2 * record.panel_bytes / 2 / 1.6e10
 
 
-@pytest.mark.parametrize("dtype, assembled", [("float64", True), ("bfloat16:float32", False)])
-def test_without_a_model_cores_multiply_what_they_can(dtype, assembled):
+@pytest.mark.parametrize("dtype, is_packed", [("float64", True), ("bfloat16:float32", False)])
+def test_without_a_model_cores_multiply_what_they_can(dtype, is_packed):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
     resolved = universal.resolve(problem, stationary="C")
     machine = of_schedule(None, resolved, dtype=dtype)
-    assert bool(universal.trace(problem, 0, machine, **resolved).panel_bytes) == assembled
+    assert bool(universal.trace(problem, 0, machine, **resolved).panel_bytes) == is_packed
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -257,11 +257,11 @@ def test_what_is_never_packed_is_not_packed_by_a_model_either():
     """The program resolves options again: with never left out of them, it took auto."""
     texts = "tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"
     problem = Problem(4096, 4096, 4096, 2, *texts)
-    assembled = {}
+    is_packed = {}
     for pack in ("auto", "never"):
         resolved = universal.resolve(problem, stationary="C", pack=pack)
         machine = of_schedule(None, resolved, dtype="float32")
         assert resolved["pack"] == pack and (machine is None) == (pack == "never")
         steps = universal.trace(problem, 0, machine or CORES, **resolved).steps
-        assembled[pack] = sum(type(step) is Assemble for step in steps)
-    assert assembled["auto"] and not assembled["never"]
+        is_packed[pack] = sum(type(step) is Pack for step in steps)
+    assert is_packed["auto"] and not is_packed["never"]

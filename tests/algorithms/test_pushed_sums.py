@@ -82,7 +82,7 @@ def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
 def cuts(problem, rank, grid):
     """The axis along which the blocks of a rank are cut."""
     rounds = slices(problem, rank, "C", work=work_of(problem, "C", grid))
-    return cut_along([product for each in rounds for product in each], rank, "C")
+    return cut_along([gemm for each in rounds for gemm in each], rank, "C")
 
 
 def count(traces, kind):
@@ -211,16 +211,16 @@ def test_the_memory_plan_counts_slots():
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"sums": "push", "schedule": "greedy"}, "sums=push and schedule=greedy"),
         ({"sums": "push", "pack": "always"}, "pack=always and sums=push"),
         ({"sums": "sometimes"}, "sums must be one of"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options, said):
+def test_options_that_make_no_sense_together_are_refused(options, message):
     problem = Problem(8, 8, 8, 2, "row", "row", "row")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         universal.resolve(problem, **options)
 
 
@@ -342,12 +342,12 @@ def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_r
     problem, options = any_case(seed)
     stationary = options["stationary"]
     for rank in range(problem.nprocs):
-        told = PartialSums(problem, stationary).of(rank)
-        assert told == sorted({*told} - {rank})
+        text = PartialSums(problem, stationary).of(rank)
+        assert text == sorted({*text} - {rank})
         for other in range(problem.nprocs):
-            products = [each for group in slices(problem, other, stationary) for each in group]
-            pushes = any(each.c.owner == rank for each in products)
-            assert other == rank or (other in told) == pushes
+            gemms = [each for group in slices(problem, other, stationary) for each in group]
+            pushes = any(each.c.owner == rank for each in gemms)
+            assert other == rank or (other in text) == pushes
 
 
 def test_slots_may_take_twice_the_memory_of_tiles():

@@ -10,7 +10,7 @@ from drbench.program.problem import Problem
 
 @pytest.mark.parametrize("each", algorithms().values(), ids=lambda each: each.name)
 def test_what_list_says_of_an_algorithm_is_whole_sentences_on_one_line(each):
-    assert each.about.endswith(".") and "\n" not in each.about
+    assert each.description.endswith(".") and "\n" not in each.description
 
 
 @pytest.fixture

@@ -151,11 +151,11 @@ def test_the_search_is_that_of_trying_every_layout_of_every_matrix(costs, backwa
 
 def test_a_product_costs_what_its_redistributions_and_its_program_cost():
     chain, costs = layers(8, (4, 8), ()), Costs(replace(TOY, adds_on_core=True), 2, "float64")
-    (each,) = chain.products
+    (each,) = chain.multiplications
     domains = costs.domains(chain)
     factor = costs.factors(chain, domains)[-1]
     inner = list(product(LAYOUTS, LAYOUTS, (*LAYOUTS, "P")))
-    programs = {made: list(costs._products(chain, each, made)) for made in inner}
+    programs = {made: list(costs._multiplications(chain, each, made)) for made in inner}
 
     @cache
     def moved_s(name, one, two):
@@ -247,7 +247,7 @@ def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(cos
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
+    "wrong, message",
     [
         (lambda: layers(4, (8,)), "at least two widths"),
         (lambda: layers(4, (8, 8, 8), ("relu", "relu")), "one for all"),
@@ -257,8 +257,8 @@ def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(cos
         (lambda: Chain("x").add("X", 0, 4), "at least one row"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_way_out(wrong, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_mistake_is_one_line_with_the_way_out(wrong, message):
+    with pytest.raises(UsageError, match=message):
         wrong()
 
 
@@ -276,8 +276,8 @@ def test_a_function_that_was_measured_takes_what_its_elements_do(of):
     seconds = lambda machine: function_s(machine, of, (16, 4 * of.gives), 4)
     gemms_s = sum(compute.gemm_s(*each) for each in of.gemms(16, 4 * of.gives))
     elements = 16 * 4 * of.gives if not of.heads else 16 * 2 * 4 * 8
-    told = seconds(machine(**{of.name: 1e-3}))
-    assert told == pytest.approx(1e-3 * elements + gemms_s)
+    text = seconds(machine(**{of.name: 1e-3}))
+    assert text == pytest.approx(1e-3 * elements + gemms_s)
     read = sum(16 * 4 * taken for taken in of.takes)
     assert seconds(machine()) == pytest.approx((read + 16 * 4 * of.gives) * 4e-9 + gemms_s)
 

@@ -135,13 +135,13 @@ def test_a_layer_of_llama_70b_on_many_nodes_stays_within_time_and_memory(p, most
     """Half of these bars where nothing else runs."""
     asked = ["chain", "--preset", "llama3-70b:mlp", "--machine", "dgxh100", "--dtype", "bfloat16"]
     asked += ["--layers", "80", "--backward", "-p", str(p), "-m", str(1024 * p)]
-    told = subprocess.run(
+    described = subprocess.run(
         [sys.executable, "-c", _MEASURED, *asked], capture_output=True, text=True, env=os.environ
     )
-    assert told.returncode == 0, told.stderr
-    cpu_s, kib = map(float, told.stdout.split()[-2:])
+    assert described.returncode == 0, described.stderr
+    cpu_s, kib = map(float, described.stdout.split()[-2:])
     assert cpu_s < most_s and kib < 2 << 20
-    first = told.stdout.splitlines()[0]  # finished, or how far from the bound
+    first = described.stdout.splitlines()[0]  # finished, or how far from the bound
     assert "by the bounds no chain is more than" in first or "may be" in first
 
 

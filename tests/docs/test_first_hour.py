@@ -87,10 +87,10 @@ def test_the_first_hour_runs_and_prints_what_the_page_shows(drbench, tmp_path):
         if language == "toml":
             (tmp_path / "mine.toml").write_text(smaller(text), encoding="utf-8")
         elif example and text.startswith("$ drbench"):  # what goes wrong, and the line that says so
-            for command, said in zip(text.splitlines()[::2], text.splitlines()[1::2]):
+            for command, described in zip(text.splitlines()[::2], text.splitlines()[1::2]):
                 code, output = drbench(command[2:])
                 assert code != 0
-                assert missing(said, output, False) == []
+                assert missing(described, output, False) == []
         elif example:
             assert missing(text, output, measured) == [], output
         else:

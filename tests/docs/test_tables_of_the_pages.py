@@ -36,16 +36,16 @@ def test_every_table_that_can_be_made_is_on_a_page():
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, described",
     [
         ("x\n<!-- docs: rates(2) -->\n| a | rate |\n|---|---|\n| x | 10.1 |\n<!-- docs: end -->\n",
          "page.md:2: rates(2) gives '| x | 20.0 |', the page says '| x | 10.1 |'"),
         ("<!-- docs: rates() -->\n<!-- docs: end -->\n", "gives 'other lines'"),
     ],
 )  # fmt: skip
-def test_a_table_that_differs_is_found(known, text, said):
+def test_a_table_that_differs_is_found(known, text, described):
     (found,) = command.check(text, "page.md")
-    assert said in found
+    assert described in found
 
 
 @pytest.mark.parametrize("call", ["none()", "rates", "rates(open('x'))", "rates.x()"])
@@ -106,7 +106,7 @@ def test_bars_are_held_against_what_uneven_work_allows(monkeypatch):
     assert core.core_layers(256).count("| no |") == 2
 
 
-def test_peers_are_shown_as_they_come_and_at_their_best(monkeypatch):
+def test_libraries_are_shown_as_they_come_and_at_their_best(monkeypatch):
     """Six rounds: cosma takes twice as long as it comes, and with a forced split 1.1 times."""
     made = []
     for turn in range(1, 7):

@@ -27,8 +27,8 @@ def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
     rng = np.random.default_rng(seed)
     x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
     (a, *around_a), (b, *around_b), (c, *around_c) = (
-        bordered(values, dtype, turned, edge, edge, edge)
-        for values, (turned, edge) in zip((x, y, z), layouts)
+        bordered(values, dtype, column_major, edge, edge, edge)
+        for values, (column_major, edge) in zip((x, y, z), layouts)
     )
     if beta == 0:
         c[...] = np.nan
@@ -72,7 +72,7 @@ def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
 
 
 @given(st.integers(0, 6000), st.integers(0, 30))
-def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, pieces):
+def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, segments):
     """The pieces go through OpenBLAS in as many blocks as the whole product: as its
     driver/level3/level3.c takes them, done here piece by piece."""
 
@@ -83,12 +83,12 @@ def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, pieces):
             yield step
             low += step
 
-    ends = cuts(k, pieces)
+    ends = cuts(k, segments)
     assert ends[-1] == k and ends == sorted({*ends})
     parts = [block for ends in zip([0, *ends], ends) for block in blocks(*ends)]
     whole = [*blocks(0, k)]
     assert len(parts) == len(whole)
-    assert len(ends) <= max(1, 2 * pieces) and len(ends) >= min(len(whole), pieces) / 2
+    assert len(ends) <= max(1, 2 * segments) and len(ends) >= min(len(whole), segments) / 2
 
 
 @both
@@ -109,7 +109,7 @@ def test_an_empty_result_is_harmless(m, n, blas):
     assert c.shape == (m, n)
 
 
-def strided_both_ways():
+def strided_in_both():
     return np.ones((8, 8), "f4")[::2, ::2]
 
 
@@ -118,7 +118,7 @@ def reversed_columns():
 
 
 @pytest.mark.parametrize("operand", range(3))
-@pytest.mark.parametrize("make", [strided_both_ways, reversed_columns])
+@pytest.mark.parametrize("make", [strided_in_both, reversed_columns])
 def test_an_operand_contiguous_along_neither_axis_is_refused_in_words(make, operand):
     operands = [np.ones((4, 4), "f4") for _ in range(3)]
     operands[operand] = make()

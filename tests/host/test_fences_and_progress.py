@@ -169,12 +169,12 @@ def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatc
     assert asked == [each for each in expected if yields or each != "yields"]
 
 
-@pytest.mark.parametrize("waits, pieces", [(True, 3), (False, 1)])
+@pytest.mark.parametrize("waits, fragments", [(True, 3), (False, 1)])
 def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
-    matrix, monkeypatch, waits, pieces
+    matrix, monkeypatch, waits, fragments
 ):
     """A throttled read is under way for longer than the GEMM takes."""
-    monkeypatch.setattr(drbench.host.executor, "_PIECE_S", 1e-12)
+    monkeypatch.setattr(drbench.host.executor, "_SEGMENT_S", 1e-12)
     monkeypatch.setattr(drbench.host.executor, "cuts", lambda k, count: [1, 2, 4])
     monkeypatch.setattr(matrix.window, "in_reach", matrix.window.in_reach * 2)
     monkeypatch.setattr(matrix, "places", matrix.places * 2)
@@ -198,4 +198,4 @@ def test_a_long_gemm_is_cut_along_k_only_while_a_transfer_is_awaited(
     found = trace(program(), None, 0, fresh=False)
     with Executor(found, {"C": matrix}, blas=Noted(), throttle=link, prefetch="all") as executor:
         executor.run()
-    assert len(multiplied) == pieces and sum(multiplied) == 4
+    assert len(multiplied) == fragments and sum(multiplied) == 4

@@ -6,7 +6,7 @@ from mpi4py import MPI
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.topology import Topology
-from drbench.program.group_steps import Broadcast, Piece
+from drbench.program.group_steps import Broadcast, Fragment
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Group
 from drbench.program.trace import trace
@@ -14,10 +14,10 @@ from drbench.program.trace import trace
 
 def test_a_broadcast_piece_with_gaps_is_packed_in_a_group_of_one():
     problem, alone = Problem(4, 3, 8, 1), Group("row", (0,), 0)
-    piece = Piece(problem.a.tile_block((0, 0)), cols=((0, 2), (4, 6)))
+    fragment = Fragment(problem.a.tile_block((0, 0)), cols=((0, 2), (4, 6)))
 
     def program():
-        a = yield Broadcast(piece, alone)
+        a = yield Broadcast(fragment, alone)
         b = yield Get(problem.b.block((0, 4), (0, 3)))
         yield Gemm(a, b, into=problem.c.tile_block((0, 0)))
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.executor import Executor
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.inbox import Inbox, Way
+from drbench.host.inbox import Inbox, Route
 from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
 from drbench.host.topology import Topology
@@ -75,9 +75,9 @@ def test_a_block_by_columns_is_read_in_runs_of_its_columns():
     assert count == 1 and kind.Get_size() == 36 and kind.Get_extent() == (0, 36)
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("column_major", [False, True])
 @pytest.mark.parametrize("shape", [(3, 4), (3, 1), (1, 4), (1, 1), (0, 4)])
-def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, turned):
+def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, column_major):
     """A part of a larger value, from this rank's own window as from another's; and messages of
     parts arrive as they are sent."""
     whole = np.arange(8 * 9, dtype="f4").reshape(8, 9)
@@ -85,17 +85,17 @@ def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, turned):
     with topology_of_one() as topology:
         window = Window(topology, whole.nbytes)
         window.local[:] = whole.reshape(-1).view(np.uint8)
-        stored = whole.T if turned else whole
+        stored = whole.T if column_major else whole
         offset = stored[2, 3:].__array_interface__["data"][0]
         offset -= whole.__array_interface__["data"][0]
         inbox = Inbox.__new__(Inbox)
         inbox.window, inbox._types = window, [whole.dtype]
-        inbox.ways = {0: Way(0, 0, False, None, None, None, offset, 9 * 4)}
-        out = np.zeros(shape, "f4", order="F" if turned else "C")
-        inbox.read(0, out, turned).Wait()
+        inbox.routes = {0: Route(0, 0, False, None, None, None, offset, 9 * 4)}
+        out = np.zeros(shape, "f4", order="F" if column_major else "C")
+        inbox.read(0, out, column_major).Wait()
         assert (out == stored[2 : 2 + rows, 3 : 3 + cols]).all()
         part, slot = whole[1 : 1 + rows, 2 : 2 + cols], np.zeros(rows * cols * 4 + 3, np.uint8)
-        sent = inbox._message(0, part.T if turned else part)
+        sent = inbox._message(0, part.T if column_major else part)
         topology.comm.Sendrecv(sent, 0, recvbuf=inbox._message(0, slot), source=0)
         assert (slot[: rows * cols * 4].view("f4").reshape(shape) == part).all()
         window.close()
@@ -110,22 +110,22 @@ def topology_of_one():
         topology.close()
 
 
-@pytest.mark.parametrize("order, turned", [("C", False), ("F", True)])
-def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
+@pytest.mark.parametrize("order, column_major", [("C", False), ("F", True)])
+def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, column_major):
     halves = [np.zeros((2, 4), "f4", order=order)] * 2
     A, C = (placed(name, "row", (4, 4), halves, reached=False)[0] for name in "AC")
 
     def program():
         a = yield Get(A.operand.block((2, 4), (0, 4)))
         b = yield Get(A.operand.block((0, 2), (0, 2)))
-        product = yield Gemm(b, a)
-        product = yield Gemm(b, a, into=product)
-        yield Accumulate(product, C.operand.block((2, 4), (0, 4)))
+        gemm = yield Gemm(b, a)
+        gemm = yield Gemm(b, a, into=gemm)
+        yield Accumulate(gemm, C.operand.block((2, 4), (0, 4)))
 
     frame = ExecutorBase(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
     for t in (0, 2, 3):
         flags = frame.values[t].flags
-        assert (flags.f_contiguous, flags.c_contiguous) == (turned, not turned)
+        assert (flags.f_contiguous, flags.c_contiguous) == (column_major, not column_major)
 
 
 class PushesToItself(Executor):
@@ -138,17 +138,17 @@ class PushesToItself(Executor):
             next(step for step in self.trace.steps if type(step) is kind) for kind in (Push, Await)
         )
         slot = memory[found.offsets[wait.index] :][: wait.shape[0] * wait.shape[1] * 4]
-        way = Way(1, 0, True, None, None, slot, 0, 0)
+        route = Route(1, 0, True, None, None, slot, 0, 0)
         return SimpleNamespace(
             plan=found,
             apart=False,
-            ways={push.index: way, wait.index: way},
+            routes={push.index: route, wait.index: route},
             dues=[0.0],
             memory=lambda t: slot if t == wait.index else None,
-            is_near=lambda t: True,
-            signal=lambda way, due: here.append(wait.index),
+            is_local=lambda t: True,
+            signal=lambda route, due: here.append(wait.index),
             watch=lambda t: None,
-            come=lambda: [here.pop()] if here else [],
+            arrived=lambda: [here.pop()] if here else [],
             prepare=lambda: None,
             begin=lambda: None,
             close=lambda: None,
@@ -292,7 +292,7 @@ def test_what_is_out_of_reach_comes_in_one_message_an_owner(old, new, order):
 
 @pytest.mark.parametrize("old, new", [*itertools.product(LAYOUTS, LAYOUTS)])
 def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
-    monkeypatch.setattr("drbench.host.copies._PANEL", 100)
+    monkeypatch.setattr("drbench.host.copies._CHUNK", 100)
     move = Move(old, new, [np.arange(99.0).reshape(11, 9)], 3)
     move.mover().run()
     assert move.done()
@@ -300,7 +300,7 @@ def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
 
 def test_large_sums_come_in_batches_through_two_buffers(monkeypatch):
     monkeypatch.setattr("drbench.host.mover._MOST_ADDED", 20)
-    monkeypatch.setattr("drbench.program.redistribution._SUMMED_PANEL", 6)
+    monkeypatch.setattr("drbench.program.redistribution._SUMMED_CHUNK", 6)
     terms = [np.arange(72.0).reshape(12, 6) * factor for factor in (1, 10, 100)]
     move = Move("P", "row/c3", terms, 3, reached=False)
     mover = move.mover()
@@ -340,7 +340,7 @@ def test_a_target_between_the_sources_is_not_joined():
     sources, targets = (memory[0:4], memory[32:36]), (memory[12:16], memory[20:24])
     places = lambda *pairs: [tuple(map(strided, pair)) for pair in pairs]
     assert len(joined(places(*zip(targets, sources)), 8)) == 2
-    assert len(joined(places(*zip(targets, sources)), 8, near=False)) == 1
+    assert len(joined(places(*zip(targets, sources)), 8, local=False)) == 1
     assert len(joined(places(*zip(sources[::-1], targets)), 8)) == 2  # the other way
-    beside = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
-    assert [target.shape for target, _ in joined(beside, 8)] == [(3, 2)]
+    concurrent = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
+    assert [target.shape for target, _ in joined(concurrent, 8)] == [(3, 2)]

@@ -11,7 +11,7 @@ SIZE = "UCX_TCP_TX_SEG_SIZE"
 
 
 @pytest.fixture
-def told(monkeypatch):
+def text(monkeypatch):
     """Starts an MPI that runs already or not; what it found in the environment when it began."""
     found = []
     monkeypatch.setattr(os, "environ", os.environ.copy())
@@ -30,15 +30,15 @@ def told(monkeypatch):
     return start
 
 
-def test_mpi_starts_with_large_pieces_for_tcp_and_all_threads(told):
-    ((level, size),) = told()
+def test_mpi_starts_with_large_pieces_for_tcp_and_all_threads(text):
+    ((level, size),) = text()
     assert level == 3 and int(size.removesuffix("M")) << 20 > 64 << 10
 
 
-def test_what_the_user_says_of_tcp_stays(told):
+def test_what_the_user_says_of_tcp_stays(text):
     os.environ[SIZE] = "32K"
-    assert told() == [(3, "32K")]
+    assert text() == [(3, "32K")]
 
 
-def test_an_mpi_that_runs_is_left_alone(told):
-    assert told(runs=True) == [] and SIZE not in os.environ
+def test_an_mpi_that_runs_is_left_alone(text):
+    assert text(runs=True) == [] and SIZE not in os.environ

@@ -108,7 +108,7 @@ def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
             window=SimpleNamespace(in_reach=[memory, None if name == apart else memory]),
             topology=SimpleNamespace(comm=None, group=None),
             view=lambda block: memory.reshape(block.shape),
-            turned=lambda block: block.transposed,
+            column_major=lambda block: block.transposed,
         )
         for name in "AC"
     }

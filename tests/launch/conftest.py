@@ -96,9 +96,9 @@ def lines_on_ranks(mpiexec, tmp_path_factory):
 
 
 @pytest.fixture
-def say(capsys, monkeypatch):
-    """``say(*arguments)``: the command line called in this process. Only for what does not start
-    MPI here."""
+def run_cli(capsys, monkeypatch):
+    """``run_cli(*arguments)``: the command line called in this process. Only for what does not
+    start MPI here."""
     for name in list(os.environ):
         if name.startswith(STRANGE):
             monkeypatch.delenv(name)

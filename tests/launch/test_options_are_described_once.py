@@ -70,7 +70,7 @@ def test_it_is_listed_with_its_options_and_a_wrong_value_is_refused(drbench):
 def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
     path = tmp_path / "runs.csv"
     given = "-o slab=4 -o colour=blue -o bright=true".split()
-    told = drbench(
+    text = drbench(
         "run",
         "-p",
         2,
@@ -81,7 +81,7 @@ def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
         path,
         "--json",
     ).json()
-    assert (told["status"], told["options"]) == ("ok", "slab=4;colour=blue;bright=true")
+    assert (text["status"], text["options"]) == ("ok", "slab=4;colour=blue;bright=true")
     [record] = read_csv(path)
     assert options_of(record) == {"slab": "4", "colour": "blue", "bright": "true"}
     assert configuration(record) == "slab 4, colour blue, bright true"
@@ -95,8 +95,8 @@ def test_it_is_planned_simulated_and_tuned(drbench):
         drbench("plan", *toy, *given, "--json").json()["steps"] for given in ((), ("-o", "slab=4"))
     ]
     assert steps[0] < steps[1]
-    told = drbench("simulate", *toy, "-o", "slab=4", "--machine", "pvc12", "--json").json()
-    assert (told["status"], told["options"]) == ("ok", "slab=4")
+    text = drbench("simulate", *toy, "-o", "slab=4", "--machine", "pvc12", "--json").json()
+    assert (text["status"], text["options"]) == ("ok", "slab=4")
     tuned = ["tune", *SIZES, *"-p 2 --machine pvc12 --only toy".split()]
     places = drbench(*tuned, "--json").json()["ranking"]
     assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}

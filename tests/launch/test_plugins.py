@@ -64,14 +64,14 @@ def test_what_a_plugin_adds_is_swept_and_drawn(drbench, plugin, mpich):
     assert drbench("sweep", "mine.toml", "-p", 2, "--out", "out").returncode == 0
     records = (plugin.parent / "out" / "records.csv").read_text()
     assert records.count(",ok,") == 3 and "uneven:2+10" in records
-    assert drbench("plot", "peers", "out", "-o", "mine.txt").returncode == 0
+    assert drbench("plot", "libraries", "out", "-o", "mine.txt").returncode == 0
     drawn = (plugin.parent / "mine.txt").read_text()
     assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
 
 
 def test_a_command_that_is_told_names_the_plugin(drbench):
-    told = drbench("tune", "-p", 2, *SIZES, "--only", "rows", "--machine", "pvc12").stdout
-    assert "Run the first: drbench --plugin=mine.py run -p 2" in told
+    described = drbench("tune", "-p", 2, *SIZES, "--only", "rows", "--machine", "pvc12").stdout
+    assert "Run the first: drbench --plugin=mine.py run -p 2" in described
 
 
 def test_the_environment_and_installed_packages_name_plugins_too(process, plugin, tmp_path):
@@ -79,24 +79,24 @@ def test_the_environment_and_installed_packages_name_plugins_too(process, plugin
     root = str(Path(__file__).parents[2])
     ended = process(*words, env={"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": root})
     assert "-o width=SIZE" in ended.stdout
-    about = tmp_path / "mine-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
+    description = tmp_path / "mine-1.dist-info"
+    description.mkdir()
+    (description / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (description / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
     ended = process(*words, env={"PYTHONPATH": f"{root}:{tmp_path}"})
     assert "-o width=SIZE" in ended.stdout
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [(None, "there is no such file"), ("1 / 0", "ZeroDivisionError"), ("import nosuch", "nosuch")],
 )
-def test_a_plugin_that_cannot_be_loaded_is_one_line(say, tmp_path, text, said):
+def test_a_plugin_that_cannot_be_loaded_is_one_line(run_cli, tmp_path, text, message):
     path = tmp_path / "bad.py"
     if text:
         path.write_text(text)
-    line = say("--plugin", path, "list").refusal()
-    assert f"plugin {path}: " in line and said in line
+    line = run_cli("--plugin", path, "list").refusal()
+    assert f"plugin {path}: " in line and message in line
 
 
 def test_names_that_are_taken_are_refused(drbench, plugin):

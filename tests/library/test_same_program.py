@@ -102,7 +102,7 @@ def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
     ):
         decision = installed.decision(private.MM, args, {})
         assert decision.who == "drbench", decision
-        plan = installed.product(decision, args).plan()
+        plan = installed.multiplication(decision, args).plan()
     return [plan.trace(rank) for rank in range(p)]
 
 

@@ -155,7 +155,7 @@ def test_equal_requests_give_one_spec_and_bad_ones_a_line():
     assert specs.of([8, 8], "row", np.float32) is one and specs.of((8, 8), one, "f4") is one
     assert specs.of((np.int64(8), 8), "row", "float32") is one
     assert one.T.T is one and one.T.shape == (8, 8) and specs.of((8, 8), "row", "f8") is not one
-    for shape, layout, dtype, said in (
+    for shape, layout, dtype, described in (
         ((8, 8), "rows", "f4", "did you mean row"),
         ((8, 8), "row/c3", "f4", "divides the number of ranks"),
         ((8, 8), "row", "int32", "dtype must be one of float32, float64, bfloat16; got 'int32'."),
@@ -170,6 +170,6 @@ def test_equal_requests_give_one_spec_and_bad_ones_a_line():
         ((8, 8), 7, "f4", "a layout is a text or a Partition, got int"),
         ((8, -1), "row", "f4", "layout 'row' of"),
     ):
-        with pytest.raises(UsageError, match=said) as error:
+        with pytest.raises(UsageError, match=described) as error:
             specs.of(shape, layout, dtype)
         assert "\n" not in str(error.value)

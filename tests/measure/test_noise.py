@@ -120,10 +120,10 @@ def test_a_repeat_counts_if_every_rank_had_its_core_and_a_row_lacks_them_if_most
 
 @pytest.mark.parametrize("due", [1.0, 0.5, 0.25])
 def test_ranks_that_share_cores_are_judged_by_what_they_are_due(due):
-    alone, beside = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
+    alone, concurrent = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
     assert not cores_had([alone] * 3, range(3), due).lacking
-    assert cores_had([beside] * 3, range(3), due).lacking
-    assert cores_had([beside] * 3, range(3), None) == (0, None, False)
+    assert cores_had([concurrent] * 3, range(3), due).lacking
+    assert cores_had([concurrent] * 3, range(3), None) == (0, None, False)
 
 
 @given(repeat_s=st.floats(1e-3, 10), least=st.integers(1, 150), budget_s=st.floats(0, 20))
@@ -188,8 +188,8 @@ def test_the_sample_nearest_to_the_median_is_it_or_the_one_below(samples):
 
 
 def test_doubts_are_said_in_words_and_unknown_is_none():
-    said = doubts(made_up(noisy=True, oversubscribed=True, stable=False))
-    assert said == ["noisy", "oversubscribed", "not stable"]
+    text = doubts(made_up(noisy=True, oversubscribed=True, stable=False))
+    assert text == ["noisy", "oversubscribed", "not stable"]
     assert (
         doubts(made_up(noisy=False, oversubscribed=False, stable=True)) == doubts(made_up()) == []
     )

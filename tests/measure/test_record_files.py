@@ -155,8 +155,8 @@ def test_a_file_of_an_older_drbench_is_refused_in_one_line_and_not_appended_to(p
     for read in (read_csv, lambda path: read_records([path])):
         with pytest.raises(RecordError) as caught:
             read(path)
-        said = f"{path}: schema_version 11 is of an older drbench; this one reads 12."
-        assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+        described = f"{path}: schema_version 11 is of an older drbench; this one reads 12."
+        assert str(caught.value).startswith(described) and "\n" not in str(caught.value)
     with pytest.raises(RecordError, match="another header"):
         append_csv(path, case(2))
     assert path.read_bytes() == before

@@ -31,8 +31,8 @@ def events():
 
 @given(events())
 def test_every_event_is_read_back(found):
-    read, about = read_chrome_trace(chrome_trace(found, {"algorithm": "wang", "m": 8}))
-    assert about == {"algorithm": "wang", "m": 8}
+    read, description = read_chrome_trace(chrome_trace(found, {"algorithm": "wang", "m": 8}))
+    assert description == {"algorithm": "wang", "m": 8}
     rounded = lambda all_: sorted(
         (e.rank, e.track, e.index, e.name, round(e.start_s, 9), round(e.stop_s, 9)) for e in all_
     )

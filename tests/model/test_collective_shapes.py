@@ -31,16 +31,16 @@ def traces(kind, p, times=1):
 
     def program(rank):
         group = Group("row", tuple(range(p)), rank)
-        pieces = [tile(owner) for owner in range(p)]
+        fragments = [tile(owner) for owner in range(p)]
         for _ in range(times):
             if kind == "allgather":
-                yield AllGather(pieces, group, axis=1)
+                yield AllGather(fragments, group, axis=1)
             elif kind == "reducescatter":
-                yield ReduceScatter((yield Scratch((1, 6 * p))), pieces, group, axis=1)
+                yield ReduceScatter((yield Scratch((1, 6 * p))), fragments, group, axis=1)
             elif kind == "broadcast":
-                yield Broadcast(pieces[0], group)
+                yield Broadcast(fragments[0], group)
             else:
-                yield Reduce((yield Scratch((1, 6))), pieces[0], group)
+                yield Reduce((yield Scratch((1, 6))), fragments[0], group)
 
     return traced(program, Problem(p, p, p, p))
 

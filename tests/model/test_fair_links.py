@@ -31,8 +31,8 @@ def speeds(asked):
     """The speed of each flow, as a part of its full speed."""
     levels = Levels()
     for name, (full, uses) in enumerate(asked):
-        levels.come(name, full, tuple(uses.items()))
-    return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.settle())).values())
+        levels.add_flow(name, full, tuple(uses.items()))
+    return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.resolve_rates())).values())
 
 
 @settings(quick, max_examples=500)
@@ -52,15 +52,15 @@ def test_rates_stay_max_min_while_flows_come_and_go(seed):
         rate, ways = rng.choice([1.0, 1.0, 0.4, 7.25, 1e3]), rng.sample(range(links), 3)
         uses = {way: rng.choice([1.0, 1.0, 0.3]) for way in ways[: rng.randint(1, 3)]}
         going[name], speed[name] = (rate, uses), 1.0
-        changed = levels.come(name, rate, tuple(uses.items()))
+        changed = levels.add_flow(name, rate, tuple(uses.items()))
         for leaves in rng.sample(sorted(going), rng.choice([0, 0, 0, 1, 1, min(4, len(going))])):
             del going[leaves], speed[leaves]
             changed |= levels.go(leaves)
         if changed and rng.random() < 0.7:
-            speed |= levels.settle()
+            speed |= levels.resolve_rates()
             fresh = speeds(list(going.values()))
             assert list(map(speed.get, going)) == pytest.approx(fresh, rel=1e-11)
-    speed |= levels.settle()
+    speed |= levels.resolve_rates()
     expected = list(map(float, filled(list(going.values()))))
     assert list(map(speed.get, going)) == pytest.approx(expected, rel=1e-9)
 
@@ -70,12 +70,12 @@ def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
     it changes ends a few links further."""
     levels, looked = Levels(), []
     for x in range(300):
-        levels.come(x, 1.0, ((x, 0.7), (x + 1, 0.7)))
-    assert dict(levels.settle())[150] == pytest.approx(1 / 1.4)
+        levels.add_flow(x, 1.0, ((x, 0.7), (x + 1, 0.7)))
+    assert dict(levels.resolve_rates())[150] == pytest.approx(1 / 1.4)
     level_of = Levels._level_of
     monkeypatch.setattr(Levels, "_level_of", lambda *a: looked.append(a[1]) or level_of(*a))
-    levels.come("new", 1.0, ((150, 0.7),))
-    list(levels.settle())
+    levels.add_flow("new", 1.0, ((150, 0.7),))
+    list(levels.resolve_rates())
     assert 150 in looked and len(looked) < 30
 
 

@@ -20,11 +20,11 @@ MESHES = [(1, 1), (1, 4), (4, 1), (2, 2), (2, 4), (3, 3), (4, 2)]
 OPERATIONS = ("allgather", "reducescatter", "broadcast", "reduce", "shift")
 
 
-def torus(shape, both_ways, rate, launch_s=0.25):
+def torus(shape, both_directions, rate, launch_s=0.25):
     """An element a second on each link; memory slow enough that packing counts."""
     compute = Compute(rate, memory_bytes_per_s=96.0)
     kept = {
-        name: Collective(launch_s, 0.125, both_ways=both_ways and name != "shift")
+        name: Collective(launch_s, 0.125, both_directions=both_directions and name != "shift")
         for name in OPERATIONS
     }
     return Machine(
@@ -71,22 +71,22 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
         sizes = (36, 36, 72) if mesh == (3, 3) else (24, 48, 24)
         algorithm, problem, resolved = resolved_as(name, *sizes, mesh[0] * mesh[1], **options)
         everyone = everyone_of(algorithm, problem, resolved)
-        for both_ways, rate, depth, slowdown in (
+        for both_directions, rate, depth, slowdown in (
             (False, 2000.0, 1, 0.0),
             (True, 500.0, 2, 0.125),
             (True, 8000.0, 0, 0.0),
         ):
-            machine = replace(torus(mesh, both_ways, rate), transfer_slowdown=slowdown)
+            machine = replace(torus(mesh, both_directions, rate), transfer_slowdown=slowdown)
             folded, some = traces_of(algorithm, problem, resolved, machine)
             if not folded:
                 continue
             folds += 1
             assert len(some) == (1 if "row" in folded else mesh[1])
             whole, alone = (simulate(x, machine, prefetch=depth) for x in (everyone, some))
-            told = name, options, both_ways, rate, depth
-            assert alone.time_s == pytest.approx(whole.time_s, rel=1e-12), told
-            assert alone.counters == whole.counters, told
-            assert alone.phases == pytest.approx(whole.phases), told
+            text = name, options, both_directions, rate, depth
+            assert alone.time_s == pytest.approx(whole.time_s, rel=1e-12), text
+            assert alone.counters == whole.counters, text
+            assert alone.phases == pytest.approx(whole.phases), text
     assert folds >= 3 * 20  # slices that do not divide the shards are simulated in full
 
 

@@ -16,7 +16,7 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
-from drbench.program.group_steps import AllGather, Piece, ReduceScatter, Shift
+from drbench.program.group_steps import AllGather, Fragment, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
 
@@ -60,12 +60,12 @@ def programs(program, p):
 @pytest.mark.parametrize("kind", [AllGather, ReduceScatter])
 def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards_of_the_largest_size(kind, p):
     def program(rank):
-        pieces = [tile("C", owner, 1, 6 - (owner == p - 1)) for owner in range(p)]
+        fragments = [tile("C", owner, 1, 6 - (owner == p - 1)) for owner in range(p)]
         if kind is AllGather:
-            yield AllGather(pieces, ring(p, rank), axis=1)
+            yield AllGather(fragments, ring(p, rank), axis=1)
         else:
             room = yield Scratch((1, 6 * p - 1))
-            yield ReduceScatter(room, pieces, ring(p, rank), axis=1)
+            yield ReduceScatter(room, fragments, ring(p, rank), axis=1)
 
     found = simulate(programs(program, p), toy())
     assert found.time_s == 2 + (p - 1) * (0.5 + 6)
@@ -109,7 +109,7 @@ def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_di
         )
 
     one_way = toy(collectives={"allgather": Collective(2.0, 0.5)})
-    both = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=True)})
+    both = toy(collectives={"allgather": Collective(2.0, 0.5, both_directions=True)})
     # against each other: different links
     assert simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5
     assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # in turn
@@ -140,11 +140,13 @@ def test_strided_pieces_are_packed_before_or_unpacked_after_at_the_speed_of_memo
 
     def program(rank, strided):
         cols = ((0, 2), (4, 6)) if strided else None
-        pieces = [Piece(tile("C", owner, 3, 8 if strided else 4), cols=cols) for owner in range(2)]
+        fragments = [
+            Fragment(tile("C", owner, 3, 8 if strided else 4), cols=cols) for owner in range(2)
+        ]
         if kind is AllGather:
-            yield AllGather(pieces, ring(2, rank), axis=1)
+            yield AllGather(fragments, ring(2, rank), axis=1)
         else:
-            yield ReduceScatter((yield Scratch((3, 8))), pieces, ring(2, rank), axis=1)
+            yield ReduceScatter((yield Scratch((3, 8))), fragments, ring(2, rank), axis=1)
 
     machine = replace(toy(collectives={}), compute=Compute(1.0, memory_bytes_per_s=48.0))
     assert [
@@ -176,7 +178,7 @@ def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_n
     free = (Link("wire", inf),)
     assert simulate(traces, Machine("device", calls, free)).time_s == pytest.approx(1)
     assert simulate(
-        traces, Machine("library", calls, free, pieces_apart=True)
+        traces, Machine("library", calls, free, gemm_per_fragment=True)
     ).time_s == pytest.approx(4)
 
 
@@ -222,7 +224,7 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
         rate=data.draw(st.sampled_from([1.0, 50.0])),
         torus=data.draw(st.sampled_from([None, (rows, cols)])),
         adds_on_core=data.draw(st.booleans()),
-        pieces_apart=data.draw(st.booleans()),
+        gemm_per_fragment=data.draw(st.booleans()),
     )
     depth = data.draw(st.integers(0, 3))
     throttled = Machine.from_dict({"name": "t", "compute": {"peak_flops": 20.0}}).for_transport(
@@ -283,16 +285,14 @@ def test_a_chip_of_cannon_with_nothing_to_skew_waits_for_nobody_but_its_neighbou
     assert max(event.stop_s for event in found.timeline if event.rank == 0) == 6.5 + 2
 
 
-@pytest.mark.parametrize("rate, product_s", [(8.0, 1.0), (1.0, 8.0)])
-def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both_ways(
-    rate, product_s
-):
+@pytest.mark.parametrize("rate, gemm_s", [(8.0, 1.0), (1.0, 8.0)])
+def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both_ways(rate, gemm_s):
     """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum
     alone, then two together, then the own product."""
     found = simulate(
         of_algorithm("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate)
     )
-    assert found.time_s == max(3 * product_s, product_s + 6.5) + max(6.5, product_s)
+    assert found.time_s == max(3 * gemm_s, gemm_s + 6.5) + max(6.5, gemm_s)
 
 
 def test_a_throttled_ring_is_the_executors_throttle():
@@ -308,8 +308,8 @@ def test_a_throttled_ring_is_the_executors_throttle():
     ).time_s == pytest.approx(4.5 + 4.5 + 2)
 
 
-@pytest.mark.parametrize("both_ways, flows", [(False, 2), (True, 4)])
-def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_ways, flows):
+@pytest.mark.parametrize("both_directions, flows", [(False, 2), (True, 4)])
+def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_directions, flows):
     """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways
     seconds. Then it has all its speed again."""
 
@@ -319,11 +319,11 @@ def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_w
         yield AllGather([tile("C", owner, 1, 8) for owner in range(2)], ring(2, rank), axis=1)
 
     machine = toy(
-        collectives={"allgather": Collective(2.0, 0.5, both_ways=both_ways)},
+        collectives={"allgather": Collective(2.0, 0.5, both_directions=both_directions)},
         transfer_slowdown=0.125,
     )
-    beside = 2 + 0.5 + 8 / (1 + both_ways)
-    done = beside / (1 + 0.125 * flows)
+    concurrent = 2 + 0.5 + 8 / (1 + both_directions)
+    done = concurrent / (1 + 0.125 * flows)
     assert simulate(programs(program, 2), machine).time_s == pytest.approx(
-        max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))
+        max(concurrent, concurrent + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.model.model import beside
+from benchmarks.model.model import paired
 from drbench.errors import UsageError
 from drbench.model.fit import spread
 from drbench.model.machine import Machine
@@ -73,14 +73,14 @@ def test_independent_errors_add_up_by_their_squares():
 
 def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
     faster, slower = doubted(Machine.from_dict(SECTION | {"assumed": ASSUMED}))
-    told = lambda machine: (
+    text = lambda machine: (
         machine.compute.sustained,
         machine.links[0].bandwidth_bytes_per_s,
         machine.compute.launch_s,
         machine.compute.peak_flops,
     )
-    assert told(faster) == pytest.approx((0.88, 1.1e9, 5e-7, 1e12))
-    assert told(slower) == pytest.approx((0.8 / 1.1, 1e9 / 1.1, 2e-6, 1e12))
+    assert text(faster) == pytest.approx((0.88, 1.1e9, 5e-7, 1e12))
+    assert text(slower) == pytest.approx((0.8 / 1.1, 1e9 / 1.1, 2e-6, 1e12))
 
 
 def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
@@ -155,7 +155,7 @@ def pairs():
     for transport in ("rma", "throttled"):
         place = MEASURED / transport
         names = (read_records([place / f"{name}.csv"]) for name in ("measured", "predicted"))
-        table = beside(*names)
+        table = paired(*names)
         table = table[~table.hollow]
         forms = table[["a", "b", "c"]].replace("block", "column").agg(" ".join, axis=1)
         sizes = table[["m", "n", "k"]].astype(str).agg("x".join, axis=1)
@@ -189,16 +189,16 @@ def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
     case = "-m 512 -n 512 -k 512 -p 2 --machine h100x8".split()
     layouts = ["--preset", "row", "--stationary", "C"]
 
-    def said(*words):
+    def message(*words):
         assert main([words[0], *case, *words[1:]]) == 0
         return capsys.readouterr().out
 
-    record = json.loads(said("simulate", *layouts, "--json"))
+    record = json.loads(message("simulate", *layouts, "--json"))
     assert record["median_low_s"] < record["best_s"] < record["median_high_s"]
     ends = [f"{1e6 * record[f'median_{end}_s']:.3g}" for end in ("low", "high")]
-    assert f"({'-'.join(ends)})" in said("simulate", *layouts)
+    assert f"({'-'.join(ends)})" in message("simulate", *layouts)
     few = "tune --only universal --replication none --preset row --top 2".split()
-    found = json.loads(said(*few, "--json"))
+    found = json.loads(message(*few, "--json"))
     places = found["ranking"]
     assert all(p["record"]["median_low_s"] < p["record"]["best_s"] for p in places)
     high = places[0]["record"]["median_high_s"]
@@ -206,8 +206,8 @@ def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
     assert found["within_interval"] == within != []
     mine = found["mine"]["record"]
     assert mine["median_low_s"] < mine["median_high_s"]
-    told = " ".join(said(*few).split())
-    assert "Places within the interval of the first: 2; --measure decides" in told
+    text = " ".join(message(*few).split())
+    assert "Places within the interval of the first: 2; --measure decides" in text
     page = tmp_path / "page.html"
-    said("explain", *layouts, "--save", str(page))
+    message("explain", *layouts, "--save", str(page))
     assert " (between " in page.read_text() and find_machine("h100x8").assumed

@@ -79,13 +79,19 @@ def least_seconds(traces, machine, node):
 def crossing(step, inside, members):
     """(inbound or not, elements) that must pass between some members of a group and the others."""
     if type(step) is AllGather:
-        yield True, sum(piece.size for piece in step.pieces if piece.owner not in inside)
+        yield (
+            True,
+            sum(fragment.size for fragment in step.fragments if fragment.owner not in inside),
+        )
     elif type(step) is ReduceScatter:
-        yield False, sum(piece.size for piece in step.pieces if piece.owner not in inside)
+        yield (
+            False,
+            sum(fragment.size for fragment in step.fragments if fragment.owner not in inside),
+        )
     elif type(step) is Broadcast and step.root not in inside:
-        yield True, step.piece.size
+        yield True, step.fragment.size
     elif type(step) is Reduce and step.root not in inside:
-        yield False, step.piece.size
+        yield False, step.fragment.size
     elif type(step) is Shift and step.target not in inside and len(inside) == 1:
         yield False, step.shard()
 

@@ -50,8 +50,8 @@ def test_what_a_file_calls_assumed_is_varied(path):
             table, named = line.strip("[]").split("]")[0], "model.collectives" in line
             of_table = "ASSUMED" in line or (named and of_table)
         key = re.match(r"(\w+) = (-?[\d.e+-]+)( |$)", line)
-        told = "ASSUMED" in line or (of_table and "collectives" in table and "#" not in line)
-        if table.startswith("model") and key and told:
+        described = "ASSUMED" in line or (of_table and "collectives" in table and "#" not in line)
+        if table.startswith("model") and key and described:
             wanted.add(".".join([*table.split(".")[1:], key[1]]))
     wanted -= {"copy_streams", "side_units", *(each for each in wanted if each.endswith(".node"))}
     varied = [text.split(" by ")[0] for text in section.get("assumed", ())]
@@ -255,7 +255,7 @@ SENSIBLE = {
         "nic": {"bandwidth_bytes_per_s": 1e8, "through": ["wire"], "lane": "nic"},
     },
     "transports": {"rma": {"bandwidth_bytes_per_s": 1e9}},
-    "collectives": {"allgather": {"node": 2, "shape": "ring", "both_ways": True}},
+    "collectives": {"allgather": {"node": 2, "shape": "ring", "both_directions": True}},
     "assumed": ["compute.peak_flops"],
     "calibrated": {"ranks": 2, "m": [8, 2048], "date": "2026-11-23", "dtypes": ["float32"]},
     "residuals": {"any": [1.0, 1.1]},
@@ -294,7 +294,7 @@ HOSTILE = {
     "compute.splits": ([], [0], [-1], ["x"], [1.5], 1, [2, 4]),
     "compute.memory_bytes_per_s": (*_POSITIVE, 5e-324),
     "compute.pack_s": (0.0, "abc", [0.0, 0.0], [0.0, 0.0, "x"], [0.0, 0.0, -1.0]),
-    "compute.turn_s": (0.0, [0.0], [0.0, INF]),
+    "compute.transposed_element_s": (0.0, [0.0], [0.0, INF]),
     "compute.functions": (5, [], {"gelu": -1}, {"gelu": "x"}, {"gelu": INF}),
     "compute._known": ({},),
     "dtypes": (5, "x"),
@@ -311,7 +311,7 @@ HOSTILE = {
     "links.nic.through": ("wire", "l", 5, [5], ["wire", "x"]),
     "transports": (5, {"rmaa": {"bandwidth_bytes_per_s": 1e9}}, {"rma": 5}, {"rma": {}}),
     "collectives": (5, {"gather": {}}, {"allgather": 5}),
-    "collectives.allgather.both_ways": (1, "no"),
+    "collectives.allgather.both_directions": (1, "no"),
     "collectives.allgather.shape": ("star", 5),
     "torus": (4, "RxC", [0, 4], [-2, -2], [1e9, 1e9], [4], [4, 4, 4], [True, 4], False),
     "devices": (*_POSITIVE, 1.5),
@@ -340,8 +340,11 @@ def test_a_value_that_its_description_forbids_is_refused_in_one_line_that_names_
         reduce(dict.__getitem__, tables, section)[last] = value
         with pytest.raises(UsageError) as error:
             raise_taken(Machine.load(_file(tmp_path, section)), value)
-        said = str(error.value)
-        assert "\n" not in said and last in said and len(said) < 500, (value, said)
+        message = str(error.value)
+        assert "\n" not in message and last in message and len(message) < 500, (
+            value,
+            message,
+        )
 
 
 def raise_taken(machine, value):

@@ -63,8 +63,8 @@ def test_bytes_are_those_of_the_explainer_and_no_bound_is_broken(seed, depth, ru
     problem, options = any_case(seed)
     traces, machine = traces_of(problem, **options), any_machine(seed, arbitration=rule)
     found = simulate(traces, machine, prefetch=depth)
-    told = {name: sum(traffic(each).counters[name] for each in traces) for name in found.counters}
-    assert found.counters == told
+    text = {name: sum(traffic(each).counters[name] for each in traces) for name in found.counters}
+    assert found.counters == text
     assert bound_of(traces, machine).seconds <= found.time_s * (1 + 1e-9)
     view = Machine(
         "view",
@@ -74,7 +74,7 @@ def test_bytes_are_those_of_the_explainer_and_no_bound_is_broken(seed, depth, ru
     )
     counted = simulate(traces, view).counters
     assert counted["get_bytes"] == 0
-    assert counted["direct_bytes"] == told["get_bytes"]
+    assert counted["direct_bytes"] == text["get_bytes"]
 
 
 @quick
@@ -102,15 +102,15 @@ def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_r
             yield Gemm(a, b, into=_block("C", 0, 8, 8))
 
     traces = traced(program, Problem(8, 8, 8, 2, "column", "row", "row"))
-    product_s = 512 / 100
+    gemm_s = 512 / 100
     for slowdown, accumulate_s in ((0.0, 1.0), (0.5, 1.0), (0.5, 100.0)):
         machine = Machine(
             "m", Compute(100.0), (Link("wire", 256.0 / accumulate_s),), accumulate_slowdown=slowdown
         )
-        slowed = min(accumulate_s, product_s * (1 + slowdown))  # of the second product's time
-        second = slowed + (product_s - slowed / (1 + slowdown))
+        slowed = min(accumulate_s, gemm_s * (1 + slowdown))  # of the second product's time
+        second = slowed + (gemm_s - slowed / (1 + slowdown))
         assert simulate(traces, machine).time_s == pytest.approx(
-            product_s + max(second, accumulate_s)
+            gemm_s + max(second, accumulate_s)
         ), slowdown
 
 

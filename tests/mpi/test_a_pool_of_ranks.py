@@ -39,8 +39,8 @@ def test_programs_are_alone_one_after_the_other_and_what_they_print_is_told_apar
         ended = start.run(pool, ONCE, *words, situation=situation)
         line = f"{[list(words), 1, situation]}\n"
         assert (ended.returncode, ended.stdout, ended.stderr, ended.left) == (0, 2 * line, "", ())
-    said = start.run(pool, PRINTS + "import os\nos.write(2, b'from a library')\nsys.exit(0)")
-    assert (said.returncode, said.stderr) == (0, 2 * "from a library")
+    message = start.run(pool, PRINTS + "import os\nos.write(2, b'from a library')\nsys.exit(0)")
+    assert (message.returncode, message.stderr) == (0, 2 * "from a library")
     ended = pool.close()
     assert (ended.returncode, ended.stderr, ended.left) == (0, "", ()) and not pool.alive
 
@@ -57,7 +57,7 @@ def test_ranks_between_programs_take_no_time_of_a_core(start):
 
 
 @pytest.mark.parametrize(
-    "text, code, told",
+    "text, code, described",
     [
         ("if rank: raise ValueError('struck')\nMPI.COMM_WORLD.Barrier()", 1, "ValueError: struck"),
         ("import os, signal\nif rank: os.kill(os.getpid(), signal.SIGKILL)", 1, ""),
@@ -65,10 +65,10 @@ def test_ranks_between_programs_take_no_time_of_a_core(start):
     ],
     ids=["raises", "killed", "exits"],
 )
-def test_a_program_that_fails_on_one_rank_fails_and_ends_the_pool(start, text, code, told):
+def test_a_program_that_fails_on_one_rank_fails_and_ends_the_pool(start, text, code, described):
     pool = start()
     ended = start.run(pool, PRINTS + text)
-    assert ended.returncode == code and told in ended.stderr and ended.left == ()
+    assert ended.returncode == code and described in ended.stderr and ended.left == ()
     assert not pool.alive and settled(lambda: marked(pool.mark), tries=20) == []
     assert pool.close().returncode == 0  # nothing is to be done
 
@@ -89,8 +89,8 @@ def test_what_a_program_keeps_is_told_and_what_mpi_says_of_it_at_its_end(start, 
     kept = PRINTS + "import threading, time\n"
     kept += "threading.Thread(target=time.sleep, args=(9,), name='kept', daemon=True).start()\n"
     kept += "MPI.Win.Allocate(1 << 20, comm=MPI.COMM_WORLD).Lock_all()"
-    told = start.run(pool, kept).stderr
-    assert told.count("still held after the program: [") == told.count("'kept']") == 2
+    described = start.run(pool, kept).stderr
+    assert described.count("still held after the program: [") == described.count("'kept']") == 2
     ended = pool.close()
     assert "not returned" in ended.stdout
     with pytest.raises(ValueError):  # no JSON

@@ -16,11 +16,11 @@ def cases(seed, count):
     rng = random.Random(seed)
     found = []
     for x in range(count):
-        products = rng.choice([1, 2, 2, 3])
-        widths = [rng.choice([4, 5, 8, 12]) for _ in range(products + 1)]
+        multiplications = rng.choice([1, 2, 2, 3])
+        widths = [rng.choice([4, 5, 8, 12]) for _ in range(multiplications + 1)]
         if rng.random() < 0.5:
             widths[-1] = widths[0]
-        between = [rng.choice(["none", "relu"]) for _ in range(products - 1)]
+        between = [rng.choice(["none", "relu"]) for _ in range(multiplications - 1)]
         found.append([rng.choice([4, 7, 8]), widths, between, rng.random() < 0.5, 1000 * seed + x])
     return found
 

@@ -67,9 +67,9 @@ def test_every_variant_is_exact_in_every_run_and_moves_what_the_plan_says(
     wanted = {"hosts": [False] * 2, "learns": [False, True]}
     streams = next((wanted[name] for name in how if name in wanted), [True] * 2)
     for case, out in zip(cases, found):
-        said = [False] * 2 if case["algorithm"] == "moe_collective" else streams
-        told = out["wrong"], out["as_planned"], out["by_streams"]
-        assert told == ([0] * 2, True, said), case
+        message = [False] * 2 if case["algorithm"] == "moe_collective" else streams
+        text = out["wrong"], out["as_planned"], out["by_streams"]
+        assert text == ([0] * 2, True, message), case
     apart = [out["apart"] for out in found]
     assert (max(apart) > 0) == (situation != "direct")
 

@@ -120,13 +120,13 @@ def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(an
     assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
     assert all(why.startswith("rank 1: the ") for why in found["stock"])
     assert found["left"] == 0 and found["after"] == found["heard"][0][0]["before"]
-    for told, order, factors, seconds, right, wrong in found["heard"]:
+    for described, order, factors, seconds, right, wrong in found["heard"]:
         assert right and wrong == [] and within(seconds, 5)
         assert order[1].startswith("ranks call in different order: rank 0 multiply(C = A·B: ")
         assert factors[1].startswith("ranks multiply with different factors: rank 0 alpha=1.0 ")
-        assert set(told) == set(SAID)
+        assert set(described) == set(SAID)
         for mistake, text in SAID.items():
-            line = " ".join(told[mistake] or ["no error"])
+            line = " ".join(described[mistake] or ["no error"])
             assert line.startswith(text) and "\n" not in line and len(line) < 400
 
 
@@ -205,8 +205,8 @@ def test_torchrun_is_told_what_to_start_instead(tmp_path):
         "drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
         "mpiexec -n 2 python train.py"
     )
-    said = ended.stderr.splitlines()
-    assert ended.returncode == 1 and said[0] == f"unsupported: {line}"  # of both ranks, once
+    message = ended.stderr.splitlines()
+    assert ended.returncode == 1 and message[0] == f"unsupported: {line}"  # of both ranks, once
     # what follows is torchrun's own report: of each rank (unless that was ended for the other's
     # sake) the line and the exit code, and no traceback
     assert ended.stderr.count(f"traceback : drbench.errors.UnsupportedError: {line}\n") in (1, 2)
@@ -239,6 +239,6 @@ def test_a_torch_without_the_names_that_are_needed_is_refused_in_one_line():
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert len(lines) == len(LACKING)
-    for line, said in zip(lines, LACKING.values()):
-        assert line.startswith("drbench.torch does not know this torch (2.13.0") and said in line
+    for line, message in zip(lines, LACKING.values()):
+        assert line.startswith("drbench.torch does not know this torch (2.13.0") and message in line
         assert line.endswith("pip install torch==2.13.0")

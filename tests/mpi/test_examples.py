@@ -50,8 +50,8 @@ def test_power_iteration_finds_the_largest_eigenvalue(example, ranks):
 
 
 def test_conjugate_gradients_solve_every_column(example):
-    told = example(4, "conjugate_gradient.py", "90", "5").split()
-    steps, residual = (float(told[at]) for at in (0, 4))
+    text = example(4, "conjugate_gradient.py", "90", "5").split()
+    steps, residual = (float(text[at]) for at in (0, 4))
     assert 3 < steps < 200 and residual < 1e-8
 
 
@@ -69,16 +69,16 @@ def test_cholesky_factors_a_matrix_in_tiles(example, ranks, n, block):
 def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
     if environ and not mpi_library[0].startswith("MPICH"):
         pytest.skip("only MPICH can pretend to be several nodes")
-    told = names("mlp.py")
-    X, T, W1, W2 = told["data"]()
+    text = names("mlp.py")
+    X, T, W1, W2 = text["data"]()
     losses = []
     for _ in range(12):
         H = np.maximum(X @ W1, 0)
         E = H @ W2 - T
         losses.append(0.5 * np.vdot(E, E))
         gradient = X.T @ ((E @ W2.T) * (H > 0))
-        W2 = W2 - told["RATE"] * (H.T @ E)
-        W1 = W1 - told["RATE"] * gradient
+        W2 = W2 - text["RATE"] * (H.T @ E)
+        W1 = W1 - text["RATE"] * gradient
     assert losses[-1] < 0.5 * losses[0]
     line = example(ranks, "mlp.py", "12", **environ).split()
     assert np.allclose([float(line[1]), float(line[3])], [losses[0], losses[-1]], rtol=1e-9)
@@ -88,9 +88,9 @@ def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_dtensor_model_learns_as_one_process_does(example, ranks):
     pytest.importorskip("torch")
-    told = names("train_dtensor.py")
-    x, wanted, model = told["data"]()
-    losses = told["train"](model, x, wanted, 8)
+    text = names("train_dtensor.py")
+    x, wanted, model = text["data"]()
+    losses = text["train"](model, x, wanted, 8)
     assert losses[-1] < 0.9 * losses[0]
     line = example(ranks, "train_dtensor.py", "8").split()
     assert np.allclose([float(line[1]), float(line[3].strip(";"))], [losses[0], losses[-1]])

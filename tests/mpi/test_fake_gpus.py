@@ -74,8 +74,8 @@ def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_
     stationary = shape(*LAYOUTS[0], stationary="B", chunk=16)
     refused = [stationary | {"transport": "direct"}, stationary | {"collectives": "gpu-aware"}]
     found = run(2, [*refused, stationary], peers=False)["records"]
-    told = [(record["status"], record["error"]) for record in found]
-    assert told == [("unsupported", None)] * 2 + [("ok", 0.0)]
+    text = [(record["status"], record["error"]) for record in found]
+    assert text == [("unsupported", None)] * 2 + [("ok", 0.0)]
     assert found[-1]["transport"] == "rma"
 
 
@@ -114,8 +114,8 @@ def overlapping(**more):
 
 def signalled(found, who):
     """Whether every case was exact, and who signalled."""
-    told = [(record["status"], record["error"], record["progress"]) for record in found["records"]]
-    assert {*told} == {("ok", 0.0, who)}, [record["reason"] for record in found["records"]]
+    text = [(record["status"], record["error"], record["progress"]) for record in found["records"]]
+    assert {*text} == {("ok", 0.0, who)}, [record["reason"] for record in found["records"]]
 
 
 def test_fused_overlap_is_exact_through_the_gpu_code_where_streams_wait_for_flags(run, dealt):

@@ -12,23 +12,23 @@ WAYS = ["right", "replicated", "refuses", "bfloat16", *WRONG]
 @pytest.fixture(scope="module")
 def ended(mpirun):
     """For each rank the record of every way, by way, and the ways that were closed."""
-    ranks = mpirun(3, "fake_peer.py", *WAYS)
+    ranks = mpirun(3, "fake_library.py", *WAYS)
     return [(dict(zip(WAYS, rank["records"])), rank["closed"]) for rank in ranks]
 
 
 @pytest.mark.parametrize("way", WRONG)
-def test_a_wrong_result_of_a_peer_is_caught(ended, way):
+def test_a_wrong_result_of_a_library_is_caught(ended, way):
     record = ended[0][0][way]
     assert record["status"] == "wrong" and "rows of C" in record["reason"]
 
 
 @pytest.mark.parametrize("way", ["right", "replicated"])
-def test_a_right_result_of_a_peer_passes(ended, way):
+def test_a_right_result_of_a_library_passes(ended, way):
     record = ended[0][0][way]
     assert (record["status"], record["error"]) == ("ok", 0.0) and len(record["samples_s"]) == 2
 
 
-def test_a_refusal_is_a_row_in_the_peer_s_own_words(ended):
+def test_a_refusal_is_a_row_in_the_library_s_own_words(ended):
     assert (ended[0][0]["refuses"]["status"], ended[0][0]["refuses"]["reason"]) == (
         "unsupported",
         "fake refuses: not today",
@@ -48,7 +48,7 @@ def test_every_rank_has_the_same_record_and_closes_what_it_prepared(ended):
         ]
 
 
-def test_what_a_peer_does_not_tell_stays_empty(ended):
+def test_what_a_library_does_not_tell_stays_empty(ended):
     right, replicated = ended[0][0]["right"], ended[0][0]["replicated"]
     assert right["collective_bytes"] == 3 * 24 and replicated["collective_bytes"] is None
     for name in (
@@ -72,7 +72,7 @@ def test_what_a_peer_does_not_tell_stays_empty(ended):
     ) == ("row", "row/c3", "right", "none", "fake")
 
 
-def test_the_roof_is_measured_between_the_repeats_of_a_peer_too(ended):
+def test_the_roof_is_measured_between_the_repeats_of_a_library_too(ended):
     assert (
         ended[0][0]["right"]["percent_of_roof"] > 0
         and ended[0][0]["replicated"]["percent_of_roof"] is None

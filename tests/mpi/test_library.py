@@ -37,10 +37,12 @@ def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
     )
     assert (found["taken"], found["places"], found["arenas"]) == (1, 1, 1) and found["right"]
     assert found["after"]["plans"] - found["counts"][0]["plans"] <= 2  # to_global, "block" to A's
-    told = found["told"]
-    assert told[0].startswith("multiply(C = A·B: 8x8 float32 row, 8x8 float32 column, 8x8 float32 ")
-    assert told[2] == "moved by each rank, in bytes: 128, 128"  # half of A, or of B
-    assert told[-1].startswith("predicted: ") and told[-1].endswith(" ms")
+    described = found["told"]
+    assert described[0].startswith(
+        "multiply(C = A·B: 8x8 float32 row, 8x8 float32 column, 8x8 float32 "
+    )
+    assert described[2] == "moved by each rank, in bytes: 128, 128"  # half of A, or of B
+    assert described[-1].startswith("predicted: ") and described[-1].endswith(" ms")
 
 
 @pytest.mark.parametrize("situation", ["direct", "remote"])
@@ -54,16 +56,16 @@ def test_every_mistake_is_one_line_the_same_on_every_rank(mpirun, situation):
 def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun):
     """It raises what nobody catches, or closes its context."""
     struck = ["CaseFailed", "rank 1: left with ValueError: struck by the test"]
-    told = {
+    described = {
         "raises": (struck, ["ValueError", "struck\nby the test"]),
         "closes": (["UsageError", "ranks call in different order: rank 0 multiply("], None),
     }
-    found = mpirun(3, "library.py", "leaving", *map(json.dumps, told))
-    each = ((rank, *told[how], *of) for how in told for rank, of in enumerate(found[how]))
-    for rank, others, own, said, seconds, closed in each:
+    found = mpirun(3, "library.py", "leaving", *map(json.dumps, described))
+    each = ((rank, *described[how], *of) for how in described for rank, of in enumerate(found[how]))
+    for rank, others, own, message, seconds, closed in each:
         assert closed and within(seconds, 5)
         kind, text = (own or others) if rank == 1 else others
-        assert said[0] == kind and said[1].startswith(text), (rank, said)
+        assert message[0] == kind and message[1].startswith(text), (rank, message)
 
 
 def test_arrays_outlive_their_context(mpirun):
@@ -109,12 +111,12 @@ def test_a_program_that_closes_nothing_ends_and_says_why(mpiexec, tmp_path, how)
         assert (ended.returncode, ended.stderr) == (0, "")
     else:
         assert ended.returncode != 0 and "ValueError: struck" in ended.stderr
-        told = (
+        described = (
             "drbench.errors.CaseFailed: rank 1: left with ValueError: struck"
             if how == "error"
             else "drbench: rank 1 ended with ValueError and the others did not follow within 1 s"
         )
-        assert told in ended.stderr
+        assert described in ended.stderr
 
 
 # -- matrices on devices: the same programs on a fake of CuPy whose memory other processes open by

@@ -104,7 +104,7 @@ def test_replicas_of_summa_add_up_on_every_transport(mpirun, dealt, turn, situat
     """Every look-ahead, with random delays on every other transport: a replica is read after its
     reductions."""
     all_of_them = [made | {"prefetch": x % 4} for x, made in enumerate(REPLICATED)]
-    for late, options in enumerate([(), ("--delays", "1", "--small-pieces")]):
+    for late, options in enumerate([(), ("--delays", "1", "--small-segments")]):
         cases = [made for x, made in enumerate(all_of_them) if (x + x // 4 + turn) % 2 == late]
         cases = dealt(cases, turn // 2, 5)
         answers = mpirun.exact(4, cases, *options, situation=situation)
@@ -123,7 +123,7 @@ def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, dealt, p, 
         for x, (name, options) in enumerate(chance.sample(pool, 24))
     ]
     cases = dealt(cases, len(situation), 2)
-    run(mpirun, p, cases, "--delays", "1", "--small-pieces", situation=situation)
+    run(mpirun, p, cases, "--delays", "1", "--small-segments", situation=situation)
     assert {*mpirun.naps} >= {"_compute", "_arrived", "AllGather", "Shift", "Broadcast"}
 
 

@@ -21,7 +21,7 @@ def sample(p):
             tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
         if name == "ag_gemm":
-            options = options | {"order": chance.choice(("ranks", "mesh", "turns"))}
+            options = options | {"order": chance.choice(("ranks", "mesh", "interleaved"))}
         if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
             options = options | {"swizzle": chance.choice(("ranks", "naive"))}
         cases.append(

@@ -95,8 +95,8 @@ def ran(request, mpirun, dealt):
     turn = RUNS.index(request.param)
     cases = dealt(sample(p, situation), turn, 12)
     cases += dealt(panels(), turn, 3) + dealt(sums(), turn, 54)
-    small_pieces = ["--small-pieces"] if p % 2 == 0 else []
-    answers = mpirun.exact(p, cases, *small_pieces, situation=situation)
+    small_segments = ["--small-segments"] if p % 2 == 0 else []
+    answers = mpirun.exact(p, cases, *small_segments, situation=situation)
     assert not any(out["collective_bytes"] for out in answers)
     return SimpleNamespace(p=p, situation=situation, pairs=list(zip(cases, answers)))
 
@@ -118,8 +118,8 @@ def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
 
 
 def test_products_of_many_small_tiles_are_assembled_and_none_that_forbids_it(ran):
-    told = [(case.get("pack"), bool(out["panel_bytes"])) for case, out in ran.pairs]
-    assert ("never", True) not in told
+    text = [(case.get("pack"), bool(out["panel_bytes"])) for case, out in ran.pairs]
+    assert ("never", True) not in text
     assert {bool(out["panel_bytes"]) for case, out in ran.pairs if case in panels()} == {True}
 
 

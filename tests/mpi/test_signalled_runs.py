@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 RUNS = {
     (2, "direct"): (),
     (2, "remote"): ("--delays", "4"),
-    (3, "rma"): ("--small-pieces",),
-    (4, "mixed"): ("--delays", "1", "--small-pieces"),
+    (3, "rma"): ("--small-segments",),
+    (4, "mixed"): ("--delays", "1", "--small-segments"),
     (4, "throttled"): ("--delays", "5"),
     (5, "direct"): ("--delays", "2"),
     (6, "nodes"): (),

@@ -62,6 +62,6 @@ def test_random_delays_change_no_result(mpirun, dealt, p, situation):
         for x in range(15)
     ]
     cases = dealt(cases, LATE.index((p, situation)), 2)
-    mpirun.exact(p, cases, "--delays", "1", "--small-pieces", situation=situation)
+    mpirun.exact(p, cases, "--delays", "1", "--small-segments", situation=situation)
     own = {"Accumulate", "release"} if situation == "direct" else {"Get", "Accumulate"}
     assert {*mpirun.naps} >= {"_compute", "_arrived", "Fence", *own}

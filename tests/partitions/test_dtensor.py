@@ -31,8 +31,8 @@ def cut(values, parts, placement):
     """What each coordinate of one mesh dimension takes of a list."""
     if not isinstance(placement, tuple):
         return chunk(values, parts)
-    every = [chunk(piece, parts) for piece in chunk(values, placement[1])]
-    return [sum((pieces[x] for pieces in every), []) for x in range(parts)]
+    every = [chunk(segment, parts) for segment in chunk(values, placement[1])]
+    return [sum((segments[x] for segments in every), []) for x in range(parts)]
 
 
 def dim_of(placement):
@@ -245,17 +245,17 @@ def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fr
 
 
 @pytest.mark.parametrize(
-    "text, nprocs, way_out",
+    "text, nprocs, remedy",
     [
         ("S(0),S(1)@2x2", 6, "S(0),S(1)@2x3"),
         ("S(0)@4", 6, "S(0)@6"),
     ],
 )
-def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, way_out):
+def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, remedy):
     with pytest.raises(LayoutError) as caught:
         partition(text, (7, 12), nprocs)
-    assert way_out in str(caught.value)
-    assert partition(way_out.split()[0], (7, 12), nprocs).nprocs == nprocs
+    assert remedy in str(caught.value)
+    assert partition(remedy.split()[0], (7, 12), nprocs).nprocs == nprocs
 
 
 @property_test

@@ -19,17 +19,17 @@ def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
 
 
 @pytest.mark.parametrize(
-    "call, way_out",
+    "call, remedy",
     [
         (lambda: ProcessGrid(0, 2), "at least 1"),
         (lambda: divisors(0), "at least 1"),
         (lambda: near_square(-4), "at least 1"),
     ],
 )
-def test_what_is_off_the_grid_is_refused_in_one_line_with_the_way_out(call, way_out):
+def test_what_is_off_the_grid_is_refused_in_one_line_with_the_way_out(call, remedy):
     with pytest.raises(LayoutError) as caught:
         call()
-    assert way_out in str(caught.value) and "\n" not in str(caught.value)
+    assert remedy in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("role", "ABC")

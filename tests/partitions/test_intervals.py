@@ -40,8 +40,8 @@ def test_an_interval_is_a_plain_tuple():
 
 @given(extents, counts)
 def test_parts_follow_one_another_and_cover_the_extent(extent, parts):
-    pieces = [part(extent, q, parts) for q in range(parts)]
-    assert [x for piece in pieces for x in members(piece)] == list(range(extent))
+    common_segments = [part(extent, q, parts) for q in range(parts)]
+    assert [x for segment in common_segments for x in members(segment)] == list(range(extent))
 
 
 @given(extents, counts)
@@ -134,8 +134,8 @@ def test_runs_are_stored_as_their_elements_are_dealt_and_as_long_as_they_can_be(
     extent = cut[-1][1]
     bounds = sorted({0, *(x for each in cut for x in each)})
     held = [[] for _ in range(parts)]
-    for piece in between(bounds):
-        held[data.draw(st.integers(0, parts - 1))].append(piece)
+    for segment in between(bounds):
+        held[data.draw(st.integers(0, parts - 1))].append(segment)
     axis, _ = axis_of(extent, held)
     stored = {}  # element -> (coordinate, local index), dealt one by one
     for segment in map(axis.__getitem__, range(len(axis))):

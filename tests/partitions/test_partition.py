@@ -47,11 +47,11 @@ corner = pytest.mark.parametrize("p", CORNERS.values(), ids=CORNERS.keys())
 
 def split(extent, tile):
     """Cut a list of indices into tiles by taking from its front."""
-    left, pieces = list(range(extent)), []
+    left, segments = list(range(extent)), []
     while left:
-        pieces.append(left[:tile])
+        segments.append(left[:tile])
         left = left[tile:]
-    return pieces
+    return segments
 
 
 def deal(p):
@@ -124,8 +124,8 @@ def check_local_shape_counts_rows_and_columns(p):
 
 
 def zip_dealt(extent, tile, nprocs):
-    for piece, owner in zip(split(extent, tile), cycle(range(nprocs))):
-        yield from ((x, owner) for x in piece)
+    for segment, owner in zip(split(extent, tile), cycle(range(nprocs))):
+        yield from ((x, owner) for x in segment)
 
 
 CHECKS = [
@@ -177,7 +177,7 @@ def test_overlapping_tiles_are_those_a_scan_of_all_tiles_finds(p, rows, cols):
 def test_cuts_are_the_ends_and_every_tile_boundary_between(p, span):
     for extent, tile, method in zip(p.shape, p.tile_shape, (p.rows.cuts, p.cols.cuts)):
         inside = [x for x in range(*span) if 0 <= x < extent]
-        starts = {piece[0] for piece in split(extent, tile)}
+        starts = {segment[0] for segment in split(extent, tile)}
         expected = [x for x in inside if x == inside[0] or x in starts]
         assert method(*span) == expected + ([inside[-1] + 1] if inside else [])
 

@@ -60,8 +60,12 @@ def test_2_5d_takes_the_largest_divisor_whose_cube_fits():
 
 def test_every_preset_says_what_it_is_and_where_it_comes_from():
     for name, entry in PRESETS.items():
-        assert entry.name == name and entry.about and ("§" in entry.source or "'19" in entry.source)
-        assert "\n" not in entry.about
+        assert (
+            entry.name == name
+            and entry.description
+            and ("§" in entry.source or "'19" in entry.source)
+        )
+        assert "\n" not in entry.description
 
 
 @pytest.mark.parametrize(

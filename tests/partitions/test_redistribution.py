@@ -46,9 +46,11 @@ def by_hand(old, new):
 def test_flows_are_those_of_dealing_every_element_out(first):
     for second, shape in product(TEXTS, [(12, 12), (7, 11), (1, 13), (5, 2)]):
         old, new = (partition(text, shape, 6) for text in (first, second))
-        told = list(flows(old, new))
-        assert {(a, b): count for a, b, count in told} == by_hand(old, new), (second, shape)
-        assert len({each[:2] for each in told}) == len(told) and all(each[2] > 0 for each in told)
+        described = list(flows(old, new))
+        assert {(a, b): count for a, b, count in described} == by_hand(old, new), (second, shape)
+        assert len({each[:2] for each in described}) == len(described) and all(
+            each[2] > 0 for each in described
+        )
 
 
 def test_equal_partitions_move_nothing_and_different_matrices_are_refused():

@@ -6,7 +6,7 @@ import pytest
 from algorithms.lowering.graph import Graph
 from drbench.plan.edges import edges
 from drbench.plan.schedule import ArenaPlan, Lookahead, Scheduler
-from drbench.program.group_steps import Broadcast, Piece, Reduce, ReduceScatter
+from drbench.program.group_steps import Broadcast, Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Copy, Fence, Gemm, Get, Group, ReplicaGet, Zero
 from drbench.program.trace import trace
@@ -51,8 +51,8 @@ def places(found, *kinds):
 
 def reduced_then_fenced(step_into_c):
     def program():
-        product = yield Gemm((yield Get(A)), (yield Get(B)))
-        yield step_into_c(product)
+        gemm = yield Gemm((yield Get(A)), (yield Get(B)))
+        yield step_into_c(gemm)
         yield Fence()
         pulled = yield ReplicaGet(Block("C", 2, 1, (0, 0), 0, 4, 0, 4))
         yield Add(pulled, into=C)
@@ -127,7 +127,7 @@ HAZARDS = {
     "a product into part of a sum": (lambda token: Reduce(token, C, ROW), gemm(LOW)),
     "a product into a scattered sum": (
         lambda token: ReduceScatter(
-            token, [Piece(C, rows=((0, 1), (2, 3))), Piece(OTHER, rows=((0, 2),))], ROW, 0
+            token, [Fragment(C, rows=((0, 1), (2, 3))), Fragment(OTHER, rows=((0, 2),))], ROW, 0
         ),
         gemm(LOW),
     ),
@@ -160,7 +160,7 @@ FREE = {
     "other elements": (lambda token: Reduce(token, HIGH, ROW), gemm(LOW)),
     "the gap of a piece": (
         lambda token: ReduceScatter(
-            token, [Piece(C, rows=((0, 1), (3, 4))), Piece(OTHER, rows=((0, 2),))], ROW, 0
+            token, [Fragment(C, rows=((0, 1), (3, 4))), Fragment(OTHER, rows=((0, 2),))], ROW, 0
         ),
         gemm(Block("C", 0, 0, (0, 0), 1, 3, 0, 4)),
     ),

@@ -97,19 +97,19 @@ def test_the_reduction_of_replicas_is_prefetched_too():
     """While one pulled panel is added the next is under way."""
     problem = Problem(64, 8192, 2, 4, "block", "block", "row/c4")
     program = traces_of(problem, stationary="C")
-    under_way, seen = set(), []
+    in_flight, seen = set(), []
 
     def watch(what, rank, t):
         step = program[rank].steps[t]
         if isinstance(step, ReplicaGet):
-            (under_way.add if what == "start" else under_way.remove)(t)
+            (in_flight.add if what == "start" else in_flight.remove)(t)
         elif (
             step.computes
             and what == "start"
             and step.inputs
             and isinstance(step.inputs[0], ReplicaGet)
         ):
-            seen.append(len(under_way))
+            seen.append(len(in_flight))
 
     drive(program, 1, Links(1e9, 1e9), on=watch)
     assert seen and all(seen[:-1])

@@ -86,7 +86,7 @@ def peak_bytes(work):
 @tiles_and_stationary
 def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank):
     per_axis = tiles // GRID  # own tiles along each axis of each matrix
-    products = per_axis**2 * tiles  # every own tile meets every tile of the free axis
+    gemms = per_axis**2 * tiles  # every own tile meets every tile of the free axis
     if stationary == "C":
         accumulates = fences = 0
     else:
@@ -94,7 +94,7 @@ def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank)
     steps = universal.trace(aligned(tiles), rank, stationary=stationary).steps
     kinds = [type(step) for step in steps]
     counted = {kind: kinds.count(kind) for kind in (Get, Gemm, Accumulate, Fence)}
-    assert counted == {Get: 2 * products, Gemm: products, Accumulate: accumulates, Fence: fences}
+    assert counted == {Get: 2 * gemms, Gemm: gemms, Accumulate: accumulates, Fence: fences}
     assert len(steps) == sum(counted.values())
 
 
@@ -165,11 +165,17 @@ def test_planning_many_small_regions_of_one_tile_takes_time_in_proportion():
     """Comparing every region with every other one took 7 minutes for 262 144 regions of one
     tile."""
     seconds_per_step = []
-    for pieces in (32, 128):
+    for fragments in (32, 128):
         problem = Problem(
-            4096, 4096, 64, 1, f"tiles:{4096 // pieces}x64", f"tiles:64x{4096 // pieces}", "block"
+            4096,
+            4096,
+            64,
+            1,
+            f"tiles:{4096 // fragments}x64",
+            f"tiles:64x{4096 // fragments}",
+            "block",
         )
         seconds = cpu_seconds(lambda problem=problem: universal.trace(problem, 0, stationary="C"))
-        seconds_per_step.append(seconds / pieces**2)
+        seconds_per_step.append(seconds / fragments**2)
     few, many = seconds_per_step
     assert many < 3 * few

@@ -57,12 +57,12 @@ def test_without_look_ahead_a_rank_does_one_thing_at_a_time(case):
 
     def watch(what, rank, t):
         computes = traces[rank].steps[t].computes
-        under_way = busy.setdefault(rank, [])
+        in_flight = busy.setdefault(rank, [])
         if what == "start":
-            assert all(not computes and not other for other in under_way)
-            under_way.append(computes)
+            assert all(not computes and not other for other in in_flight)
+            in_flight.append(computes)
         else:
-            under_way.remove(computes)
+            in_flight.remove(computes)
 
     for seed in range(3):
         drive(traces, 0, RandomDelays(seed), on=watch)
@@ -76,12 +76,12 @@ def test_with_look_ahead_transfers_overlap_computes(case):
     overlaps, busy = [], {}
 
     def watch(what, rank, t):
-        step, under_way = traces[rank].steps[t], busy.setdefault(rank, set())
+        step, in_flight = traces[rank].steps[t], busy.setdefault(rank, set())
         if what == "start":
-            overlaps.extend(other for other in under_way if other.computes != step.computes)
-            under_way.add(step)
+            overlaps.extend(other for other in in_flight if other.computes != step.computes)
+            in_flight.add(step)
         else:
-            under_way.remove(step)
+            in_flight.remove(step)
 
     for seed in range(3):
         drive(traces, 2, RandomDelays(seed), on=watch)

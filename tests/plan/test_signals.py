@@ -25,7 +25,7 @@ def traced(*programs):
     return [trace(program, None, rank, fresh=False) for rank, program in enumerate(programs)]
 
 
-def product(rank):
+def gemm(rank):
     """A product of own operands."""
     a = yield Get(block("A", rank, (0, 4)))
     b = yield Get(block("B", rank, (0, 4)))
@@ -33,7 +33,7 @@ def product(rank):
 
 
 def sends(rank, *pushes):
-    token = yield from product(rank)
+    token = yield from gemm(rank)
     for kind, to, key in pushes:
         yield kind(token, to, key)
 
@@ -52,7 +52,7 @@ def test_ends_are_matched_by_ranks_and_key():
         receives((Await, 0, "y", (4, 4)), (Await, 0, "x", (4, 4))),
     )
     assert pairs_of([first, second]) == {(0, 3): (1, 1), (0, 4): (1, 0)}
-    assert pairs_of(traced(product(0), product(1))) == {}
+    assert pairs_of(traced(gemm(0), gemm(1))) == {}
 
 
 WRONG = {
@@ -82,21 +82,21 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_signal_without_its_other_end_is_refused(wrong):
-    programs, said = WRONG[wrong]
-    with pytest.raises(CaseFailed, match=said) as refused:
+    programs, message = WRONG[wrong]
+    with pytest.raises(CaseFailed, match=message) as refused:
         pairs_of(traced(*programs))
     assert "Correct the program." in str(refused.value)
 
 
 def test_only_parts_of_a_product_can_be_offered():
     def columns():
-        token = yield from product(0)
+        token = yield from gemm(0)
         yield Offer((yield Part(token, 1, 1, 3)), 1, "x")
 
     taken = traced(columns(), receives((Take, 0, "x", (4, 2))))
     assert len(pairs_of(taken)) == 1
     (end,) = (end for end in ends_of(taken[0], [4] * 5) if end.kind == "offer")
-    assert (end.offset, end.nbytes, end.pitch, end.span) == (4, 32, 16, 56)
+    assert (end.offset, end.nbytes, end.row_stride_bytes, end.span) == (4, 32, 16, 56)
 
     def operand():
         yield Offer((yield Get(block("B", 0, (0, 4)))), 1, "x")
@@ -117,7 +117,7 @@ def test_a_part_of_what_is_stored_transposed_is_offered_where_it_lies():
     (end,) = (end for end in ends_of(found, [4] * 4) if end.kind == "offer")
     elements = np.arange(24).reshape(6, 4)  # as they lie
     part = elements.T[1:4, 2:5]
-    assert end.offset == 4 * part[0, 0] and end.pitch == part.strides[1] // 2 == 16
+    assert end.offset == 4 * part[0, 0] and end.row_stride_bytes == part.strides[1] // 2 == 16
     assert end.span == 4 * (part[-1, -1] - part[0, 0] + 1) and end.nbytes == 4 * part.size
 
 
@@ -149,7 +149,7 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
         came = yield Await(source, "x", (4, 4))
         yield Push(came, to, "x")
 
-    def beside():
+    def concurrent():
         yield from sends(0)
         came = yield Await(1, "y", (4, 4))
         yield Gemm(came, (yield Get(block("B", 0, (0, 4)))))
@@ -160,9 +160,9 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
         yield Push(came, 0, "y")
 
     with pytest.raises(CaseFailed) as refused:
-        pairs_of(traced(beside(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
-    told = str(refused.value)
-    assert "rank 1" in told and "rank 2" in told and "rank 3" in told and "rank 0" not in told
+        pairs_of(traced(concurrent(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
+    text = str(refused.value)
+    assert "rank 1" in text and "rank 2" in text and "rank 3" in text and "rank 0" not in text
 
 
 def test_a_fence_between_a_push_and_its_await_closes_a_circle():
@@ -230,7 +230,7 @@ def test_exactly_the_programs_that_get_stuck_step_by_step_are_refused(seed, p):
             programs[rank].insert(chance.randint(0, len(programs[rank])), (what, other, key))
 
     def program(rank, steps):
-        token = yield from product(rank)
+        token = yield from gemm(rank)
         b = yield Get(block("B", rank, (0, 4)))
         for what, other, key in steps:
             if what == "push":
@@ -331,7 +331,7 @@ def test_a_reduction_beside_the_products_keeps_its_order_with_those_of_the_same_
 
 def test_what_is_offered_lies_in_the_inbox_and_not_in_the_arena():
     def program():
-        token = yield from product(0)
+        token = yield from gemm(0)
         yield Offer((yield Part(token, 0, 0, 2)), 1, "top")
         yield Offer((yield Part(token, 0, 2, 4)), 1, "bottom")
         yield Await(1, "y", (3, 4))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Picture
 
 from plots.committed import LIST, ROOT, committed, main
 from plots.draw import style
-from plots.draw.telling import named, tell
+from plots.draw.description import describe_picture, named
 from plots.registry import draw, find
 from plots.select.cases import Options
 
@@ -63,21 +63,21 @@ def test_files_can_be_chosen_and_others_are_refused(capsys):
 
 def test_fonts_change_no_text(monkeypatch):
     records = comparison(shapes=((64, 768, 192),))
-    told = lambda: {
-        name: tell(find(name).make(records, Options()).picture)
-        for name in ("algorithms", "peers", "strong", "volume")
+    described = lambda: {
+        name: describe_picture(find(name).make(records, Options()).picture)
+        for name in ("algorithms", "libraries", "strong", "volume")
     }
-    before = told()
+    before = described()
     monkeypatch.setitem(style.RC, "font.family", "DejaVu Serif")
     monkeypatch.setitem(style.RC, "font.size", 11)
     monkeypatch.setattr("plots.draw.page.width_in", lambda text, size, bold=False: 0.1 * len(text))
-    assert told() == before
+    assert described() == before
 
 
 def test_the_text_of_a_figure_is_written_like_a_picture(tmp_path):
     records = comparison(shapes=((64, 768, 192),))
     (path,) = draw("volume", records, tmp_path / "volume.txt").paths
-    assert path.read_text() == tell(find("volume").make(records, Options()).picture)
+    assert path.read_text() == describe_picture(find("volume").make(records, Options()).picture)
     assert "panel: 64 × 768 × 192 / 1 rank, small, float32, measured" in path.read_text()
 
 
@@ -95,7 +95,7 @@ def test_a_point_a_bar_a_cell_and_a_text_that_move_are_told():
         axes.scatter([at], [1])
         axes.broken_barh([(at, 1)], (0, 1))
         axes.set(xlim=(0, 4), ylim=(0, 4))
-        return tell(picture).splitlines()
+        return describe_picture(picture).splitlines()
 
     one, other = drawn(1), drawn(1.5)
     kinds = "bars box cells line points points rule spans text".split()

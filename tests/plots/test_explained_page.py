@@ -12,7 +12,7 @@ from pages import EVIL, Elements
 
 from drbench.measure.timeline import chrome_trace
 from drbench.plan.explain import traffic
-from launch.cases.case import TOLD, Case
+from launch.cases.case import DESCRIPTION_FIELDS, Case
 from launch.cases.machine_models import find_machine
 from launch.models.explained import explained, explained_timeline
 from launch.models.predict import predict_with, programs_of
@@ -77,7 +77,7 @@ def made(name):
 
 
 @pytest.fixture(scope="module")
-def told():
+def described():
     """name -> what the page is drawn from."""
     known = {}
 
@@ -91,7 +91,7 @@ def told():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Write a page and open it: ``opened(told, ...)``."""
+    """Write a page and open it: ``opened(described, ...)``."""
 
     def open_(*cases):
         path = tmp_path / "page.html"
@@ -132,19 +132,19 @@ def at(browser, tick, case=0):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, told, opened):
+def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, described, opened):
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline if model else None
     if events is None:  # the page's own balance of FLOPs and bytes; read from its bars by name
         programs = programs_of(case, find_machine("h100x8"), ranks, everyone=True)
         events = [
             (rank, "", bar[0], repr(programs.traces[rank].steps[bar[0]]), *bar[2:4])
-            for rank, bars in enumerate(told(name)["ranks"])
+            for rank, bars in enumerate(described(name)["ranks"])
             for bar in bars
         ]
     times, whole = moments(events)
-    browser = opened(told(name))
-    assert told(name)["time_s"] == pytest.approx(whole)
+    browser = opened(described(name))
+    assert described(name)["time_s"] == pytest.approx(whole)
     seen = 0
     for time_s in times:
         rows = at(browser, time_s / whole * TICKS)
@@ -169,11 +169,11 @@ def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, told
 
 
 @pytest.mark.parametrize("name", ["column S-C", "column S-B", "replicas S-A", "transposed"])
-def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, told, opened):
+def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, described, opened):
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline
     times, whole = moments(events)
-    browser = opened(told(name))
+    browser = opened(described(name))
     for time_s in times:
         for rank, row in enumerate(at(browser, time_s / whole * TICKS)):
             mine = sorted((e for e in events if e.rank == rank), key=lambda each: each.index)
@@ -195,8 +195,10 @@ def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, told, o
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_byte_of_the_plan_is_shown_once_and_is_fetched_from_the_rank_that_has_it(name, told):
-    found, (case, model, ranks) = told(name), made(name)
+def test_every_byte_of_the_plan_is_shown_once_and_is_fetched_from_the_rank_that_has_it(
+    name, described
+):
+    found, (case, model, ranks) = described(name), made(name)
     if model is not None:
         traces = programs_of(case, model, ranks, everyone=True).traces
         shown = [sum(move[2] for bar in bars for move in bar[8]) for bars in found["ranks"]]
@@ -231,8 +233,8 @@ def owners(found, region):
     }
 
 
-def test_it_works_with_the_keyboard(told, opened):
-    browser = opened(told("column S-B"))
+def test_it_works_with_the_keyboard(described, opened):
+    browser = opened(described("column S-B"))
     state = lambda: browser.run(
         "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
         "[Number(document.getElementById('time').value), document.getElementById('rank').value, "
@@ -240,8 +242,8 @@ def test_it_works_with_the_keyboard(told, opened):
     )
     edges = sorted(
         {
-            round(edge / told("column S-B")["time_s"] * TICKS)
-            for bar in told("column S-B")["ranks"][0]
+            round(edge / described("column S-B")["time_s"] * TICKS)
+            for bar in described("column S-B")["ranks"][0]
             for edge in bar[2:4]
         }
     )
@@ -267,8 +269,8 @@ def test_it_works_with_the_keyboard(told, opened):
     assert state()[0] == 0
 
 
-def test_two_cases_share_one_time(told, opened):
-    first, second = told("column S-C"), told("column S-B")
+def test_two_cases_share_one_time(described, opened):
+    first, second = described("column S-C"), described("column S-B")
     browser = opened(first, second)
     longest = max(first["time_s"], second["time_s"])
     for number, case in enumerate((first, second)):
@@ -299,9 +301,9 @@ def test_64_ranks_move_fluently(opened):
     assert (browser.cpu_s() - before) / frames < 0.03
 
 
-def test_what_ranks_do_is_told_apart_by_the_colour_blind(told):
+def test_what_ranks_do_is_told_apart_by_the_colour_blind(described):
     """Of one lane: products beside communication share none."""
-    style = explained_page([told("cannon")], "test")
+    style = explained_page([described("cannon")], "test")
     for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
         known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
         for lane in ("fetch send add collective wait", "multiply add copy"):
@@ -310,19 +312,19 @@ def test_what_ranks_do_is_told_apart_by_the_colour_blind(told):
                 assert max(abs(x - y) for x, y in pair) > 0.04, (kind, one, other)
 
 
-def timeline_of(name, **told):
+def timeline_of(name, **described):
     """The simulated timeline of a case as a trace, which may tell something else of it."""
     record, found = predict_with(*made(name), timeline=True)
-    about = {each: getattr(record, each) for each in TOLD}
-    return chrome_trace(found.timeline, about | told)
+    description = {each: getattr(record, each) for each in DESCRIPTION_FIELDS}
+    return chrome_trace(found.timeline, description | described)
 
 
-def test_a_simulated_timeline_shows_the_same_as_the_simulation(told):
+def test_a_simulated_timeline_shows_the_same_as_the_simulation(described):
     for name in ("column S-B", "cannon", "gemm_rs", "moe_rs", "transposed", "lowered"):
         again = explained_timeline(timeline_of(name), made(name)[1])
         rounded = lambda ranks: [[[*bar[:2], *bar[5:]] for bar in bars] for bars in ranks]
-        assert rounded(again["ranks"]) == rounded(told(name)["ranks"]), name
-        assert again["links"] and again["name"] == told(name)["name"]
+        assert rounded(again["ranks"]) == rounded(described(name)["ranks"]), name
+        assert again["links"] and again["name"] == described(name)["name"]
 
 
 def test_texts_of_a_timeline_add_no_element():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.measure.record import COUNTERS
-from plots.figures import best, peers, scaling
+from plots.figures import best, libraries, scaling
 from plots.registry import find
 from plots.select.cases import Options
 from plots.select.records import frame, rows
@@ -78,7 +78,7 @@ def test_every_case_that_moves_bytes_is_one_dot_at_its_sum(records):
 
 
 def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are_all(records):
-    panels, _, _ = peers.choose(records, Options(shape=(512, 512, 512)), "variant")
+    panels, _, _ = libraries.choose(records, Options(shape=(512, 512, 512)), "variant")
     for source, _, dots in panels:
         expected = {}
         for record in records:
@@ -88,12 +88,12 @@ def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are
                 name = f"{record.algorithm} {movement}" if movement else record.algorithm
                 expected.setdefault(name, []).append(record.time_s)
         assert dict(zip(dots.name, dots.time_s)) == {n: min(t) for n, t in expected.items()}
-        for algorithm, (_, parts) in zip(dots.algorithm, peers.shares(dots).iterrows()):
+        for algorithm, (_, parts) in zip(dots.algorithm, libraries.shares(dots).iterrows()):
             assert parts.sum() == pytest.approx(0 if algorithm == "scalapack" else 100)
     (drawn,) = [each for each in panels if each[0].ranks == 2]
     one = [r for r in records if (r.m, r.n, r.k, r.ranks) == (512, 512, 512, 2)]
     _, phases = find("algorithms").make(one, Options()).picture.axes
-    bars = [each for each in phases.containers if each.told == "gemm"]
+    bars = [each for each in phases.containers if each.described == "gemm"]
     assert len(bars[0]) == sum(drawn[2].phase_gemm_s.notna())
 
 
@@ -103,35 +103,35 @@ def measured(algorithm, time_s=1e-5, **values):
     return case(algorithm=algorithm, median_s=time_s, **known | values)
 
 
-def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_under():
+def test_the_roof_of_libraries_is_drbench_s_own_not_that_of_the_library_it_runs_under():
     roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
     records = [measured(name, roof_gflops=roof) for name, roof in roofs.items()]
-    (axes,) = find("peers").make(records, Options()).picture.axes
-    (rule,) = [line for line in axes.lines if line.told == "drbench's roof"]
+    (axes,) = find("libraries").make(records, Options()).picture.axes
+    (rule,) = [line for line in axes.lines if line.described == "drbench's roof"]
     assert list(rule.get_xdata()) == [100.0, 100.0]
 
 
-def test_a_peer_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_not_on_two():
+def test_a_library_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_not_on_two():
     for nodes, panels in ((1, [["cosma", "universal"]]), (2, [["cosma"], ["universal"]])):
         records = measured("universal", nodes=nodes), measured("cosma")
-        found, _, _ = peers.choose(records, Options())
+        found, _, _ = libraries.choose(records, Options())
         assert sorted(sorted(dots.name) for _, _, dots in found) == panels
 
 
 @pytest.mark.parametrize(
-    "rates, told",
+    "rates, described",
     [
         ((3.0, 2.0), "drbench is ahead of the fastest other library on 1 of 1 shape"),
         ((2.0, 3.0), "drbench is behind the fastest other library on 1 of 1 shape"),
         ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shape"),
     ],
 )
-def test_the_finding_of_peers_is_who_is_ahead(rates, told):
+def test_the_finding_of_libraries_is_who_is_ahead(rates, described):
     records = [measured(name, 1 / rate) for name, rate in zip(("universal", "cosma"), rates)]
-    assert peers.finding(peers.choose(records, Options())[0]) == told
+    assert libraries.finding(libraries.choose(records, Options())[0]) == described
 
 
-def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time():
+def test_a_dot_of_libraries_is_the_setting_with_the_smallest_median_time():
     def runs(algorithm, setting, *times_s, **values):
         return [
             measured(
@@ -155,7 +155,7 @@ def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time():
         *runs("heat", "noisy", 1.0, 1.0, noisy=True),
         *runs("dtensor", "noisy", 2.0, 2.0, noisy=True),
     ]
-    ((_, _, dots),), drawn, notes = peers.choose(records, Options())
+    ((_, _, dots),), drawn, notes = libraries.choose(records, Options())
     assert drawn == ["dtensor", "universal", "heat"]
     work = 2 * 64**3 / 1e9
     shown = {dot.name: (dot.time_s, dot.hollow, dot.low, dot.high) for dot in rows(dots)}
@@ -185,7 +185,7 @@ def test_two_contenders_of_one_setting_are_one_round_of_it():
         for name, turns, labels in ran
         for turn, label in zip(turns, labels)
     ]
-    ((_, _, dots),), drawn, notes = peers.choose(records, Options())
+    ((_, _, dots),), drawn, notes = libraries.choose(records, Options())
     assert sorted(dots.name) == ["heat", "universal"] == sorted(drawn)
     assert len(notes) == 1 and notes[0].startswith("not drawn: 1 case of settings")
 

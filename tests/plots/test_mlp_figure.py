@@ -12,8 +12,8 @@ from figure_records import case, sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plots.draw.description import describe_picture
 from plots.draw.style import STYLES
-from plots.draw.telling import tell
 from plots.figures.mlp import ends, figure
 from plots.registry import draw
 from plots.select.cases import SelectionError
@@ -36,11 +36,13 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve):
     chosen = {layer: select(twelve, layer) for layer in ("mlp1", "mlp2")}
     expected = []
     for line in (*chosen["mlp1"], *chosen["mlp2"]):
-        name, look = line.legend.removeprefix("UA - "), STYLES[line.name]
+        name, page_style = line.legend.removeprefix("UA - "), STYLES[line.name]
         points = " ".join(f"({point.m}, {point.value:.4g})" for point in line.points)
-        expected.append(f"  line, {name} ({look.color.lower()} {look.marker}): {points}")
-    told = tell(figure(chosen)).splitlines()
-    assert sorted(line for line in told if "  line, " in line) == sorted(expected)
+        expected.append(
+            f"  line, {name} ({page_style.color.lower()} {page_style.marker}): {points}"
+        )
+    described = describe_picture(figure(chosen)).splitlines()
+    assert sorted(line for line in described if "  line, " in line) == sorted(expected)
 
 
 def test_the_axis_of_the_paper_is_0_to_100(twelve):
@@ -66,23 +68,23 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
         )
         for r in four
     ]
-    told = tell(figure({"mlp1": select(records, "mlp1")})).splitlines()
+    described = describe_picture(figure({"mlp1": select(records, "mlp1")})).splitlines()
     points = [point for line in select(records, "mlp1") for point in line.points]
-    hollow = [line for line in told if " hollow): " in line]
+    hollow = [line for line in described if " hollow): " in line]
     assert len(hollow) == 6 and all(" hollow): (2048, " in line for line in hollow)
-    spans = [line for line in told if line.startswith("  spans, ")]
+    spans = [line for line in described if line.startswith("  spans, ")]
     assert len(spans) == 6 and sum(line.count("[") for line in spans) == len(points)
-    assert "  Hollow: 6 noisy cases, no best of anything." in told
+    assert "  Hollow: 6 noisy cases, no best of anything." in described
     # not "not with a roof": the axis is percent of the roof
     crowded = "cases with more ranks than cores: compare them with each other only."
-    assert f"  {len(points)} {crowded}" in told
+    assert f"  {len(points)} {crowded}" in described
 
 
 def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
-    told = tell(figure({"mlp1": select(four, "mlp1")}))
-    assert re.search(r"line, Block .*: \(1024, .*\) \(2048, .*\) \(4096, -\) \(8192, \d", told)
-    assert "UA - Block (S-C) has no case at batch 4096." in told
-    assert "Not drawn: DT - Row, DT - Column, COSMA-NCCL (no record)." in told
+    described = describe_picture(figure({"mlp1": select(four, "mlp1")}))
+    assert re.search(r"line, Block .*: \(1024, .*\) \(2048, .*\) \(4096, -\) \(8192, \d", described)
+    assert "UA - Block (S-C) has no case at batch 4096." in described
+    assert "Not drawn: DT - Row, DT - Column, COSMA-NCCL (no record)." in described
 
 
 def test_small_text_is_dark_enough_for_white_paper():

@@ -194,7 +194,7 @@ def test_the_roof_is_drawn_when_any_case_has_no_peak():
     assert only(lines, "DT - Row").why == "no percent of roof in its records"
 
 
-def test_peers_of_the_same_problem_are_lines_without_factors():
+def test_libraries_of_the_same_problem_are_lines_without_factors():
     lines = select([case(), *published(64)], "mlp1")
     dtensor = only(lines, "DT - Column")
     assert dtensor.legend == "DT - Column"
@@ -221,7 +221,7 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
     } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
 
-def test_peers_of_another_problem_are_left_out_and_said():
+def test_libraries_of_another_problem_are_left_out_and_said():
     lines = select([case(), *published(12288)], "mlp1")
     assert not only(lines, "DT - Row").points
     assert (
@@ -249,8 +249,8 @@ def test_what_is_not_drawn_is_said_with_its_reason():
     failed = [case(a="column", status=each) for each in ("timeout", "timeout", "failed")]
     ok = case(m=64), case(m=32), case(m=32, b="column", c="column")
     lines = select([*ok, *failed], "mlp1")
-    said = missing(lines)
-    assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in said
-    assert "UA - Inner Prod. (S-C) has no case at batch 64" in said
+    described = missing(lines)
+    assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in described
+    assert "UA - Inner Prod. (S-C) has no case at batch 64" in described
     names = {line.name for line in lines if not line.points}
-    assert all(any(name in text for text in said) for name in names)
+    assert all(any(name in text for text in described) for name in names)

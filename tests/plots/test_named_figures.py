@@ -14,8 +14,8 @@ from matplotlib.text import Text
 
 import plots.figures
 from drbench.measure.record_file import append_csv
-from plots.draw.page import Look, save
-from plots.draw.telling import tell
+from plots.draw.description import describe_picture
+from plots.draw.page import PageStyle, save
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -172,7 +172,7 @@ def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
         check_readable(find(name).make(one, Options()).picture)
 
 
-@pytest.mark.parametrize("name", ["mlp", "peers"])
+@pytest.mark.parametrize("name", ["mlp", "libraries"])
 def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(name, tmp_path):
     for records in ([case(m=8, status="out_of_memory")], []):
         with pytest.raises(SelectionError) as caught:
@@ -184,21 +184,21 @@ def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(nam
 
 def test_failed_cases_are_counted_by_status_not_drawn_and_those_that_are_not_stable_are_said():
     records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
-    for name in ("best", "volume", "algorithms", "peers"):
+    for name in ("best", "volume", "algorithms", "libraries"):
         made = find(name).make(records, Options())
         assert "not drawn: 1 case not ok (1 timeout)" in made.notes
-        told = " ".join(tell(made.picture).split())
-        assert "1 case not stable: the median is not known within 2 %" in told, name
+        described = " ".join(describe_picture(made.picture).split())
+        assert "1 case not stable: the median is not known within 2 %" in described, name
 
 
 def test_cases_that_move_nothing_are_left_out_when_asked():
     records = [case(best_s=0.5, get_bytes=0), case(best_s=1.0, a="column")]
-    for name in ("best", "volume", "algorithms", "peers"):
+    for name in ("best", "volume", "algorithms", "libraries"):
         made = find(name).make(records, Options(moving_only=True))
         assert "not drawn: 1 case that move no bytes" in made.notes
         still = {
             # another problem
-            **dict.fromkeys(("algorithms", "peers"), ["not drawn: 1 case moving nothing"]),
+            **dict.fromkeys(("algorithms", "libraries"), ["not drawn: 1 case moving nothing"]),
             "volume": ["not drawn: 1 case that move no bytes"],
         }
         assert find(name).make(records, Options()).notes == still.get(name, [])
@@ -265,8 +265,8 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
         )
         check_readable(picture)
         return {
-            axes.told.partition("\n")[2]: any(
-                "DT" in getattr(line, "told", "") for line in axes.lines
+            axes.described.partition("\n")[2]: any(
+                "DT" in getattr(line, "described", "") for line in axes.lines
             )
             for axes in picture.axes
             if axes.axison
@@ -289,7 +289,7 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
     assert drawn(published(), other) == {"4 ranks, h100x4, float32, simulated": False, alone: True}
 
 
-def test_measured_peers_go_before_published_ones():
+def test_measured_libraries_go_before_published_ones():
     ours = case(mode="measured", machine="here", ranks=2)
     theirs = case(
         mode="measured",
@@ -311,11 +311,11 @@ def test_measured_peers_go_before_published_ones():
     ) == [33.0, 50.0]
 
 
-@pytest.mark.parametrize("name", ["mlp", "peers"])
+@pytest.mark.parametrize("name", ["mlp", "libraries"])
 def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_print(
     rich, made, name
 ):
-    narrow = find(name).make(rich, Options(), Look(3.4, "of my own", notes=False)).picture
+    narrow = find(name).make(rich, Options(), PageStyle(3.4, "of my own", notes=False)).picture
     check_readable(narrow)
     assert narrow.get_size_inches()[0] == 3.4 and made(name).picture.get_size_inches()[0] == 7
     texts = [text.get_text() for text in narrow.texts]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_up import made_up, of_universal
 
-from plots.draw.telling import tell
+from plots.draw.description import describe_picture
 from plots.registry import find
 from plots.report.page import page
 from plots.report.verdict import fastest_lines, verdict
@@ -41,8 +41,14 @@ def test_the_fastest_case_is_decided_only_where_roofs_agree_better_than_its_lead
     best, one = (find(name).make(found, Options()) for name in ("best", "algorithms"))
     moved = [replace(row, stationary=way) for way, row in zip("CBA", found)]
     several = find("algorithms").make(moved, Options())
-    told = first.doubt, page(found, [], "x"), line, tell(best.picture), " ".join(several.notes)
-    assert ["not decided" in text for text in told] == [not decided] * 5
+    described = (
+        first.doubt,
+        page(found, [], "x"),
+        line,
+        describe_picture(best.picture),
+        " ".join(several.notes),
+    )
+    assert ["not decided" in text for text in described] == [not decided] * 5
     assert "1 ms" in line
     # one bar an algorithm and data movement: these are one
     assert "not decided" not in " ".join(one.notes)
@@ -78,8 +84,8 @@ def test_a_case_of_one_repeat_is_hollow_and_no_best_and_a_round_is_not():
     found = rows(((1.0, 50.0), (1.1, 50.0)), samples_s=[1e-3])
     assert list(frame(found).hollow) == [True, True] and verdict(frame(found)).fastest == []
     assert fastest_lines(found) == ["1 problem with noisy cases only: no fastest one"]
-    told = " ".join(tell(find("best").make(found, Options()).picture).split())
-    assert "Hollow: 2 noisy cases (2 measured once), no best of anything" in told
+    described = " ".join(describe_picture(find("best").make(found, Options()).picture).split())
+    assert "Hollow: 2 noisy cases (2 measured once), no best of anything" in described
     in_turn = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
     assert not frame([in_turn]).hollow.any()
 
@@ -88,6 +94,6 @@ def test_a_figure_of_noisy_cases_alone_says_that_it_shows_no_result():
     known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
     noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
     sure = of_universal(m=256, noisy=False, **known)
-    for records, said in ((noisy, True), ([*noisy, sure], False)):
-        told = tell(find("mlp1").make(records, Options()).picture)
-        assert ("every case noisy: no result" in told) == said
+    for records, message in ((noisy, True), ([*noisy, sure], False)):
+        described = describe_picture(find("mlp1").make(records, Options()).picture)
+        assert ("every case noisy: no result" in described) == message

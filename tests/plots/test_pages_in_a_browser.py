@@ -23,7 +23,7 @@ def pages(tmp_path_factory):
     pages of one case and of two."""
     folder = tmp_path_factory.mktemp("pages")
     machine = find_machine("pvc12")
-    told = [
+    described = [
         explained(Case(*sizes, *layouts, options={"stationary": still}), machine, 12)
         for sizes, layouts, still in (
             ((4096, 4096, 4096), ("column", "column", "column"), "C"),
@@ -35,8 +35,8 @@ def pages(tmp_path_factory):
         "report": build([ROOT / "results/measured/epyc-2core/peers-p4"]),
         "many": build([ROOT / "results/measured/epyc-2core/exhaustive-p4"]),
         "evil": page(hostile(), environment, EVIL[1]),
-        "explain": explained_page(told[:1], "test"),
-        "two": explained_page(told, "test"),
+        "explain": explained_page(described[:1], "test"),
+        "two": explained_page(described, "test"),
     }
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -117,15 +117,15 @@ def test_a_mark_tells_its_case_in_eight_lines(browser, pages, by, width):
         place = browser.run(MARK, 0)
         browser.rest()
         browser.point(by, *place)
-    said = browser.wait_for(TIP)
-    assert 3 <= len(said) <= 8 and any("GFLOP/s" in line for line in said)
+    message = browser.wait_for(TIP)
+    assert 3 <= len(message) <= 8 and any("GFLOP/s" in line for line in message)
     inside = "const box = document.getElementById('tip').getBoundingClientRect();"
     assert browser.run(inside + "return box.left >= 0 && box.right <= innerWidth")
     if by == "mouse":
         browser.point(by, *browser.run(MARK, 0), press=True)
     elif by == "keyboard":
         browser.press("right")
-        assert browser.run(TIP) != said
+        assert browser.run(TIP) != message
         browser.press("enter")
     else:
         browser.run("document.getElementById('tip').click()")
@@ -177,8 +177,8 @@ def test_a_command_is_copied(browser, pages):
     browser.size(1280, 900)
     browser.open(pages["report"])
     browser.run("document.querySelector('.copy').click()")
-    said = browser.run("return document.querySelector('.copy').textContent")
-    assert said in ("copied", "selected")
+    message = browser.run("return document.querySelector('.copy').textContent")
+    assert message in ("copied", "selected")
     command = browser.run("return String(getSelection())")
     assert command.strip().startswith("drbench run ")
 

@@ -42,8 +42,8 @@ def of_texts(tmp_path_factory):
     def build_(texts):
         folder = tmp_path_factory.mktemp("texts")
         append_csv(folder / "records.csv", *hostile(texts))
-        told = {text: {"value": text} for text in texts}
-        (folder / "environment.json").write_text(json.dumps(told))
+        described = {text: {"value": text} for text in texts}
+        (folder / "environment.json").write_text(json.dumps(described))
         return Elements(build([folder]))
 
     return build_
@@ -73,7 +73,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
     (tmp_path / "environments").mkdir()
     (tmp_path / "environments" / "e1.json").write_text("{")
     text = build([tmp_path])
-    for said in (
+    for message in (
         "4 cases",
         "2 ok",
         "1 timeout",
@@ -84,7 +84,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
         "abc123",
         "n1, n2",
     ):
-        assert said in text, said
+        assert message in text, message
     assert re.search("environments/e1.json does not read: ", text)
     assert "strong: 2 cases, and no problem that is the same on several numbers of ranks" in text
 
@@ -98,10 +98,10 @@ def test_the_verdict_is_the_fastest_case_that_is_not_noisy_and_what_limits_it():
         case(m=256, noisy=True),
         failed(m=512),
     ]
-    told = verdict(frame(records))
-    assert told.counts == [("ok", 5), ("timeout", 1), ("noisy", 2)]
-    assert told.notes == ["1 problem with noisy cases only: no fastest one"]
-    first, second = told.fastest
+    described = verdict(frame(records))
+    assert described.counts == [("ok", 5), ("timeout", 1), ("noisy", 2)]
+    assert described.notes == ["1 problem with noisy cases only: no fastest one"]
+    first, second = described.fastest
     assert (first.number, first.time, first.rate, first.roof) == (0, "3 ms", "2 GFLOP/s", "50 %")
     assert first.limit == "get wait 50 %, gemm 30 %, unattributed 20 %"
     assert (second.number, second.limit, second.peak) == (3, "gemm 10 %, unattributed 90 %", "81 %")
@@ -123,7 +123,7 @@ def test_every_mark_is_where_its_case_is_drawn():
         for m in (64, 128, 256)
         for number, each in enumerate("ABC")
     ]
-    for name in ("mlp1", "algorithms", "best", "peers"):
+    for name in ("mlp1", "algorithms", "best", "libraries"):
         picture = find(name).make(records, Options()).picture
         found = spots(picture)
         assert found and {spot[4] for spot in found} <= set(range(9)), name
@@ -155,7 +155,7 @@ def test_the_commands_of_the_verdict_run(name):
 
 
 def test_a_command_is_of_the_product_that_was_run():
-    told = {
+    described = {
         "transpose": "b",
         "alpha": 2.0,
         "beta": 0.5,
@@ -163,7 +163,7 @@ def test_a_command_is_of_the_product_that_was_run():
         "topk": 2,
         "routing": "skewed",
     }
-    (fastest,) = verdict(frame([case(algorithm="ag_moe", **told)])).fastest
+    (fastest,) = verdict(frame([case(algorithm="ag_moe", **described)])).fastest
     for words in ("--transpose b --alpha 2.0 --beta 0.5", "experts=5 -o topk=2 -o routing=skewed"):
         assert words in fastest.command
 

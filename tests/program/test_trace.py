@@ -275,7 +275,7 @@ def test_a_sum_of_thousands_of_terms_tells_its_shape_and_its_place():
     first = total = Gemm(a, b)
     for _ in range(5000):
         total = Add(Gemm(a, b), into=total)
-    assert total.shape == (2, 4) and total.lies_in() == (first, 0, 0)
+    assert total.shape == (2, 4) and total.location() == (first, 0, 0)
 
 
 def unfit(problem, rank):

@@ -5,7 +5,7 @@ driver of ``virtual_time`` says when steps start and end; and the lifetimes of w
 import numpy as np
 from oracles import Memory, assign, operands, require
 from virtual_time import RandomDelays, drive, reads_all, reads_even, reads_own
-from whole_products import expected
+from whole_multiplications import expected
 
 from drbench.plan.schedule import Lookahead, plan_arena
 from drbench.plan.signals import plan_inbox
@@ -14,12 +14,12 @@ from drbench.program.signal_steps import Await, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Copy,
+    FilledScratch,
     Gemm,
     Get,
     Join,
-    Panel,
+    Pack,
     Part,
     ReplicaAdd,
     Zero,
@@ -95,7 +95,7 @@ class ArenaRun:
             return whole[within] if step.axis == 0 else whole[:, within]
         if isinstance(step, Join):
             return np.concatenate([self.value(rank, token) for token in step.inputs], step.axis)
-        if isinstance(step, Panel):
+        if isinstance(step, FilledScratch):
             return self.value(rank, step.inputs[0])
         if step.onto is not None:
             return self.value(rank, step.onto)
@@ -107,7 +107,9 @@ class ArenaRun:
         elif t in self.plans[rank].offsets:
             at, where = self.plans[rank].offsets[t], self.arenas[rank]
         elif step.grouped:
-            return np.concatenate([self.read(each, each.owner) for each in step.pieces], step.axis)
+            return np.concatenate(
+                [self.read(each, each.owner) for each in step.fragments], step.axis
+            )
         else:
             require(isinstance(step, Get), "a value has memory", step)
             return self.memory.view(step.block)
@@ -129,11 +131,11 @@ class ArenaRun:
         else:
             assign(self.value(rank, token), value, beta)
 
-    def read(self, piece, rank):
-        return self.memory.flat[piece.block.matrix][self.memory.places_of(piece, rank)]
+    def read(self, fragment, rank):
+        return self.memory.flat[fragment.block.matrix][self.memory.places_of(fragment, rank)]
 
-    def write(self, piece, value, rank):
-        self.memory.flat[piece.block.matrix][self.memory.places_of(piece, rank)] = value
+    def write(self, fragment, value, rank):
+        self.memory.flat[fragment.block.matrix][self.memory.places_of(fragment, rank)] = value
 
     def taken(self, rank, step):
         """What a step takes and leaves alone."""
@@ -171,7 +173,7 @@ class ArenaRun:
         where = None if step.block is None else self.memory.view(step.block)
         if met:
             self.leave(rank, step, met)
-        elif kind is Assemble:
+        elif kind is Pack:
             (rows, cols), panel = step.block.shape, self.value(rank, step.onto)
             panel[step.row : step.row + rows, step.col : step.col + cols] = where
         elif isinstance(step, Get):
@@ -200,7 +202,7 @@ class ArenaRun:
             require(sender.target == rank and value.shape == step.shape, "shifts fit", step, sender)
             self.store(rank, step, value)
         elif type(step) in (Broadcast, AllGather):
-            owners = [piece.owner for piece in step.pieces]
+            owners = [fragment.owner for fragment in step.fragments]
             named = type(step) is Broadcast or owners == list(step.group.members)
             require(named, "pieces are those of the members", step)
             if step.index in self.plans[rank].offsets:
@@ -208,9 +210,9 @@ class ArenaRun:
                 self.store(rank, step, np.concatenate(values, step.axis))
         elif type(step) is Reduce:
             if step.own:
-                self.write(step.piece, sum(given), rank)
+                self.write(step.fragment, sum(given), rank)
         else:
-            cuts = np.cumsum([piece.shape[step.axis] for piece in step.pieces])
+            cuts = np.cumsum([fragment.shape[step.axis] for fragment in step.fragments])
             require(cuts[-1] == given[0].shape[step.axis], "pieces make up the sum", step)
             parts = np.split(sum(given), cuts[:-1], step.axis)
             self.write(step.own, parts[step.group.position], rank)

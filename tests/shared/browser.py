@@ -118,8 +118,8 @@ class Browser:
         move = {"type": "pointerMove", "duration": 0, "x": x, "y": y}
         down, up = ({"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp"))
         actions = [move, down, up] if press or by == "touch" else [move]
-        about = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
-        self._post("/actions", {"actions": [{**about, "actions": actions}]})
+        description = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
+        self._post("/actions", {"actions": [{**description, "actions": actions}]})
 
     def complaints(self):
         """What the console said since it was asked last."""

@@ -22,10 +22,10 @@ def every_gemm(function):
     true = Blas.prepared  # by which all products are made
 
     def prepared(self, a, b, c):
-        product = true(self, a, b, c)
+        gemm = true(self, a, b, c)
 
         def struck(*scalars):
-            product(*scalars)
+            gemm(*scalars)
             function(a, b, c)
 
         return struck
@@ -53,7 +53,7 @@ def strike(error):
     return strikes
 
 
-def spoil(a, b, c):
+def poison(a, b, c):
     c[0, 0] += 1
 
 
@@ -133,9 +133,9 @@ def small_products():
     tenth of the time, and is enough to fit a model. Other work is not looked for."""
     fewer_products()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import pace
+        from launch.calibration import speed
 
-        pace._TIMES, pace.Pace.refuse_other_work = 1, lambda pace: None
+        speed._TIMES, speed.SpeedNormalisation.refuse_other_work = 1, lambda speed: None
 
 
 def fewer_products():
@@ -151,15 +151,15 @@ def drifting():
     """Looks at the pace that find the machine a half slower from the third of each four on."""
     small_products()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import pace
+        from launch.calibration import speed
 
-        timed, looks = pace.timed, itertools.count()
+        timed, looks = speed.timed, itertools.count()
 
         def slower_now_and_then(comm, function):
             found = timed(comm, function)
             return found._replace(seconds=0.01 * (1.5 if next(looks) % 4 > 1 else 1.0))
 
-        pace.timed = slower_now_and_then
+        speed.timed = slower_now_and_then
 
 
 def in_a_hurry():
@@ -176,7 +176,7 @@ EVERY_RANK = {
     "small products": small_products,
     "fewer products": fewer_products,
     "drifting": drifting,
-    "wrong": lambda: every_gemm(spoil),
+    "wrong": lambda: every_gemm(poison),
     "killed at k = 13": lambda: every_gemm(die_of_13),
     "chatter": lambda: print("a library says hello"),
 }
@@ -197,7 +197,7 @@ ZOO = {
     22: (hang, 1),
     23: (segfault, 1),
     24: (not_a_number, None),
-    25: (spoil, None),
+    25: (poison, None),
     26: (strike(MemoryError("struck by the test")), 1),
 }
 

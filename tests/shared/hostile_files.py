@@ -29,7 +29,7 @@ NAMES = (
     *("sources", "copy_streams", "transfer_slowdown", "devices"),
     *("k_block", "edge", "k_ramp", "pack_s", "through", "within", "rails", "lane", "shared"),
     *("residuals", "calibrated", "functions", "transports", "collectives", "dtypes", "dtype"),
-    *("signal_s", "side_units", "arbitration", "shape", "adds_on_core", "pieces_apart", "é"),
+    *("signal_s", "side_units", "arbitration", "shape", "adds_on_core", "gemm_per_fragment", "é"),
 )
 
 

@@ -11,7 +11,7 @@ from launch.commands.cli import main
 from launch.host.mpi import launched
 
 
-def said(words: list[str]) -> tuple[int, str, str]:
+def text(words: list[str]) -> tuple[int, str, str]:
     sys.argv[1:] = words
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main(words)
@@ -20,6 +20,6 @@ def said(words: list[str]) -> tuple[int, str, str]:
 
 if __name__ == "__main__":
     with open(sys.argv[1]) as file:
-        answers = [said(words) for words in json.load(file)]
+        answers = [text(words) for words in json.load(file)]
     if launched().rank == 0:
         json.dump(answers, sys.stdout)

@@ -20,12 +20,12 @@ from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Assemble,
     Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
-    Panel,
+    Pack,
     Part,
     ReplicaAdd,
     ReplicaGet,
@@ -194,8 +194,10 @@ def _by_placements(shape, text, nprocs):
                 term = term * extent + at if word == "P" else term
                 continue
             dim, *factor = map(int, re.findall(r"\d+", word))
-            pieces = [chunk(piece, extent)[at] for piece in chunk(local[dim], *(factor or [1]))]
-            local[dim] = sum(pieces, [])
+            fragments = [
+                chunk(fragment, extent)[at] for fragment in chunk(local[dim], *(factor or [1]))
+            ]
+            local[dim] = sum(fragments, [])
             seen.append((dim, at))
         held.append([*local, replica])
         terms.add((replica, term))
@@ -315,12 +317,12 @@ def work_done(problem, traces, stationary):
             kind = type(step)
             if kind is Get and step.block.matrix == "C":  # to be pushed: replicas_moved looks
                 require(step.block.owner == rank, "own tiles of the result are read", step)
-            elif kind in (Get, Assemble):
+            elif kind in (Get, Pack):
                 check(step.block, "AB")
                 if kind is Get:
                     block = step.block
                     shown[step] = block.matrix, *_indices(block)
-            elif kind is Panel:
+            elif kind is FilledScratch:
                 shown[step] = _laid_out(step, turned)
             elif kind is Gemm:
                 a, b = step.inputs[:2]
@@ -497,15 +499,15 @@ class Memory:
         """The block in its owner's storage; ndarray itself refuses to leave the memory."""
         return self._window(self.flat[block.matrix], block)
 
-    def places_of(self, piece, rank):
+    def places_of(self, fragment, rank):
         """Place in the flat memory of each element of a piece, which has to be that rank's own."""
-        at, ranges = self.at[piece.block.matrix], (piece.rows, piece.cols)
+        at, ranges = self.at[fragment.block.matrix], (fragment.rows, fragment.cols)
         cells = np.ix_(
             *([x for start, stop in each for x in range(start, stop)] for each in ranges)
         )
-        owners = at.owner[piece.block.replica][cells]
-        require((owners == rank).all(), "a rank takes part with its own tile", rank, piece)
-        return self.base[piece.block.matrix][rank] + at.address[cells]
+        owners = at.owner[fragment.block.replica][cells]
+        require((owners == rank).all(), "a rank takes part with its own tile", rank, fragment)
+        return self.base[fragment.block.matrix][rank] + at.address[cells]
 
     def touch(self, how, rank, block):
         self._window(self.marks[how], block)[...] |= 1 << rank
@@ -572,11 +574,11 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
         values[step.index] = memory.view(block).copy()
     elif kind is Scratch:
         values[step.index] = np.full(step.shape, np.nan)
-    elif kind is Assemble:
+    elif kind is Pack:
         rows, cols = block.shape
         panel = values[step.onto.index]
         panel[step.row : step.row + rows, step.col : step.col + cols] = memory.view(block)
-    elif kind is Panel:
+    elif kind is FilledScratch:
         values[step.index] = values[step.inputs[0].index]
     elif kind is Part:
         within, whole = slice(step.start, step.stop), slice(None)

@@ -22,9 +22,9 @@ SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
 RUNS = {
     (1, "direct"): (),
     (2, "direct"): (),
-    (3, "rma"): ("--small-pieces",),
-    (3, "remote"): ("--small-pieces",),
-    (4, "mixed"): ("--delays", "1", "--small-pieces"),
+    (3, "rma"): ("--small-segments",),
+    (3, "remote"): ("--small-segments",),
+    (4, "mixed"): ("--delays", "1", "--small-segments"),
     (5, "direct"): ("--delays", "2"),
     (6, "nodes"): (),
     (8, "direct"): (),

@@ -56,7 +56,7 @@ def slow_simulate(
             return False
         if depth == 0 or (type(step) is Gemm and step.block is None):
             return True
-        operands = [value.lies_in()[0] for value in step.inputs]
+        operands = [value.location()[0] for value in step.inputs]
         return any(value.computes or remote(rank, value) for value in operands)
 
     # of each rank: which of its steps are exposed, and how many of them come before each

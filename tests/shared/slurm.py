@@ -92,7 +92,7 @@ class Slurm:
         self._wait(lambda: (folder / "munge.socket").exists(), "munged")
         self._daemon("slurmctld", "-D", "-f", folder / "slurm.conf")
         self._daemon("slurmd", "-D", "-f", folder / "slurm.conf", "-N", host)
-        idle = lambda: "idle" in self.said("sinfo", "--noheader", "--format=%T")
+        idle = lambda: "idle" in self.output("sinfo", "--noheader", "--format=%T")
         self._wait(idle, "slurmctld and slurmd")
 
     def _daemon(self, name, *words):
@@ -125,7 +125,7 @@ class Slurm:
             if (self.folder / name).exists()
         )
 
-    def said(self, *command, **keywords) -> str:
+    def output(self, *command, **keywords) -> str:
         """What a command of Slurm prints; raises with its error if it fails, but for sinfo, which
         may ask too early."""
         done = subprocess.run(
@@ -143,11 +143,11 @@ class Slurm:
 
     def submit(self, script, cwd) -> str:
         """The number of a job that was submitted."""
-        return self.said("sbatch", "--parsable", script, cwd=cwd).strip()
+        return self.output("sbatch", "--parsable", script, cwd=cwd).strip()
 
     def jobs(self) -> str:
         """The jobs that wait or run."""
-        return self.said("squeue", "--noheader", "--format=%i %T")
+        return self.output("squeue", "--noheader", "--format=%i %T")
 
     def wait(self, job, seconds=90):
         """Until a job is no longer there."""

@@ -253,8 +253,8 @@ def left_behind(before: set[str], mark: str) -> set[str]:
 
 def find_mpiexec() -> str | None:
     """Path of the launcher that belongs to this Python's MPI."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
+    concurrent = Path(sys.executable).with_name("mpiexec")
+    return str(concurrent) if concurrent.exists() else shutil.which("mpiexec")
 
 
 def find_mpi_library() -> tuple[str, str]:

@@ -270,7 +270,7 @@ def _spends_look_ahead(trace, step, depth):
         return False
     if depth == 0 or step.shape is not None:
         return True
-    operands = [value.lies_in()[0] for value in step.inputs]
+    operands = [value.location()[0] for value in step.inputs]
     return any(value.computes or value.block.owner != trace.rank for value in operands)
 
 

@@ -52,5 +52,5 @@ class CupyArrays:
 def by_rows(*arrays) -> tuple:
     """Matrices as kernels take them, row by row: transposed, if the first lies by columns."""
     down, across = arrays[0].strides
-    turned = across > down and arrays[0].shape[1] > 1
-    return tuple(array.T for array in arrays) if turned else arrays
+    transposed = across > down and arrays[0].shape[1] > 1
+    return tuple(array.T for array in arrays) if transposed else arrays

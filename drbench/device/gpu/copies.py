@@ -5,7 +5,7 @@ from math import gcd
 from typing import NamedTuple
 
 #: A pitch of cudaMemcpy2D has 31 bits.
-_LARGEST_PITCH = (1 << 31) - 1
+_LARGEST_STRIDE = (1 << 31) - 1
 
 
 class Axis(NamedTuple):
@@ -68,7 +68,7 @@ def pitched(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] | None
     if not outer:
         return 1, width, width, width
     rows, target, source = outer[0]
-    if len(outer) > 1 or not width <= min(target, source) or max(target, source) > _LARGEST_PITCH:
+    if len(outer) > 1 or not width <= min(target, source) or max(target, source) > _LARGEST_STRIDE:
         return None
     return rows, width, target, source
 

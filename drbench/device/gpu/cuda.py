@@ -112,7 +112,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks)
         self.accumulate_blocks = accumulate_blocks
         # 0 is all to cuBLAS
-        self._beside_sums = max(properties["multiProcessorCount"] - accumulate_blocks, 0)
+        self._processors_with_sums = max(properties["multiProcessorCount"] - accumulate_blocks, 0)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
         cublas = modules.find_cublas(version // 10000)
@@ -201,8 +201,8 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._streams.append(stream)
         return stream
 
-    def leave_room(self, stream: CudaStream, sums: bool) -> None:
-        self._gemm.leave(stream.handle, self._beside_sums if sums else 0)
+    def reserve(self, stream: CudaStream, sums: bool) -> None:
+        self._gemm.leave(stream.handle, self._processors_with_sums if sums else 0)
 
     def event(self, timed: bool = False) -> CudaEvent:
         self.use()
@@ -282,7 +282,7 @@ class CudaDevice(CupyArrays, Device, Peers):
                     "first."
                 )
             return self._ready(self._kernels.copy(axes, target.itemsize, to, of))
-        count, width, to_pitch, of_pitch = rows
+        count, width, to_stride, of_stride = rows
         if count == 1:
             copy = functools.partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
             return lambda stream: copy(stream.cupy.ptr)
@@ -291,7 +291,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             if launch is not None:
                 return self._ready(launch)
         copy = functools.partial(
-            self._runtime.memcpy2DAsync, to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT
+            self._runtime.memcpy2DAsync, to, to_stride, of, of_stride, width, count, _MEMCPY_DEFAULT
         )
         return lambda stream: copy(stream.cupy.ptr)
 
@@ -306,14 +306,14 @@ class CudaDevice(CupyArrays, Device, Peers):
     def _accumulating(self, target, value) -> Callable[[CudaStream], None]:
         return self._ready(self._kernels.accumulate(*by_rows(target, value)))
 
-    def add(self, target, value, stream: CudaStream, beside: bool = False) -> None:
-        make = self._adding_beside if beside else self._adding
+    def add(self, target, value, stream: CudaStream, concurrent: bool = False) -> None:
+        make = self._adding_concurrently if concurrent else self._adding
         self._prepared(make, target, value)(stream)
 
-    def _adding(self, target, value, beside: bool = False) -> Callable[[CudaStream], None]:
-        return self._ready(self._kernels.add(*by_rows(target, value), beside))
+    def _adding(self, target, value, concurrent: bool = False) -> Callable[[CudaStream], None]:
+        return self._ready(self._kernels.add(*by_rows(target, value), concurrent))
 
-    def _adding_beside(self, target, value) -> Callable[[CudaStream], None]:
+    def _adding_concurrently(self, target, value) -> Callable[[CudaStream], None]:
         return self._adding(target, value, True)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:
@@ -401,18 +401,20 @@ class CudaDevice(CupyArrays, Device, Peers):
             self._launch(self._kernels.fill(target, fill, matrix, row0, col0), stream)
 
     def times(self, tile, x: np.ndarray) -> np.ndarray:
-        return self._product(tile.shape[0], x, functools.partial(self._kernels.times, tile))
+        return self._multiply_by_vectors(
+            tile.shape[0], x, functools.partial(self._kernels.times, tile)
+        )
 
     def hashed_times(
         self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
     ) -> np.ndarray:
-        return self._product(
+        return self._multiply_by_vectors(
             row1 - row0,
             x,
             functools.partial(self._kernels.hashed_times, fill, matrix, (row0, row1), columns),
         )
 
-    def _product(self, rows: int, x: np.ndarray, make) -> np.ndarray:
+    def _multiply_by_vectors(self, rows: int, x: np.ndarray, make) -> np.ndarray:
         """Give x and the result a place on the device; ``make(address of x, vectors, address of the
         result)`` is the launch."""
         x, vectors = np.asarray(x, float), x.shape[1]

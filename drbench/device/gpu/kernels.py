@@ -54,7 +54,7 @@ _WORD = 16  # bytes
 #: Rows that a thread of a kernel over words moves at once; ROWS_AT_ONCE in kernels.cu.
 ROWS_AT_ONCE = 4
 #: Threads of a block of ``times_*`` and ``hashed_times``; THREADS in kernels.cu.
-PRODUCT_THREADS = 128
+TIMES_THREADS = 128
 _MOST_BLOCKS_DOWN = 65535  # of a grid's second axis
 
 
@@ -126,12 +126,12 @@ class Kernels:
         places = target.ctypes.data, _leading(target), value.ctypes.data, _leading(value)
         return _over(name, *target.shape, _words64(*places, *target.shape), most)
 
-    def add(self, target, value, beside: bool = False) -> Launch | None:
-        """target += value; float32 or float64. The value may lie by rows or by columns. ``beside``
-        products the grid is capped."""
+    def add(self, target, value, concurrent: bool = False) -> Launch | None:
+        """target += value; float32 or float64. The value may lie by rows or by columns.
+        ``concurrent`` products the grid is capped."""
         name, item = self._sum("add", target, value), value.itemsize
         down, across = (step // item for step in value.strides)
-        most = self._accumulate_blocks if beside else None
+        most = self._accumulate_blocks if concurrent else None
         if (
             name == "add_f32"
             and (across == 1 or value.shape[1] == 1)
@@ -172,24 +172,24 @@ class Kernels:
         return _over(f"copy_b{word}", rows, columns, [*to, *of, *map(np.uint32, extents)])
 
     def copy_rows(
-        self, target: int, source: int, count: int, width: int, to_pitch: int, of_pitch: int
+        self, target: int, source: int, count: int, width: int, to_stride: int, of_stride: int
     ) -> Launch | None:
         """Move rows at a pitch, all numbers in bytes, where all but ``count`` are multiples of 16;
         None where they are not."""
-        if gcd(_WORD, target, source, width, to_pitch, of_pitch) < _WORD:
+        if gcd(_WORD, target, source, width, to_stride, of_stride) < _WORD:
             return None
-        rows = Words(target, to_pitch // _WORD, source, of_pitch // _WORD, count, width // _WORD)
+        rows = Words(target, to_stride // _WORD, source, of_stride // _WORD, count, width // _WORD)
         return _words_of_rows("copy_rows", rows)
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int) -> Launch | None:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)
         bfloat16. A target whose columns are contiguous is filled as it lies."""
-        turned = target.strides[0] < target.strides[1]
-        target = target.T if turned else target
+        transposed = target.strides[0] < target.strides[1]
+        target = target.T if transposed else target
         arguments = [
             *_whole(target),
             *_words64(row0, col0),
-            np.uint32(turned),
+            np.uint32(transposed),
             *_hash(fill, matrix),
         ]
         return _over(f"fill_{_suffix(target.dtype)}", *target.shape, arguments)
@@ -199,7 +199,7 @@ class Kernels:
         rows×vectors doubles without gaps."""
         rows, columns = tile.shape
         words = _words64(tile.ctypes.data, _leading(tile), columns)
-        return _product(f"times_{_suffix(tile.dtype)}", rows, words, x, vectors, out)
+        return _multiply_by_vectors(f"times_{_suffix(tile.dtype)}", rows, words, x, vectors, out)
 
     def hashed_times(
         self,
@@ -214,7 +214,7 @@ class Kernels:
         """out = rows [start, stop) of A or B, remade from their hash, times x."""
         start, stop = rows
         words = [*_words64(start), *_hash(fill, matrix), *_words64(columns)]
-        return _product("hashed_times", stop - start, words, x, vectors, out)
+        return _multiply_by_vectors("hashed_times", stop - start, words, x, vectors, out)
 
     def not_finite(self, tile, whole: bool, found: int) -> Launch | None:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
@@ -300,11 +300,13 @@ def _passes(rows: int, columns: int, shape: tuple) -> tuple[int, int]:
     return -(-columns // (wide * across)) * -(-rows // (tall * down)), -across
 
 
-def _product(name: str, rows: int, matrix: list, x: int, vectors: int, out: int) -> Launch | None:
+def _multiply_by_vectors(
+    name: str, rows: int, matrix: list, x: int, vectors: int, out: int
+) -> Launch | None:
     if not (rows and vectors):
         return None
     arguments = (*matrix, *_words64(x, vectors, out))
-    return Launch(name, (rows, vectors, 1), (PRODUCT_THREADS, 1, 1), arguments)
+    return Launch(name, (rows, vectors, 1), (TIMES_THREADS, 1, 1), arguments)
 
 
 def _leading(x) -> int:

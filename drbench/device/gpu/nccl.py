@@ -1,4 +1,4 @@
-"""Collectives between GPUs by NCCL, on device memory and in a stream. Unequal pieces go as one
+"""Collectives between GPUs by NCCL, on device memory and in a stream. Unequal fragments go as one
 group of broadcasts or reductions."""
 
 import os
@@ -23,7 +23,7 @@ class NcclGroup:
     an MPI communicator.
 
     Every call puts its work into ``stream`` and returns; arrays are device arrays without gaps and
-    must stay as they are until the stream has passed. A piece of no elements is not sent.
+    must stay as they are until the stream has passed. A fragment of no elements is not sent.
 
     Parameters
     ----------
@@ -45,16 +45,20 @@ class NcclGroup:
             )
 
     def all_gather(self, flat, sizes: list[int], stream) -> None:
-        """Everybody's piece into every ``flat``, where the own piece (``sizes[rank]`` elements
-        after those of lower ranks) already lies."""
-        pieces = _pieces(flat, sizes)
+        """Everybody's fragment into every ``flat``, where the own fragment (``sizes[rank]``
+        elements after those of lower ranks) already lies."""
+        fragments = _fragments(flat, sizes)
         if len(set(sizes)) > 1:
             with self._grouped():
-                for root, piece in enumerate(pieces):
-                    self.broadcast(piece, root, stream)
+                for root, fragment in enumerate(fragments):
+                    self.broadcast(fragment, root, stream)
         elif sizes[0]:
             self._communicator.allGather(
-                _address(pieces[self.rank]), _address(flat), sizes[0], _type(flat), stream.cupy.ptr
+                _address(fragments[self.rank]),
+                _address(flat),
+                sizes[0],
+                _type(flat),
+                stream.cupy.ptr,
             )
 
     def reduce(self, sent, into, root: int, stream) -> None:
@@ -67,17 +71,17 @@ class NcclGroup:
             )
 
     def reduce_scatter(self, sent, into, sizes: list[int], stream) -> None:
-        """The sum of everybody's ``sent``, cut into pieces of ``sizes`` elements, the own piece to
-        ``into``."""
-        pieces = _pieces(sent, sizes)
+        """The sum of everybody's ``sent``, cut into fragments of ``sizes`` elements, the own
+        fragment to ``into``."""
+        fragments = _fragments(sent, sizes)
         if into.size != sizes[self.rank]:
             raise UsageError(
-                f"the own piece has {sizes[self.rank]} elements, its place {into.size}."
+                f"the own fragment has {sizes[self.rank]} elements, its place {into.size}."
             )
         if len(set(sizes)) > 1:
             with self._grouped():
-                for root, piece in enumerate(pieces):
-                    self.reduce(piece, into, root, stream)
+                for root, fragment in enumerate(fragments):
+                    self.reduce(fragment, into, root, stream)
         elif sizes[0]:
             self._communicator.reduceScatter(
                 _address(sent), _address(into), sizes[0], _type(sent), _SUM, stream.cupy.ptr
@@ -124,12 +128,15 @@ def issue(nccl: NcclGroup, step, sent, received, stream) -> None:
     elif kind is Broadcast:
         nccl.broadcast(sent if step.root == me else received, step.root, stream)
     elif kind is AllGather:
-        nccl.all_gather(received, [piece.size for piece in step.pieces], stream)
+        nccl.all_gather(received, [fragment.size for fragment in step.fragments], stream)
     elif kind is Reduce:
         nccl.reduce(sent, received, step.root, stream)
     elif kind is ReduceScatter:
         nccl.reduce_scatter(
-            sent.reshape(-1), received.reshape(-1), [piece.size for piece in step.pieces], stream
+            sent.reshape(-1),
+            received.reshape(-1),
+            [fragment.size for fragment in step.fragments],
+            stream,
         )
 
 
@@ -251,10 +258,10 @@ def _address(array, size: int | None = None) -> int:
     return array.ctypes.data
 
 
-def _pieces(flat, sizes: list[int]) -> list:
-    """The pieces of a flat array."""
+def _fragments(flat, sizes: list[int]) -> list:
+    """The fragments of a flat array."""
     if flat.size != sum(sizes):
         raise UsageError(
-            f"the pieces have {sum(sizes)} elements together, their memory {flat.size}."
+            f"the fragments have {sum(sizes)} elements together, their memory {flat.size}."
         )
     return [flat[stop - size : stop] for stop, size in zip(accumulate(sizes), sizes)]

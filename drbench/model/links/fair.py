@@ -71,7 +71,7 @@ class Fair:
         flow = self._flows[transfer.age] = _Flow(transfer, now)
         shares = transfer.shares or (1.0,) * len(transfer.resources)
         uses = tuple(zip(transfer.resources, shares))
-        if self._levels.come(transfer.age, transfer.bytes_per_s, uses):
+        if self._levels.add_flow(transfer.age, transfer.bytes_per_s, uses):
             self._change(now)
         else:
             flow.speed = 1.0
@@ -91,12 +91,12 @@ class Fair:
         """Speeds are set anew at the end of this instant."""
         if not self._settling:
             self._settling = True
-            self._at(now, self._settle)
+            self._at(now, self._resolve_rates)
 
-    def _settle(self, now: float, *_) -> None:
+    def _resolve_rates(self, now: float, *_) -> None:
         """Set the speeds of all that may have changed."""
         self._settling = False
-        for age, speed in self._levels.settle():
+        for age, speed in self._levels.resolve_rates():
             flow = self._flows[age]
             if flow.set_speed(speed, now):
                 self._at(now + flow.left / speed, self._due, flow.transfer, flow.version)

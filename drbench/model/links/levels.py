@@ -37,11 +37,14 @@ class Levels:
     Examples
     --------
     >>> levels = Levels()
-    >>> levels.come("short", 8.0, [("wire", 1.0)]), levels.come("long", 8.0, [("wire", 1.0)])
+    >>> (
+    ...     levels.add_flow("short", 8.0, [("wire", 1.0)]),
+    ...     levels.add_flow("long", 8.0, [("wire", 1.0)]),
+    ... )
     (False, True)
-    >>> dict(levels.settle())
+    >>> dict(levels.resolve_rates())
     {'short': 0.5, 'long': 0.5}
-    >>> levels.go("short"), dict(levels.settle())
+    >>> levels.go("short"), dict(levels.resolve_rates())
     (True, {'long': 1.0})
     """
 
@@ -54,7 +57,7 @@ class Levels:
         self._level: dict = {}
         self._changed: dict = {}
 
-    def come(self, name: Hashable, full: float, uses: Uses) -> bool:
+    def add_flow(self, name: Hashable, full: float, uses: Uses) -> bool:
         """A flow comes.
 
         Parameters
@@ -93,7 +96,7 @@ class Levels:
         self._changed.update(dict.fromkeys(link for link, _ in uses))
         return True
 
-    def settle(self) -> Iterator[tuple]:
+    def resolve_rates(self) -> Iterator[tuple]:
         """Find the levels; (name, speed) of whoever may go at another one, once or more often."""
         moved, self._changed = self._changed, {}
         self._find(moved)

@@ -161,7 +161,7 @@ def chain_command(
     given = tuple(each for each in layouts.split(";") if each) if layouts else None
     if given is not None or fixed:
         given = (*(given or LAYOUTS), *fixed.values())
-    told = answer(
+    text = answer(
         asked,
         model,
         ranks,
@@ -174,8 +174,8 @@ def chain_command(
         effort_s=effort_s,
         programs=LIBRARY if run else EVERYTHING,
     )
-    found = told.choice
-    records, code, measured = records_of(told), 0, None
+    found = text.choice
+    records, code, measured = records_of(text), 0, None
     if run:
         how = {"seed": seed, "iters": iters, "budget_s": budget, "transport": transport}
         order = order_of(found.best, asked, model.name, fill, **how)
@@ -184,35 +184,35 @@ def chain_command(
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
     if as_json:
-        print(json.dumps(summary(told, measured)))
+        print(json.dumps(summary(text, measured)))
         return code
-    out, say = printing()
-    say(headline(told))
-    say(
-        f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "
+    out, print_line = printing()
+    print_line(headline(text))
+    print_line(
+        f"{chain.name}: {len(chain.multiplications)} products, {chain.flops / 1e12:.4g} TFLOP, "
         f"{dtype}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
     columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
-    out.print(table(columns, [_cells(row, found.best) for row in told.rows]))
+    out.print(table(columns, [_cells(row, found.best) for row in text.rows]))
     for who, why in found.refused.items():
-        say(f"not {who}: {why}")
+        print_line(f"not {who}: {why}")
     if found.best.name != "chosen":
-        say(f"Nothing that was found is faster than {found.best.name}.")
-    if told.within:
-        say(f"Within the interval of the chosen: {', '.join(told.within)}.")
-    say(
+        print_line(f"Nothing that was found is faster than {found.best.name}.")
+    if text.within:
+        print_line(f"Within the interval of the chosen: {', '.join(text.within)}.")
+    print_line(
         f"{len(found.costs.programs)} programs of operations bounded, {found.simulated} simulated"
         f"{'' if found.finished else ', until the effort was spent'}."
     )
     if measured is not None:
-        say(measured_text(told.rows[0], measured))
+        print_line(measured_text(text.rows[0], measured))
     if placements:
-        say(placements_text(found.best))
+        print_line(placements_text(found.best))
     return code
 
 
-def headline(told) -> str:
+def headline(text) -> str:
     """The time of the choice, and how much faster another chain could be, by the bounds.
 
     Examples
@@ -224,9 +224,9 @@ def headline(told) -> str:
     >>> print(headline(Any(choice=choice, decided=True)))
     chosen: 2 ms; by the bounds no chain is more than 50.0 % faster
     """
-    found = told.choice
+    found = text.choice
     time, gap = seconds(found.best.time_s), f"{100 * found.gap:.1f} %"
-    if told.decided:
+    if text.decided:
         return f"chosen: {time}; by the bounds no chain is more than {gap} faster"
     return (
         f"best found: {time}, may be {gap} off: by the bounds no chain takes less than "
@@ -253,12 +253,12 @@ def measured_text(chosen, measured) -> str:
     if measured.status != "ok":
         return f"{measured.status}: {measured.reason}"
     exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of what may differ"
-    told, predicted_s, median_s = "", chosen.found.time_s, measured.median_s
+    text, predicted_s, median_s = "", chosen.found.time_s, measured.median_s
     if chosen.low_s is not None:
-        lies = "lies" if chosen.low_s <= median_s <= chosen.high_s else "does not lie"
-        told = f" {lies} in {span(chosen.low_s, chosen.high_s, median_s)}"
+        verdict = "lies" if chosen.low_s <= median_s <= chosen.high_s else "does not lie"
+        text = f" {verdict} in {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
-        f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){told}, "
+        f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){text}, "
         f"predicted {seconds(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
         f"every operation verified, {exact}."
     )

@@ -39,7 +39,7 @@ _KEPT = (
     required=False,
     type=MODELLED,
     default=None,
-    says="the machine's, else float32",
+    default_text="the machine's, else float32",
 )
 @ranks_option()
 @of_case("transport")
@@ -52,7 +52,7 @@ _KEPT = (
     help="Show this run instead of a simulated one.",
 )
 @option(
-    "--beside",
+    "--compare",
     metavar='"OPTIONS"',
     type=TEXT,
     group="Output",
@@ -67,19 +67,19 @@ _KEPT = (
     help="The page, one HTML file that loads nothing; .json: its data.",
 )
 @click.pass_context
-def explain(context, save, beside, **values):
+def explain(context, save, compare, **values):
     """Write a page that shows a run moment by moment: who holds, fetches, multiplies and adds what.
 
     \b
       drbench explain -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --save page.html
       drbench explain -m 8Ki -n 8Ki -k 8Ki --machine h100x8 --save page.html
       drbench explain -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --stationary C
-          --beside "--stationary B" --save page.html
+          --compare "--stationary B" --save page.html
       drbench explain --timeline run.json --save page.html
 
     The page has the matrices with tiles, owners and replicas, a slider through time, the timeline
     of all ranks, and bytes by link. Without --machine 100 FLOPs take as long as one byte, and it
-    shows shares of the whole. With another --algorithm in --beside, layouts and options are that
+    shows shares of the whole. With another --algorithm in --compare, layouts and options are that
     algorithm's own unless they are given there too.
     """
     from plots.report.explained import data_text, explained_page
@@ -88,11 +88,11 @@ def explain(context, save, beside, **values):
     flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
     source = context.get_parameter_source
     asked = [name for name in flags if source(name) is click.core.ParameterSource.COMMANDLINE]
-    cases = [_told(dict(values), [flags[name] for name in asked])]
-    if beside is not None:
-        given = _given(context, values, beside)
+    cases = [_options_given(dict(values), [flags[name] for name in asked])]
+    if compare is not None:
+        given = _given(context, values, compare)
         asked = [flags[name] for name in given]
-        cases.append(_told(_beside(context, values, given), asked))
+        cases.append(_options_given(_case_to_compare(context, values, given), asked))
     made_by = shlex.join(["drbench", *sys.argv[1:]])
     if Path(save).suffix == ".json":
         text, use = data_text(cases, made_by), f"draw it: drbench plot layouts {save} -o FILE.svg"
@@ -102,7 +102,7 @@ def explain(context, save, beside, **values):
     click.echo(f"{save}: {len(text.encode()) / 1e6:.2g} MB; {use}")
 
 
-def _beside(context: click.Context, values: dict, given: dict) -> dict:
+def _case_to_compare(context: click.Context, values: dict, given: dict) -> dict:
     """The values of the second case: those of the first, but for what is said anew."""
     first, (fields, pairs) = dict(values), values["option"]
     if given.get("algorithm", values["algorithm"]) != values["algorithm"]:
@@ -123,22 +123,22 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
     try:
         options, left, _ = context.command.make_parser(own).parse_args(shlex.split(text))
         if left:
-            raise UsageError(f"--beside: {left[0]!r} is no option. Write it as --stationary B.")
+            raise UsageError(f"--compare: {left[0]!r} is no option. Write it as --stationary B.")
         refused = [name for name in options if name not in values]
         if refused:
-            raise UsageError(f"--beside: --{refused[0]} is of the whole page. Leave it out there.")
+            raise UsageError(f"--compare: --{refused[0]} is of the whole page. Leave it out there.")
         return {
             each.name: each.process_value(own, each.consume_value(own, options)[0])
             for each in context.command.params
             if each.name in options
         }
     except ValueError as error:
-        raise UsageError(f"--beside {text}: {error}. Close the quotes.") from None
+        raise UsageError(f"--compare {text}: {error}. Close the quotes.") from None
     except click.UsageError as error:
-        raise UsageError(f"--beside: {error.format_message()}") from None
+        raise UsageError(f"--compare: {error.format_message()}") from None
 
 
-def _told(values: dict, asked: list[str]) -> dict:
+def _options_given(values: dict, asked: list[str]) -> dict:
     """What the page shows of one case; ``asked`` are the options that the user gave."""
     from launch.cases.machine_models import find_machine
     from launch.models.explained import explained, explained_timeline

@@ -3,7 +3,7 @@
 import click
 
 from drbench.errors import UsageError
-from launch.host.files import check_csv, check_output, hand_over, write_output
+from launch.host.files import check_csv, check_output, output_record, write_output
 from launch.host.mpi import is_rank, run_ranks
 
 from ..guards import default_ranks, refuse_too_many
@@ -34,7 +34,7 @@ from ..options import (
     "compute",
     type=MODELLED,
     default=None,
-    says="the machine's",
+    default_text="the machine's",
     help="Element type.",
 )
 @ranks_option()
@@ -43,7 +43,7 @@ from ..options import (
     "threads",
     help="BLAS threads a rank is to have. A calibrated machine predicts for those it was "
     "calibrated with, and says so if these are others.",
-    says="the machine's",
+    default_text="the machine's",
 )
 @machine_option("machine")
 @csv_option()
@@ -66,7 +66,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     Of many cases: drbench sweep NAME --simulate --machine NAME.
     """
     from drbench.measure.timeline import chrome_trace
-    from launch.cases.case import TOLD
+    from launch.cases.case import DESCRIPTION_FIELDS
     from launch.models.predict import predict_with, with_interval
 
     values["options"] = take_options(values)
@@ -85,10 +85,10 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     case = case_of(values | {"machine": model.name}, ranks)
     record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
     record = with_interval(record, case, model, ranks)
-    code = hand_over(record, csv_path, as_json)
+    code = output_record(record, csv_path, as_json)
     if timeline and found:
-        about = {name: getattr(record, name) for name in TOLD}
-        write_output("--timeline", timeline, chrome_trace(found.timeline, about))
+        description = {name: getattr(record, name) for name in DESCRIPTION_FIELDS}
+        write_output("--timeline", timeline, chrome_trace(found.timeline, description))
     return code
 
 

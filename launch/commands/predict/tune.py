@@ -15,7 +15,7 @@ from drbench.options import Option
 from drbench.program.problem import PLANNED
 from launch.cases.command_line import describe, run_command
 from launch.host.files import add_records, check_csv
-from launch.host.show import brief, predicted_text, product_text
+from launch.host.show import brief, multiplication_text, predicted_text
 from launch.host.units import format_bytes, plural, seconds
 from launch.views.tables import Column, Table
 
@@ -71,16 +71,16 @@ def _letters(text: str) -> str:
     needs={
         **dict.fromkeys(("--iters", "--budget", "--threads", "--backend"), "--measure"),
         **dict.fromkeys(("--transport", "-o prefetch", "-o compute"), "--machine --measure"),
-        "--products": "--preset --a --b --c",
+        "--multiplications": "--preset --a --b --c",
     },
 )
 @of_case("m", "n", "k")
 @of_case("transpose", "alpha", "beta")
-@of_case("dtype", type=MODELLED, default=None, says="the machine's")
+@of_case("dtype", type=MODELLED, default=None, default_text="the machine's")
 @ranks_option()
-@of_case("a", says="open", help="Partition that A comes in.")
-@of_case("b", says="open", help="Partition that B comes in.")
-@of_case("c", says="open", help="Partition that C is wanted in.")
+@of_case("a", default_text="open", help="Partition that A comes in.")
+@of_case("b", default_text="open", help="Partition that B comes in.")
+@of_case("c", default_text="open", help="Partition that C is wanted in.")
 @of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
 @option(
     "--fix",
@@ -90,7 +90,7 @@ def _letters(text: str) -> str:
     help="Matrices that stay in the partitions they have. [default: all may change]",
 )
 @option(
-    "--products",
+    "--multiplications",
     type=click.IntRange(1),
     default=100,
     group="Layout",
@@ -148,8 +148,8 @@ def _letters(text: str) -> str:
     help="With --measure: rounds go on until the ratio to the fastest is known within 2 %, or "
     "for so long each; 0: --iters rounds.",
 )
-@of_case("threads", help="With --measure: BLAS threads a rank.", says="cores // ranks")
-@of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
+@of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
+@of_case("backend", default=None, help="With --measure: where products run.", default_text="numpy")
 @yes_option()
 @csv_option()
 @json_option(flag_value="json")
@@ -158,7 +158,7 @@ def tune_command(
     memory,
     replication,
     effort,
-    products,
+    multiplications,
     fix,
     top,
     measure,
@@ -221,7 +221,7 @@ def tune_command(
         replication,
         max(top, _MOST_PROBED if measure == 0 else measure or 0),
         today=tuple(today[name] for name in "abc"),
-        products=products,
+        multiplications=multiplications,
         effort=effort or None,
         refine=_REFINED,
     )
@@ -240,16 +240,16 @@ def tune_command(
     elif as_json:
         print(_brief(found, request))
     else:
-        out, say = printing()
+        out, print_line = printing()
         for line in answer(found, request):
-            say(line)
+            print_line(line)
         Table("", _COLUMNS, rows).show(out, len(rows))
         for line in _notes(found, chosen, model, request):
-            say(line)
+            print_line(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
 
-def told(place) -> str:
+def place_text(place) -> str:
     """Algorithm and options of a place, short.
 
     Examples
@@ -257,7 +257,7 @@ def told(place) -> str:
     >>> from launch.cases.case import Case
     >>> from launch.models.tune import Moving, Place
     >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
-    >>> told(Place(case, 0, Moving(), ("row", "column", "R")))
+    >>> place_text(Place(case, 0, Moving(), ("row", "column", "R")))
     'universal S-C'
     """
     from launch.cases.case import case_keys, recorded
@@ -276,7 +276,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
     """What there is to say of one place: a row of the table, and of the JSON."""
     record, case, moving = place.record, place.case, place.moving
     row = {
-        "what": told(place),
+        "what": place_text(place),
         "command": plugged(run_command(case, request.ranks)),
         "layouts": list(place.layouts),
         "memory_bytes": place.memory,
@@ -285,7 +285,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         "brought": _brought(moving) if any(request.today) else None,
     }
     if record is not None:
-        links = place.bound.links_s > place.bound.products_s
+        links = place.bound.links_s > place.bound.gemms_s
         return row | {
             "time": predicted_text(record),
             "least": f"{seconds(place.bound.seconds)}{' (link)' if links else ''}",
@@ -363,7 +363,7 @@ def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
         "simulated" if machine else "counted": found.judged,
         **{name: getattr(found, name) for name in _FOUND},
         "chosen": chosen,
-        "within_interval": found.within(request.products),
+        "within_interval": found.within(request.multiplications),
         "ranking": rows,
     }
 
@@ -399,7 +399,7 @@ def answer(found, request) -> list[str]:
     name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
     gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
     if found.mine and not found.better:
-        name += f", nothing else is better within {plural(request.products, 'product')}"
+        name += f", nothing else is better within {plural(request.multiplications, 'product')}"
     lines.append(f"{name}: {_costs(best, request)}{gain}.")
     if found.why_not or found.better:
         lines.append(_price(found, request))
@@ -471,8 +471,9 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
     rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
     where = f" of {machine.name}" if machine else ""
     lines.append(
-        f"{product_text(case)}, {case.dtype}, {ranks} ranks{where}: {found.tried} candidates, "
-        f"{found.refused} refused, {found.too_large} too large, {found.judged} {judged}, {rest}"
+        f"{multiplication_text(case)}, {case.dtype}, {ranks} ranks{where}: {found.tried} "
+        f"candidates, {found.refused} refused, {found.too_large} too large, {found.judged} "
+        f"{judged}, {rest}"
     )
     return lines
 
@@ -499,7 +500,7 @@ def _within(found, request) -> str:
     longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
     if found.ranking[0].record.median_high_s is None:
         return f"How sure the first is, the machine file does not say: calibrate again{longer}"
-    others = ", ".join(map(str, found.within(request.products)))
+    others = ", ".join(map(str, found.within(request.multiplications)))
     decides = f"{others}; --measure decides" if others else "none"
     return f"Places within the interval of the first: {decides}{longer}"
 
@@ -523,7 +524,7 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
     from launch.sweeps.rounds import standings
     from launch.sweeps.supervisor import Settings
 
-    likely = min(_MOST_PROBED, max(found.within(request.products), default=2))
+    likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
     cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
-    say = console(stderr=quiet, soft_wrap=True)
-    return standings(run_rounds(cases, request.ranks, Settings(), say, probe=True))
+    print_line = console(stderr=quiet, soft_wrap=True)
+    return standings(run_rounds(cases, request.ranks, Settings(), print_line, probe=True))

@@ -26,7 +26,7 @@ from pandas import DataFrame
 from launch.cases.machine_models import find_machine
 
 from ..claims import Claim, Paper, Rows, named
-from .autotuner import MODELS, PRODUCTS, layers_of
+from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, STUDIES, VARIED, simulate
 
@@ -54,19 +54,19 @@ def _by(rows: Rows, column: str, study: str, across: str = "algorithm", **values
     return found.loc[list(MODELS)].dropna(axis="columns")
 
 
-def _near(ours, paper: Sequence[float], share: float = DIFFERENCE, points: float = 0.0):
+def _agrees(ours, paper: Sequence[float], share: float = DIFFERENCE, points: float = 0.0):
     """Whether numbers are near the paper's, within a share of these or so many points; and both as
     text."""
     pairs = list(zip(ours, paper, strict=True))
-    near = all(abs(one - other) <= max(share * abs(other), points) for one, other in pairs)
-    return near, ", ".join(f"{one:.1f} (paper {other})" for one, other in pairs) + " %"
+    agrees = all(abs(one - other) <= max(share * abs(other), points) for one, other in pairs)
+    return agrees, ", ".join(f"{one:.1f} (paper {other})" for one, other in pairs) + " %"
 
 
 def _gain(rows: Rows, paper, column, study, across, one, other, points: float = 0.0, **values):
     """That one value is as much above another as in the paper, in percent."""
     found = _by(rows, column, study, across, **values)
     share = 0.0 if points else DIFFERENCE
-    return _near(100 * (found[one] / found[other] - 1), paper, share, points)
+    return _agrees(100 * (found[one] / found[other] - 1), paper, share, points)
 
 
 def _ordered(rows: Rows, table: Callable[[Rows], DataFrame], digits: int, *steps: tuple):
@@ -85,7 +85,7 @@ def _text(found: DataFrame, digits: int = 1) -> str:
     return "; ".join(f"{name}: {named(of.dropna(), digits)}" for name, of in found.iterrows())
 
 
-def _fastest_everywhere(rows: Rows):
+def _fastest_in_all(rows: Rows):
     """And by how many times more than the next."""
     of = {"study": "weak", "product": ALL}
     seconds = rows.by("seconds", "algorithm", ["model", "chips"], **of)
@@ -95,7 +95,7 @@ def _fastest_everywhere(rows: Rows):
 
 def _level(rows: Rows):
     shares = _by(rows, "utilization_percent", "weak", chips=256)
-    return _near(shares["meshslice"], (67.4, 82.2), LEVEL)
+    return _agrees(shares["meshslice"], (67.4, 82.2), LEVEL)
 
 
 def _parts(rows: Rows) -> DataFrame:
@@ -111,7 +111,7 @@ def _leads(rows: Rows) -> DataFrame:
     """By how much MeshSlice is faster than others in the products on 256 chips, each shape once,
     percent."""
     index = ["model", "m", "n", "k", "layer", "product"]
-    of = {"study": "weak", "chips": 256, "product": [*PRODUCTS]}
+    of = {"study": "weak", "chips": 256, "product": [*MULTIPLICATIONS]}
     seconds = rows.by("seconds", "algorithm", index, **of).dropna(subset=["meshslice", "wang"])
     seconds = seconds[~seconds.index.droplevel(["layer", "product"]).duplicated()]
     return 100 * (seconds[_OTHERS].div(seconds["meshslice"], axis="index") - 1)
@@ -125,7 +125,7 @@ def _fastest_of_all(rows: Rows):
 
 
 def _mean_leads(rows: Rows):
-    return _near(_leads(rows).mean()[["collective", "wang"]], (27.8, 19.1))
+    return _agrees(_leads(rows).mean()[["collective", "wang"]], (27.8, 19.1))
 
 
 def _efficient(rows: Rows):
@@ -173,7 +173,7 @@ def _slicing(rows: Rows):
         sizes = [(m * k, k * n, m * n) for m, n, k in shapes]
         moved = sum(sum(each) - max(each) for each in sizes)
         ours.append(100 * (2 * 2 * moved / 16 / rate) / seconds[name])
-    return _near(ours, (1.3, 1.3))
+    return _agrees(ours, (1.3, 1.3))
 
 
 def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tuple[float, float]:
@@ -220,7 +220,7 @@ CLAIMS = (
     Claim(
         "M1",
         "Figure 9: MeshSlice is the fastest in all cases, 16 to 256 chips",
-        _fastest_everywhere,
+        _fastest_in_all,
         "fastest in all",
         "fewest seconds for each model and number of chips",
         _WEAK,

@@ -32,7 +32,7 @@ BLOCK = 8
 #: short products cost.
 _MOST_SLICES = 24
 #: The products of training a layer.
-PRODUCTS = ("forward", "backward data", "backward weight")
+MULTIPLICATIONS = ("forward", "backward data", "backward weight")
 #: Bytes of an element, a bfloat16.
 _ITEMSIZE = 2
 #: Table 1: dataflows of these products, by what stays.
@@ -60,7 +60,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Product:
+class Multiplication:
     """One of the three products of a layer as C = A·B: C is m×n, A m×k, B k×n.
 
     ``flipped`` swaps the directions of the mesh: the transposed dataflow on Pr × Pc moves what this
@@ -108,7 +108,7 @@ def layers_of(h: int, batch: int, seq: int) -> list[Layer]:
     ]
 
 
-def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list[Product]]:
+def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list[Multiplication]]:
     """Phase 1: the three products of each layer.
 
     The largest of Y, X and W stays (on a tie the first of these), or ``stays`` everywhere. A layer
@@ -117,8 +117,8 @@ def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list
 
     Examples
     --------
-    >>> for products in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
-    ...     print(*(product.dataflow for product in products))
+    >>> for multiplications in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
+    ...     print(*(multiplication.dataflow for multiplication in multiplications))
     OS LS RS
     OS LS RS
     OS LS RS
@@ -133,27 +133,31 @@ def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list
         flipped = {"W": "backward data", "X": "backward weight"}.get(still)  # makes X'ᵀ or W'ᵀ
         out.append(
             [
-                Product(name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed)
-                for name, (m, n, k), dataflow in zip(PRODUCTS, layer.shapes, _TABLE_1[still])
+                Multiplication(
+                    name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed
+                )
+                for name, (m, n, k), dataflow in zip(MULTIPLICATIONS, layer.shapes, _TABLE_1[still])
             ]
         )
     return out
 
 
-def slice_counts(products: list[Product], mesh: tuple[int, int]) -> list[int]:
+def slice_counts(multiplications: list[Multiplication], mesh: tuple[int, int]) -> list[int]:
     """Slice counts S that all of some products take: S·B divides the shards of the sliced axis.
 
     Examples
     --------
-    >>> slice_counts([Product("forward", 64, 64, 256, "OS")], (2, 4))
+    >>> slice_counts([Multiplication("forward", 64, 64, 256, "OS")], (2, 4))
     [1, 2, 4, 8]
     """
-    sliced = gcd(*({"OS": p.k, "LS": p.n, "RS": p.m}[p.dataflow] for p in products))
+    sliced = gcd(*({"OS": p.k, "LS": p.n, "RS": p.m}[p.dataflow] for p in multiplications))
     block = lcm(*mesh) * BLOCK
     return [1, *(s for s in range(2, _MOST_SLICES + 1) if sliced % (s * block) == 0)]
 
 
-def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Machine) -> float:
+def estimate(
+    multiplication: Multiplication, mesh: tuple[int, int], slices: int, machine: Machine
+) -> float:
     """Seconds of MeshSlice by the analytical cost model: prologue + (S - 1) · steady state +
     epilogue.
 
@@ -164,15 +168,15 @@ def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Mach
     Examples
     --------
     >>> from launch.cases.machine_models import find_machine
-    >>> product = Product("forward", 262144, 49152, 12288, "OS")
-    >>> f"{estimate(product, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
+    >>> multiplication = Multiplication("forward", 262144, 49152, 12288, "OS")
+    >>> f"{estimate(multiplication, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
     '0.0052'
     """
-    rows, cols = mesh[::-1] if product.flipped else mesh
+    rows, cols = mesh[::-1] if multiplication.flipped else mesh
     chips = rows * cols
-    m, n, k = product.m, product.n, product.k
+    m, n, k = multiplication.m, multiplication.n, multiplication.k
     rate = machine.compute.peak_flops * machine.compute.sustained
-    multiply = product.flops / chips / slices / rate
+    multiply = multiplication.flops / chips / slices / rate
     bandwidth = machine.links[0].bandwidth_bytes_per_s
 
     def along(direction, kind, elements):
@@ -183,9 +187,9 @@ def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Mach
         return sum(group_parts(kind, machine, ranks, nbytes, bandwidth, direction))
 
     scatter = 0.0
-    if product.dataflow == "OS":
+    if multiplication.dataflow == "OS":
         gather = max(along("row", AllGather, m * k), along("column", AllGather, k * n))
-    elif product.dataflow == "LS":
+    elif multiplication.dataflow == "LS":
         gather = along("column", AllGather, k * n)
         scatter = along("row", ReduceScatter, m * n)
     else:
@@ -206,14 +210,24 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
     found = []
     for rows in divisors(chips):
         mesh = rows, chips // rows
-        if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for products in dataflows for p in products):
+        if any(
+            gcd(p.m, p.n, p.k) % lcm(*mesh)
+            for multiplications in dataflows
+            for p in multiplications
+        ):
             continue
         best = [
             min(
-                (sum(estimate(product, mesh, s, machine) for product in products), s)
-                for s in slice_counts(products, mesh)
+                (
+                    sum(
+                        estimate(multiplication, mesh, s, machine)
+                        for multiplication in multiplications
+                    ),
+                    s,
+                )
+                for s in slice_counts(multiplications, mesh)
             )
-            for products in dataflows
+            for multiplications in dataflows
         ]
         seconds, slices = zip(*best)
         found.append(Plan(mesh, slices, sum(seconds)))

@@ -13,7 +13,7 @@ from plots.registry import Figure, Made
 from plots.select.cases import Options
 
 from ..claims import Rows
-from ..drawing import Looks, dots, draw_page, drawn, lines, steps
+from ..drawing import Styles, dots, draw_page, drawn, lines, steps
 from .rows import ALL, ROWS
 
 #: In the order of the paper's legend.
@@ -27,8 +27,8 @@ _NAMES = {
     "tensor_parallel_1d": "1-D TP",
     "fsdp": "FSDP",
 }
-_LOOKS = {shown: style_of(name) for name, shown in _NAMES.items()}
-_LOOKS["Wang, free loop count"] = LineStyle("#E8A9CD", "^", (0, (1.2, 1.2)))
+_STYLES = {shown: style_of(name) for name, shown in _NAMES.items()}
+_STYLES["Wang, free loop count"] = LineStyle("#E8A9CD", "^", (0, (1.2, 1.2)))
 #: Parts of the communication time.
 _PARTS = {
     "transfer_s": "transfer",
@@ -36,13 +36,13 @@ _PARTS = {
     "launch_s": "launch",
     "total_s": "all three",
 }
-_PART_LOOKS = {
+_PART_STYLES = {
     name: LineStyle(color, marker, "None")
     for name, color, marker in zip(
         _PARTS.values(), ("#0072B2", "#E69F00", "#CC79A7", "#333333"), "os^D"
     )
 }
-_PRODUCTS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
+_MULTIPLICATIONS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 _PERCENT = Axis("FLOP utilization (%)", (0, 102))
 
 
@@ -52,7 +52,9 @@ def read(paths: Sequence) -> Rows:
     return Rows(rows.assign(algorithm=rows.algorithm.map(_NAMES)))
 
 
-def _panels(rows: DataFrame, panel: Callable, looks: Looks, notes: list[str], *room: float) -> Made:
+def _panels(
+    rows: DataFrame, panel: Callable, styles: Styles, notes: list[str], *margins_in: float
+) -> Made:
     """A panel a model: ``panel(rows)`` gives its axes and marks."""
     charts = []
     for model, found in rows.groupby("model", sort=False):
@@ -60,15 +62,15 @@ def _panels(rows: DataFrame, panel: Callable, looks: Looks, notes: list[str], *r
         chips, batch = ("–".join(dict.fromkeys(map(str, (of.min(), of.max())))) for of in
                         (ours.chips, ours.batch))  # fmt: skip
         first = ours.iloc[0]
-        told = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
-        charts.append(Chart(model, told, *panel(found)))
-    return draw_page(charts, looks, notes, *room)
+        text = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
+        charts.append(Chart(model, text, *panel(found)))
+    return draw_page(charts, styles, notes, *margins_in)
 
 
-def _shown(rows: DataFrame, **changed) -> Looks:
+def _shown(rows: DataFrame, **changed) -> Styles:
     """Looks of the algorithms that are there, with something changed."""
     there = {*rows.algorithm}
-    return {name: look._replace(**changed) for name, look in _LOOKS.items() if name in there}
+    return {name: style._replace(**changed) for name, style in _STYLES.items() if name in there}
 
 
 def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
@@ -76,15 +78,15 @@ def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
     every = drawn(rows, study, product=ALL)
     paper = rows.table[(rows.table["mode"] == "published") & (rows.table.study == study)]
     starred = _shown(paper, marker="*", dashes="None").items()
-    looks = _shown(every) | {f"{name}, the paper": look for name, look in starred}
+    styles = _shown(every) | {f"{name}, the paper": style for name, style in starred}
     paper = paper.assign(algorithm=paper.algorithm + ", the paper")
     x = steps("chips", every.chips)
 
     def panel(found: DataFrame) -> tuple:
         shares = found.pivot(index="chips", columns="algorithm", values="utilization_percent")
-        return x, _PERCENT, lines(shares, looks)
+        return x, _PERCENT, lines(shares, styles)
 
-    return _panels(concat([every, paper]), panel, looks, [note], 2.1)
+    return _panels(concat([every, paper]), panel, styles, [note], 2.1)
 
 
 def _most_chips(rows: Rows) -> DataFrame:
@@ -106,29 +108,29 @@ def _breakdown(rows: Rows, options: Options) -> Made:
         shares = shares.where(shares > 0).set_index(found.algorithm)
         ends = 0.8 * shares.min(axis=None), 1.25 * shares.max(axis=None)
         x = Axis("communication ÷ computation", ends, 10, log_ticks(*ends, number))
-        return dots(x, shares, _PART_LOOKS)
+        return dots(x, shares, _PART_STYLES)
 
     notes = ["communication of a chip's busiest link, overlapped or not"]
-    return _panels(found, panel, _PART_LOOKS, notes, 1.6, 1.25)
+    return _panels(found, panel, _PART_STYLES, notes, 1.6, 1.25)
 
 
 def _shapes(rows: Rows, options: Options) -> Made:
     """Figure 11: the distinct products of each model."""
     every = _most_chips(rows)
     every = every[every["product"] != ALL]
-    every = every.assign(name=every.layer + " " + every["product"].map(_PRODUCTS))
-    looks = _shown(every, dashes="None")
+    every = every.assign(name=every.layer + " " + every["product"].map(_MULTIPLICATIONS))
+    styles = _shown(every, dashes="None")
 
     def panel(found: DataFrame) -> tuple:
         shown = found.name[~found.duplicated(["m", "n", "k"])]
         shares = found.pivot(index="name", columns="algorithm", values="utilization_percent")
-        return dots(_PERCENT, shares.loc[shown], looks)
+        return dots(_PERCENT, shares.loc[shown], styles)
 
     notes = [
         "one row a product of different m × n × k, named after the first that has it; each "
         "algorithm on its best mesh for the whole model"
     ]
-    return _panels(every, panel, looks, notes, 1.6, 0.8)
+    return _panels(every, panel, styles, notes, 1.6, 0.8)
 
 
 #: Of Figures 13 and 14: column of what is tried, and what it is called.
@@ -143,16 +145,16 @@ def _modelled(rows: Rows, options: Options) -> Made:
     every, charts = drawn(rows, [*_TRIED], product=ALL), []
     every = every.assign(more=100 * (every.estimated_s / every.seconds - 1))
     y = Axis("cost model over simulation (%)", (every.more.min() - 0.3, every.more.max() + 0.3))
-    looks = {"cost model": style_of("meshslice")}
+    styles = {"cost model": style_of("meshslice")}
     for (study, model), found in every.groupby(["study", "model"], sort=False):
         column, title = _TRIED[study]
         found = found.set_index(found[column].str.partition("-")[0])
         x = Axis(title, (-0.4, len(found) - 0.6), ticks=dict(enumerate(found.index)))
         of = DataFrame({"cost model": found.more.to_numpy()})
-        marks = [*lines(of, looks), Marks("rule", "simulated", x.limits, [0, 0])]
+        marks = [*lines(of, styles), Marks("rule", "simulated", x.limits, [0, 0])]
         best = found.seconds.idxmin(), found.estimated_s.idxmin()
-        told = "fastest: {} simulated, {} by the cost model".format(*best)
-        charts.append(Chart(model, told, x, y, marks))
+        text = "fastest: {} simulated, {} by the cost model".format(*best)
+        charts.append(Chart(model, text, x, y, marks))
     notes = ["MeshSlice; on each mesh with the slice counts that the cost model chooses there"]
     return draw_page(charts, {}, notes, 1.5)
 

@@ -52,8 +52,8 @@ from ..claims import Changed
 from .autotuner import (
     MODELS,
     Layer,
+    Multiplication,
     Plan,
-    Product,
     choose_dataflows,
     estimate,
     layers_of,
@@ -97,7 +97,7 @@ class Best(NamedTuple):
     ----------
     slices : tuple of int
         By layer: MeshSlice's, or the iterations of Wang's loops; empty for the others.
-    products : sequence of float
+    multiplications : sequence of float
         Simulated seconds by layer and product, in order.
     cases : sequence of Case
         Likewise.
@@ -106,13 +106,13 @@ class Best(NamedTuple):
     algorithm: str
     mesh: tuple
     slices: tuple
-    products: tuple[float, ...]
+    multiplications: tuple[float, ...]
     cases: tuple[Case, ...]
 
     @property
     def seconds(self) -> float:
         """Of all products of one block."""
-        return sum(self.products)
+        return sum(self.multiplications)
 
 
 @dataclass
@@ -166,10 +166,12 @@ class Study:
         model too."""
         machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
         peak = self.chips * self.base.compute.peak_flops
-        products = [(layer, one) for layer, flows in zip(self.layers, self.dataflows)
+        multiplications = [(layer, one) for layer, flows in zip(self.layers, self.dataflows)
                     for one in flows]  # fmt: skip
         rows = []
-        for (layer, product), case, seconds in zip(products, found.cases, found.products):
+        for (layer, multiplication), case, seconds in zip(
+            multiplications, found.cases, found.multiplications
+        ):
             options = case.options
             rows.append(
                 LlmRow(
@@ -184,19 +186,21 @@ class Study:
                     "{}x{}".format(*found.mesh),
                     self.variant,
                     layer.name,
-                    product.name,
+                    multiplication.name,
                     *(case.m, case.n, case.k),
                     options.get("dataflow", ""),
                     str(options.get("slices", "")),
                     seconds,
-                    estimate(product, found.mesh, options["slices"], machine) if sliced else None,
-                    100 * product.flops / peak / seconds,
+                    estimate(multiplication, found.mesh, options["slices"], machine)
+                    if sliced
+                    else None,
+                    100 * multiplication.flops / peak / seconds,
                     *self._parts(case, found.mesh),
                 )
             )
         times = "seconds", *_PARTS, *["estimated_s"] * sliced
         summed = {name: sum(getattr(row, name) for row in rows) for name in times}
-        flops = sum(product.flops for _, product in products)
+        flops = sum(multiplication.flops for _, multiplication in multiplications)
         yield rows[0]._replace(
             **dict.fromkeys("mnk"),
             **summed,
@@ -252,10 +256,10 @@ class Study:
         if name in ONE_DIMENSIONAL:
             return [(case, mesh) for case in ring_cases(name, self.layers, self.chips)]
         return [
-            (_case(name, product, shape, s), shape)
-            for products, s in zip(self.dataflows, slices)
-            for product in products
-            for shape in [mesh[::-1] if product.flipped else mesh]
+            (_case(name, multiplication, shape, s), shape)
+            for multiplications, s in zip(self.dataflows, slices)
+            for multiplication in multiplications
+            for shape in [mesh[::-1] if multiplication.flipped else mesh]
         ]
 
     def _fastest(self, name: str, case: Case, mesh: tuple) -> tuple[float, Case]:
@@ -286,11 +290,11 @@ class Study:
         return Best(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*found))
 
 
-def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
+def _case(algorithm: str, multiplication: Multiplication, mesh: tuple, slices: int) -> Case:
     """The product as a case. A slice is one range of each shard, not several blocks of 8: as many
     bytes, packed as often."""
-    (rows, cols), shape = mesh, (product.m, product.n, product.k)
-    options = {"dataflow": product.dataflow, "mesh": f"{rows}x{cols}"}
+    (rows, cols), shape = mesh, (multiplication.m, multiplication.n, multiplication.k)
+    options = {"dataflow": multiplication.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
         options["slices"] = slices
     elif algorithm in ("wang", "wang-free"):
@@ -363,7 +367,9 @@ def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
     """The same slice count in all layers."""
     study = Study("slices", model, base)
     flows = study.dataflows
-    for s in slice_counts([each for products in flows for each in products], SLICES_MESH):
+    for s in slice_counts(
+        [each for multiplications in flows for each in multiplications], SLICES_MESH
+    ):
         yield from study.rows(study.on("meshslice", SLICES_MESH, (s,) * len(flows)))
 
 

@@ -43,14 +43,14 @@ RATIOS = {"over_chunks": ("chunks", "flux"), "over_flux": ("flux", "td")}
 
 def stated(rows: Rows, **values) -> Iterator[tuple]:
     """What a text says of figures: each such row of the published ranges, and our values."""
-    for said in rows.where(table=rows.ranges, **values).itertuples():
-        of = {"study": said.study, "machine": said.machine}
-        if said.quantity in RATIOS:
-            slow, fast = RATIOS[said.quantity]
+    for stated_row in rows.where(table=rows.ranges, **values).itertuples():
+        of = {"study": stated_row.study, "machine": stated_row.machine}
+        if stated_row.quantity in RATIOS:
+            slow, fast = RATIOS[stated_row.quantity]
             seconds = rows.by("seconds", "method", GEMM, **of)
-            yield said, (seconds[slow] / seconds[fast]).dropna()
+            yield stated_row, (seconds[slow] / seconds[fast]).dropna()
         else:
-            yield said, rows.ours(method=said.method, **of)[said.quantity]
+            yield stated_row, rows.ours(method=stated_row.method, **of)[stated_row.quantity]
 
 
 def _numbers(values, digits: int) -> str:
@@ -58,15 +58,15 @@ def _numbers(values, digits: int) -> str:
     return " to ".join(filter(None, (low, high))) + (mean and f", mean {mean}")
 
 
-def _compared(said, ours) -> tuple[bool, str]:
+def _compared(stated_row, ours) -> tuple[bool, str]:
     """Whether ours are as near as they have to be, low, high and mean as far as the published range
     has them; both as text."""
-    theirs = array([said.low, said.high, said.mean], dtype=float)
+    theirs = array([stated_row.low, stated_row.high, stated_row.mean], dtype=float)
     found = where(isnan(theirs), nan, [ours.min(), ours.max(), ours.mean()])
-    allowed = RANGE_POINTS[said.quantity] + RANGE_SHARE[said.quantity] * theirs
-    digits, unit = (0, " %") if said.quantity == "efficiency_percent" else (2, "")
+    allowed = RANGE_POINTS[stated_row.quantity] + RANGE_SHARE[stated_row.quantity] * theirs
+    digits, unit = (0, " %") if stated_row.quantity == "efficiency_percent" else (2, "")
     text = f"{_numbers(found, digits)} (paper {_numbers(theirs, digits)}){unit}"
-    return not (abs(found - theirs) > allowed).any(), f"{said.machine} {text}"
+    return not (abs(found - theirs) > allowed).any(), f"{stated_row.machine} {text}"
 
 
 def _as_stated(rows: Rows, quantity: str, method: str, study, machine=_ON_FLUX):
@@ -76,10 +76,10 @@ def _as_stated(rows: Rows, quantity: str, method: str, study, machine=_ON_FLUX):
 
 
 def _f2(rows: Rows):
-    for said, ours in stated(rows, study=[*FLUX_MACHINES], quantity="over_chunks"):
-        high = abs(ours.max() / said.high - 1) <= RANGE_SHARE["over_chunks"]
-        _, text = _compared(said, ours)
-        yield ours.min() >= 0.98 and (high or said.machine != "h800"), text
+    for stated_row, ours in stated(rows, study=[*FLUX_MACHINES], quantity="over_chunks"):
+        high = abs(ours.max() / stated_row.high - 1) <= RANGE_SHARE["over_chunks"]
+        _, text = _compared(stated_row, ours)
+        yield ours.min() >= 0.98 and (high or stated_row.machine != "h800"), text
 
 
 def _f3(rows: Rows):
@@ -135,18 +135,18 @@ def _points(rows: Rows, column: str, study: str | list[str], ranks=_RANKS):
     for (name, method), found in every.groupby(["study", "method"]):
         ours, paper = found[f"{column}_ours"], found[column]
         ratio, (mean, theirs) = ours / paper, map(geometric_mean, (ours, paper))
-        near = abs(mean / theirs - 1) <= MEAN_SHARE and (ratio - 1).abs().max() <= POINT_SHARE
-        near &= column == "seconds" or mean > 1
+        agrees = abs(mean / theirs - 1) <= MEAN_SHARE and (ratio - 1).abs().max() <= POINT_SHARE
+        agrees &= column == "seconds" or mean > 1
         text = f"{name} {method}: {mean:.3g} (paper {theirs:.3g}), {mean / theirs:.2f} of it, each "
-        yield near or method != "td", f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
+        yield agrees or method != "td", f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
 
 
 def _over_flux(rows: Rows, study: str):
-    for said, ours in stated(rows, study=study, quantity="over_flux"):
-        mean, paper = geometric_mean(ours), said.mean
-        near = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
+    for stated_row, ours in stated(rows, study=study, quantity="over_flux"):
+        mean, paper = geometric_mean(ours), stated_row.mean
+        agrees = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
         numbers = " ".join(f"{one:.2f}" for one in ours)
-        yield near, f"{mean:.3f} (paper {paper}); each {numbers}"
+        yield agrees, f"{mean:.3f} (paper {paper}); each {numbers}"
 
 
 def _t6(rows: Rows):

@@ -13,7 +13,7 @@ from ..claims import Rows
 from ..drawing import draw_page, drawn, lines, steps
 from .rows import SAME, read_tables
 
-_PRODUCTS = {
+_MULTIPLICATIONS = {
     "ag": "AllGather + GEMM",
     "rs": "GEMM + ReduceScatter",
     "ag_moe": "AllGather + experts",
@@ -33,7 +33,7 @@ _NAMES = {
 }
 _COLORS = ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C8C8C")
 #: The looks of series, by their place in the legend.
-_LOOKS = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
+_STYLES = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
 #: The figures of FLUX that have efficiencies; the least that is drawn: below it overlap only costs.
 _FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
 
@@ -45,19 +45,23 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
     series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
     shown = every.efficiency_percent.clip(lower=_LEAST)
     every = every.assign(series=series(every), shown=shown)
-    said = rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()]
-    said = said[said.quantity == "efficiency_percent"]
-    beside = said.method.map({"flux": 1.1, "chunks": 0.9})
-    said = said.assign(series=series(said), at=(said.least_m * said.most_m) ** 0.5 * beside)
-    looks = dict(zip(every.series.unique(), _LOOKS))
+    published = rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()]
+    published = published[published.quantity == "efficiency_percent"]
+    offset = published.method.map({"flux": 1.1, "chunks": 0.9})
+    published = published.assign(
+        series=series(published), at=(published.least_m * published.most_m) ** 0.5 * offset
+    )
+    styles = dict(zip(every.series.unique(), _STYLES))
     x, y, charts = steps("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
     for (machine, product), found in every.groupby(["machine", "product"], sort=False):
-        marks = lines(found.pivot(index="m", columns="series", values="shown"), looks)
-        for one in said[said.machine == machine].itertuples():
+        marks = lines(found.pivot(index="m", columns="series", values="shown"), styles)
+        for one in published[published.machine == machine].itertuples():
             ends = {"low": [max(one.low, _LEAST)], "high": [max(one.high, _LEAST)]}
             name = f"{one.series}, the paper"
-            marks.append(Marks("points", name, [one.at], [one.mean], (), looks[one.series], **ends))
-        title, first = f"{_PRODUCTS[product]}, {_MACHINES[machine]}", found.iloc[0]
+            marks.append(
+                Marks("points", name, [one.at], [one.mean], (), styles[one.series], **ends)
+            )
+        title, first = f"{_MULTIPLICATIONS[product]}, {_MACHINES[machine]}", found.iloc[0]
         charts.append(Chart(title, f"n, k = {first.n}, {first.k}", x, y, marks))
     notes = [
         "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
@@ -65,7 +69,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
         "its mean",
         f"below {_LEAST} % drawn at {_LEAST} %",
     ]
-    return draw_page(charts, looks, notes, 1.3)
+    return draw_page(charts, styles, notes, 1.3)
 
 
 def _against(
@@ -76,7 +80,7 @@ def _against(
     both = rows.where(table=rows.paired(SAME), study=studies)
     series = both.method.map(_NAMES) + both.ranks.map(", {} ".format) + both.machine.map(_MACHINES)
     both = both.assign(x=per * both[column], y=both[f"{column}_ours"] / both[column], series=series)
-    looks = {name: look._replace(dashes="None") for name, look in zip(series.unique(), _LOOKS)}
+    styles = {name: style._replace(dashes="None") for name, style in zip(series.unique(), _STYLES)}
     ends = [(0.9 * both[side].min(), 1.1 * max(both[side].max(), 1.0)) for side in "xy"]
     x, y = (
         Axis(text, limits, 10, log_ticks(*limits, number))
@@ -85,12 +89,14 @@ def _against(
     charts = []
     for product, found in both.groupby("product", sort=False):
         marks = [
-            Marks("points", name, list(of.x), list(of.y), (), looks[name])
+            Marks("points", name, list(of.x), list(of.y), (), styles[name])
             for name, of in found.groupby("series", sort=False)
         ]
         marks.append(Marks("rule", "as published", x.limits, [1, 1]))
-        charts.append(Chart(_PRODUCTS[product], ", ".join(found.study.unique()), x, y, marks))
-    return draw_page(charts, looks, ["ours: simulated"], 2.0)
+        charts.append(
+            Chart(_MULTIPLICATIONS[product], ", ".join(found.study.unique()), x, y, marks)
+        )
+    return draw_page(charts, styles, ["ours: simulated"], 2.0)
 
 
 _TD = ["td11", "td12", "td13", "td14", "td17", "td18"]

@@ -284,7 +284,7 @@ def test_sums_beside_products(any_device, memories, by_columns, columns):
     on = memories(tile.astype("f4"))
     other = memories(value.T.astype("f4")).T if by_columns else memories(value.astype("f4"))
     for _ in range(3):
-        any_device.add(on, other, stream, beside=True)
+        any_device.add(on, other, stream, concurrent=True)
     stream.synchronise()
     assert (fetch(any_device, on) == tile + 3 * value).all()
 

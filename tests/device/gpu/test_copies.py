@@ -26,12 +26,12 @@ def four_axes(draw):
         (draw(st.integers(1, 4)), draw(st.integers(1, 9))),
     )
     for _ in range(2):
-        gap = (
+        padding = (
             draw(st.integers(0, 3)) if rows[0] > 1 else 0,
             draw(st.integers(0, 8)) if columns[0] > 1 else 0,
         )
-        ld = columns[0] * (columns[1] + gap[1]) + draw(st.integers(0, 5))
-        sides.append(((rows[1] + gap[0]) * ld, ld, columns[1] + gap[1], 1))
+        ld = columns[0] * (columns[1] + padding[1]) + draw(st.integers(0, 5))
+        sides.append(((rows[1] + padding[0]) * ld, ld, columns[1] + padding[1], 1))
     return (*rows, *columns), *sides
 
 
@@ -72,20 +72,20 @@ def test_a_copy_of_four_axes_is_that_of_numpy_and_writes_nothing_else(
 )
 def test_a_copy_of_two_axes_is_that_of_numpy_between_any_orders(device, shape, gaps, orders, dtype):
     views = []
-    for seed, (gap, order) in enumerate(zip(gaps, orders)):
+    for seed, (padding, order) in enumerate(zip(gaps, orders)):
         rows, columns = shape if order == "C" else shape[::-1]
         view = (
             np.random.default_rng(seed)
-            .integers(1, 1000, (rows, columns + gap))
+            .integers(1, 1000, (rows, columns + padding))
             .astype(dtype)[:, :columns]
         )
         views.append(view if order == "C" else view.T)
     target, source = views
-    beside = target.base.copy()
+    concurrent = target.base.copy()
     device.copy(target.view(DeviceArray), source.view(DeviceArray), device.stream("copies"))
     assert (target == source).all()
     target[...] = 0
-    same = beside.copy()
+    same = concurrent.copy()
     (same[:, : target.shape[1]] if orders[0] == "C" else same[:, : target.shape[0]])[...] = 0
     assert (target.base == same).all()
 

@@ -30,7 +30,7 @@ examples = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 # transposed, rows above, left, right
-pieces = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
+fragments = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
 
 
 def by_address(view):
@@ -55,7 +55,7 @@ def ones(rows=2, columns=2, dtype="f4"):
 @examples
 @given(
     shape=st.tuples(*[st.integers(1, 12)] * 3),
-    layouts=st.tuples(pieces, pieces, pieces),
+    layouts=st.tuples(fragments, fragments, fragments),
     beta=st.sampled_from([0.0, 1.0]),
     seed=st.integers(0, 999),
 )
@@ -122,12 +122,12 @@ def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy,
     limits, blocks = [], {"accumulate_blocks": blocks} if blocks else {}
     device = new_device(**blocks)
     stream = device.stream("products", multiplies=True)
-    device.leave_room(stream, True)  # cuBLAS before 11.5 has no such call
+    device.reserve(stream, True)  # cuBLAS before 11.5 has no such call
     cupy.cublas.cublasSetSmCountTarget = lambda handle, count: limits.append(
         (handle.value, count.value)
     )
-    device.leave_room(stream, True)
-    device.leave_room(stream, False)
+    device.reserve(stream, True)
+    device.reserve(stream, False)
     assert limits == [(stream.handle, left), (stream.handle, 0)]
 
 
@@ -407,8 +407,8 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
     """CuPy's CompileException is a plain Exception; a CuPy for AMD is refused before anything of
     it is used."""
 
-    def refused(said):
-        with pytest.raises(MissingError, match=said) as caught:
+    def refused(text):
+        with pytest.raises(MissingError, match=text) as caught:
             cuda_device(0, 1)
         assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
 
@@ -418,7 +418,7 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
     unloaded = raising(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file"))
     uncompiled = raising(Exception("nvrtc: error:\n no such option"))
     cupy = sys.modules["cupy"]
-    for owner, name, value, said in (
+    for owner, name, value, text in (
         (
             cuda,
             "CudaStream",
@@ -430,7 +430,7 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
-            refused(said)
+            refused(text)
     monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
     refused(r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'")
 

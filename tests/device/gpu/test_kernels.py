@@ -17,8 +17,8 @@ from drbench.device.address import DeviceArray
 from drbench.device.gpu.kernels import (
     ACCUMULATE_BLOCKS,
     NAMES,
-    PRODUCT_THREADS,
     ROWS_AT_ONCE,
+    TIMES_THREADS,
     Kernels,
 )
 from drbench.errors import UnsupportedError, UsageError
@@ -63,10 +63,10 @@ def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
     other = turned != (otherwise and what == "add")
     target, whole, outside = bordered(x, dtype, turned, left=left, right=right)
-    value, source, beside = bordered(y, dtype, other, left=4 - right, right=right)
+    value, source, concurrent = bordered(y, dtype, other, left=4 - right, right=right)
     getattr(device, what)(put(target), put(value), device.stream("copies"))
     assert (target == x + y).all() and (value == y).all()
-    assert (whole[outside] == BORDER).all() and (source[beside] == BORDER).all()
+    assert (whole[outside] == BORDER).all() and (source[concurrent] == BORDER).all()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_grid_of_an_accumulate_is_capped_and_all_its_blocks_have_work(blocks
     assert busiest * blocks * 1024 <= 1.2 * 1024 * (columns // 4) + blocks * 1024
     with pytest.raises(UsageError, match="at least 1 block, got 0"):
         Kernels(True, 0)
-    assert FIELDS["accumulate_blocks"].says == str(ACCUMULATE_BLOCKS)
+    assert FIELDS["accumulate_blocks"].default_text == str(ACCUMULATE_BLOCKS)
 
 
 @pytest.mark.parametrize("dtype, columns", [("float32", 64), ("float32", 63), ("float64", 64)])
@@ -240,7 +240,7 @@ def test_every_kernel_of_the_source_is_launched_by_name():
         r"^COPY\((\w+),", source, re.MULTILINE
     )
     assert sorted(declared) == sorted(NAMES)
-    assert f"#define THREADS {PRODUCT_THREADS}\n" in source
+    assert f"#define THREADS {TIMES_THREADS}\n" in source
     assert f"#define ROWS_AT_ONCE {ROWS_AT_ONCE}\n" in source
 
 

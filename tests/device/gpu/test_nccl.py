@@ -140,7 +140,7 @@ def values(rng, size, dtype):
     return rng.integers(-50, 51, size).astype(dtype)
 
 
-sizes_of_pieces = st.one_of(
+sizes_of_fragments = st.one_of(
     st.lists(st.integers(0, 6), min_size=1, max_size=5),
     st.tuples(st.integers(0, 6), st.integers(1, 5)).map(lambda x: [x[0]] * x[1]),
 )
@@ -149,20 +149,20 @@ examples = settings(max_examples=80, deadline=None)
 
 
 @examples
-@given(sizes=sizes_of_pieces, dtype=dtypes)
+@given(sizes=sizes_of_fragments, dtype=dtypes)
 def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
-    world, pieces = (
+    world, fragments = (
         World(len(sizes)),
         [values(np.random.default_rng(r), size, dtype) for r, size in enumerate(sizes)],
     )
     flats = []
-    for rank, piece in enumerate(pieces):
+    for rank, fragment in enumerate(fragments):
         flat = np.full(sum(sizes), np.nan, dtype)
-        flat[sum(sizes[:rank]) : sum(sizes[: rank + 1])] = piece
+        flat[sum(sizes[:rank]) : sum(sizes[: rank + 1])] = fragment
         world.group(rank).all_gather(put(flat), sizes, STREAM)
         flats.append(flat)
     world.run()
-    assert all((flat == np.concatenate(pieces)).all() for flat in flats)
+    assert all((flat == np.concatenate(fragments)).all() for flat in flats)
     calls = [call for calls in world.calls for call in calls]
     assert all(
         (call.name == "allGather") == (len(set(sizes)) == 1)
@@ -172,7 +172,7 @@ def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
 
 
 @examples
-@given(sizes=sizes_of_pieces, dtype=dtypes)
+@given(sizes=sizes_of_fragments, dtype=dtypes)
 def test_scattered_sums_are_the_pieces_of_the_sum(sizes, dtype):
     world = World(len(sizes))
     sent = [values(np.random.default_rng(rank), sum(sizes), dtype) for rank in range(len(sizes))]
@@ -232,7 +232,7 @@ def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
         ),
         (
             lambda: group.reduce_scatter(put(flat), put(flat[:5]), [6, 6], STREAM),
-            "own piece has 6 elements, its place 5",
+            "own fragment has 6 elements, its place 5",
         ),
         (
             lambda: group.reduce(put(flat), put(flat[:4]), 0, STREAM),

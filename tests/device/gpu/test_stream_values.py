@@ -88,8 +88,8 @@ def test_a_sum_beside_products_leaves_them_most_of_the_device(cupy, new_device, 
     memories = [device.allocate(4 * 600 * 700) for _ in range(2)]
     target, value = (at_address(m.address, 600 * 700, "f4").reshape(600, 700) for m in memories)
     grids = []
-    for beside in (False, True):
-        device.add(target, value, device.stream("side"), beside=beside)
+    for concurrent in (False, True):
+        device.add(target, value, device.stream("side"), concurrent=concurrent)
         grids.append(np.prod(cupy.module.launches[-1].grid))
     assert grids[0] > 132 and 0 < grids[1] <= blocks
     for memory in memories:

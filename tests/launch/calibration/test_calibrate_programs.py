@@ -4,8 +4,8 @@ residual."""
 import pytest
 
 from drbench.measure.noise import Timed
-from launch.calibration.pace import Pace
 from launch.calibration.programs import in_rounds
+from launch.calibration.speed import SpeedNormalisation
 
 #: Seconds that programs take on the undisturbed machine.
 TIMES = [0.02, 0.05, 0.01, 0.03, 0.04, 0.06]
@@ -29,12 +29,12 @@ class Made:
         self.ran.append(seconds)
         return self._pass(seconds)
 
-    def beside(self) -> Timed:
+    def reference_s(self) -> Timed:
         return Timed(self._pass(0.01), 0.0)
 
 
 def residuals(made: Made, rounds: int = 5) -> list[float]:
-    found = in_rounds(TIMES, rounds, made.run, Pace(made.beside))
+    found = in_rounds(TIMES, rounds, made.run, SpeedNormalisation(made.reference_s))
     return [took / time for took, time in zip(found, TIMES)]
 
 
@@ -47,21 +47,21 @@ def test_seconds_in_which_the_machine_is_half_as_fast_make_no_residual():
 def test_what_only_programs_are_slowed_by_stays():
     made = Made(1.0, 0, 0)
     run = lambda seconds: made.run(seconds) * (1.5 if seconds == 0.05 else 1.0)
-    found = in_rounds(TIMES, 3, run, Pace(made.beside))
+    found = in_rounds(TIMES, 3, run, SpeedNormalisation(made.reference_s))
     assert found == pytest.approx([0.02, 1.5 * 0.05, *TIMES[2:]])
 
 
 def test_a_disturbance_that_the_product_beside_does_not_see_is_outvoted():
     made, times = Made(1.0, 0, 0), iter(range(100))
     run = lambda seconds: made.run(seconds) * (3.0 if next(times) < 10 else 1.0)
-    found = in_rounds(TIMES, 5, run, Pace(made.beside))
+    found = in_rounds(TIMES, 5, run, SpeedNormalisation(made.reference_s))
     # 10 of 30 runs, two of the five of a program at most
     assert found == pytest.approx(TIMES)
 
 
 def test_programs_take_turns_in_another_order_each_round():
     made = Made(1.0, 0, 0)
-    in_rounds(TIMES, 4, made.run, Pace(made.beside))
+    in_rounds(TIMES, 4, made.run, SpeedNormalisation(made.reference_s))
     rounds = [made.ran[at : at + 6] for at in range(0, 24, 6)]
     assert all(sorted(each) == sorted(rounds[0]) for each in rounds)
     assert len({tuple(each) for each in rounds}) > 1
@@ -75,7 +75,7 @@ def test_what_is_refused_is_not_tried_again_and_has_no_time():
         asked.append(seconds)
         return None if seconds == 0.01 else made.run(seconds)
 
-    found = in_rounds(TIMES, 3, run, Pace(made.beside))
+    found = in_rounds(TIMES, 3, run, SpeedNormalisation(made.reference_s))
     assert found[2] is None and asked.count(0.01) == 1
     assert found[3:] == pytest.approx(TIMES[3:])
 
@@ -84,21 +84,21 @@ def test_products_and_programs_are_of_one_pace_whenever_the_machine_became_faste
     """What was measured while it was slow is no reason to predict that all else is slow."""
     for until in (0.0, 2.0, 5.0, 100.0):
         made = Made(1.6, 0.0, until)
-        pace = Pace(made.beside)
-        pace.begin()
-        products = [pace.around(lambda: made._pass(0.3)) for _ in range(9)]
-        product_s = pace.median(products)
-        found = in_rounds(TIMES, 5, made.run, pace)
-        ratios = [took / product_s for took in found]
+        speed = SpeedNormalisation(made.reference_s)
+        speed.begin()
+        products = [speed.around(lambda: made._pass(0.3)) for _ in range(9)]
+        multiplication_s = speed.median(products)
+        found = in_rounds(TIMES, 5, made.run, speed)
+        ratios = [took / multiplication_s for took in found]
         assert ratios == pytest.approx([time / 0.3 for time in TIMES], rel=1e-6), until
 
 
 def test_the_usual_pace_is_that_of_the_time_until_it_was_first_asked_for():
     times = iter([1.0, 2.0, 4.0, 8.0, 8.0, 8.0])
-    pace = Pace(lambda: Timed(next(times), 0.0))
+    speed = SpeedNormalisation(lambda: Timed(next(times), 0.0))
     for _ in range(3):
-        pace.begin()
-    assert pace.usual == 2.0
+        speed.begin()
+    assert speed.usual == 2.0
     for _ in range(3):
-        pace.begin()
-    assert pace.usual == 2.0 and pace.median([(8.0, 8.0)]) == 2.0
+        speed.begin()
+    assert speed.usual == 2.0 and speed.median([(8.0, 8.0)]) == 2.0

@@ -10,16 +10,16 @@ from drbench.errors import CaseFailed
 from drbench.measure.noise import Timed
 from drbench.model.fit import spread
 from launch.calibration.here import widened
-from launch.calibration.pace import DRIFT, Pace
+from launch.calibration.speed import DRIFT, SpeedNormalisation
 from launch.cases.machine_models import find_machine
 
 
-def looked_at(*took: Timed, due=1.0) -> Pace:
+def looked_at(*took: Timed, due=1.0) -> SpeedNormalisation:
     """A pace of which so many looks were taken."""
-    pace = Pace(iter(took).__next__, due)
+    speed = SpeedNormalisation(iter(took).__next__, due)
     for _ in took:
-        pace.begin()
-    return pace
+        speed.begin()
+    return speed
 
 
 FINE, KEPT = Timed(1.0, 0.0, 1.0), Timed(2.5, 0.6, 1.0)
@@ -27,21 +27,21 @@ FINE, KEPT = Timed(1.0, 0.0, 1.0), Timed(2.5, 0.6, 1.0)
 
 @pytest.mark.parametrize("kept, refused", [(0, False), (3, False), (6, True), (9, True)])
 def test_a_pace_whose_looks_were_disturbed_is_refused_with_the_share_of_the_cores(kept, refused):
-    pace = looked_at(*[KEPT] * kept, *[FINE] * (9 - kept))
+    speed = looked_at(*[KEPT] * kept, *[FINE] * (9 - kept))
     if refused:
         with pytest.raises(CaseFailed, match=f"had 40 % of their cores, and {kept} of 9 looks"):
-            pace.refuse_other_work()
+            speed.refuse_other_work()
     else:
-        pace.refuse_other_work()
+        speed.refuse_other_work()
 
 
 def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
-    alone, beside = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
+    alone, reference_s = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
     looked_at(*[alone] * 9, due=0.5).refuse_other_work()
-    looked_at(*[beside] * 9, due=None).refuse_other_work()
+    looked_at(*[reference_s] * 9, due=None).refuse_other_work()
     with pytest.raises(CaseFailed, match="had 50 % of their cores"):
-        looked_at(*[beside] * 9, due=0.5).refuse_other_work()
-    Pace(lambda: FINE, 1.0).refuse_other_work()  # never looked at
+        looked_at(*[reference_s] * 9, due=0.5).refuse_other_work()
+    SpeedNormalisation(lambda: FINE, 1.0).refuse_other_work()  # never looked at
 
 
 def test_intervals_of_a_machine_that_drifted_hold_its_ends_and_a_steady_one_keeps_its_own():

@@ -12,8 +12,8 @@ from drbench.errors import DrbenchError, UsageError
 from drbench.model.machine import Machine
 from launch.cases.case import Case, bound
 from launch.cases.sweep_file import expand, load_sweep
+from launch.libraries import LIBRARIES
 from launch.models.predict import predict, with_interval
-from launch.peers import PEERS
 
 #: Constants that may be infinite: there is no such limit.
 OPEN = ("bytes_per_s", "memory_bytes", "k_block")
@@ -93,7 +93,7 @@ def try_sweep(seed, folder):
             assert type(size) is int and 1 <= size < 2**63
         try:
             taker, problem, options = bound(case, 4)
-            if case.algorithm not in PEERS:
+            if case.algorithm not in LIBRARIES:
                 taker.resolve(problem, True, **options)
         except DrbenchError as error:
             one_line(error)

@@ -47,7 +47,7 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, described",
     [
         ("[peak]\nint8 = 1", "peak.int8: there is no such key. There are float32"),
         ("peak = 3", "peak: must be tables"),
@@ -64,10 +64,10 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
         ),
     ],
 )
-def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, told):
+def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, described):
     with pytest.raises(UsageError) as caught:
         read_peaks(file(text), CASES)
-    assert told in str(caught.value) and "mine.toml" in str(caught.value)
+    assert described in str(caught.value) and "mine.toml" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", "0 -3 nan inf mine h100 1,5".split())

@@ -9,7 +9,7 @@ from made_up import made_up
 
 from drbench.errors import UsageError
 from drbench.measure.record_file import append_csv
-from launch.host.files import hand_over
+from launch.host.files import output_record
 from launch.host.kernels import Kernels
 from launch.sweeps.plan import SweepRequest
 from launch.sweeps.store import Store
@@ -45,11 +45,11 @@ REFUSED = [
 @pytest.mark.parametrize(
     "words, mentioned", REFUSED, ids=[" ".join(map(str, words)) for words, _ in REFUSED]
 )
-def test_it_is_refused_in_one_line(say, monkeypatch, tmp_path, words, mentioned):
+def test_it_is_refused_in_one_line(run_cli, monkeypatch, tmp_path, words, mentioned):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.chdir(tmp_path)
-    line = say(*words).refusal()
+    line = run_cli(*words).refusal()
     assert all(text in line for text in mentioned), line
 
 
@@ -90,12 +90,12 @@ SLIPS = {
 @pytest.mark.parametrize("line", SLIPS)
 @pytest.mark.parametrize("more", [["--dry-run"], ["--out", "out"]], ids=["dry", "run"])
 def test_a_slip_in_a_sweep_file_is_found_before_anything_starts(
-    say, tmp_path, monkeypatch, line, more
+    run_cli, tmp_path, monkeypatch, line, more
 ):
     monkeypatch.chdir(tmp_path)
     size = "[[cases]]\nm = 64\nn = 64\nk = 64\n"
     (tmp_path / "mine.toml").write_text(f'name = "mine"\n{size}\n{size}{line}\n')
-    answer = say("sweep", "mine.toml", "-p", 2, *more).refusal()
+    answer = run_cli("sweep", "mine.toml", "-p", 2, *more).refusal()
     assert "mine.toml: " in answer and all(text in answer for text in SLIPS[line]), answer
     assert not (tmp_path / "out").exists()
 
@@ -151,8 +151,8 @@ def desk(tmp_path, monkeypatch):
     ANSWERS,
     ids=[" ".join(map(str, words)) for words, *_ in ANSWERS],
 )
-def test_the_answer_is_one_right_line(say, desk, words, mentioned, not_mentioned):
-    line = say(*words).refusal()
+def test_the_answer_is_one_right_line(run_cli, desk, words, mentioned, not_mentioned):
+    line = run_cli(*words).refusal()
     assert all(text in line for text in mentioned), line
     assert not any(text in line for text in not_mentioned), line
 
@@ -176,6 +176,6 @@ def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys,
     monkeypatch.setattr(os, "write", full)
     path = tmp_path / "one.csv"
     with pytest.raises(UsageError, match="--csv .*one.csv: No space left on device"):
-        hand_over(made_up(m=4321), str(path), True)
+        output_record(made_up(m=4321), str(path), True)
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out

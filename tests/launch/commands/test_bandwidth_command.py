@@ -37,7 +37,7 @@ def test_a_program_moves_its_bytes_once_for_each_time(name, ranks):
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, text",
     [
         (["--sizes", "4"], "4KiB:64MiB:2"),
         (["--only", "send"], "'send' is none of"),
@@ -46,11 +46,13 @@ def test_a_program_moves_its_bytes_once_for_each_time(name, ranks):
         (["--backend", "numpy-async", "--transport", "throttled:1,1"], "throttled delays loads"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_ranks_start(say, tmp_path, monkeypatch, words, told):
+def test_what_makes_no_sense_is_refused_before_ranks_start(
+    run_cli, tmp_path, monkeypatch, words, text
+):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     monkeypatch.chdir(tmp_path)
-    ended = say("bandwidth", *words)
-    assert ended.returncode in (2, 3) and told in ended.stderr and ended.stderr.count("\n") == 1
+    ended = run_cli("bandwidth", *words)
+    assert ended.returncode in (2, 3) and text in ended.stderr and ended.stderr.count("\n") == 1
 
 
 def by_operation(rows):
@@ -92,12 +94,12 @@ def test_every_kind_of_transfer_arrives_whatever_carries_it(
 
 
 @pytest.mark.mpi
-def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, say, fault, tmp_path):
+def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, run_cli, fault, tmp_path):
     words = "bandwidth -p 2 --sizes 4KiB --only get,reducescatter".split()
     few = fault("few transfers")
     first = drbench(*words, "--csv", "b.csv", env=few, timeout=60)
     assert (first.returncode, first.stderr) == (0, "")
-    for told in (
+    for text in (
         "get",
         "reducescatter",
         "copy",
@@ -105,7 +107,7 @@ def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, say, fa
         "bus GB/s",
         "every transfer was",
     ):
-        assert told in first.stdout
+        assert text in first.stdout
     few["PYTHONPROFILEIMPORTTIME"] = "1"  # standard error names what ranks load
     rma = drbench(*words, "--csv", "b.csv", "--transport", "rma", env=few, timeout=60)
     assert rma.returncode == 0 and "launch.ranks.bandwidth" in rma.stderr
@@ -116,7 +118,7 @@ def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, say, fa
         for transport in ("direct", "rma")
         for name in ("get", "reducescatter", "copy")
     ]
-    drawn = say("plot", "bandwidth", tmp_path / "b.csv", "-o", tmp_path / "b.png")
+    drawn = run_cli("plot", "bandwidth", tmp_path / "b.csv", "-o", tmp_path / "b.png")
     assert drawn.returncode == 0 and (tmp_path / "b.png").stat().st_size > 10_000
 
 
@@ -131,4 +133,4 @@ def test_what_does_not_arrive_is_found(process, mpiexec):
     assert found["right"] == {}
     for way in ("element", "old"):
         assert set(found[way]) == {*OPERATIONS, COPY}, way
-        assert all(told == "CaseFailed" for told in found[way].values())
+        assert all(text == "CaseFailed" for text in found[way].values())

@@ -33,12 +33,12 @@ def sane(link) -> None:
 
 
 @pytest.mark.mpi
-def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_path):
+def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp_path):
     path = tmp_path / "two.toml"
     made = calibrated(drbench, path, 4, fault("small products") | CLIQUES)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [4, 2, 2]
     for table in (made.sources["compute"], made.sources["dtypes"]["float64"]):
-        assert len(table["turn_s"]) == 2 and min(table["turn_s"]) >= 0
+        assert len(table["transposed_element_s"]) == 2 and min(table["transposed_element_s"]) >= 0
     for kind, near in (("auto", "direct"), ("direct", "direct"), ("rma", "rma")):
         seen = made.for_transport(parse_transport(kind))
         joined = [seen.link(a, b).name for a, b in ((0, 1), (2, 3), (1, 2), (0, 3))]
@@ -52,10 +52,10 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_pat
     near = made.for_transport(parse_transport("auto"))
     assert not near.link(0, 1).latency_s and near.link(0, 2).latency_s >= 0
 
-    told = say("simulate", *CASE, "-p", "4", "--machine", str(path), "--json").json()
-    assert told["status"] == "ok" and told["get_bytes"] > 0
-    assert "rank" not in (told["beyond"] or "") and "node" not in (told["beyond"] or "")
-    more = say("simulate", *CASE, "-p", "8", "--machine", str(path), "--json").json()
+    text = run_cli("simulate", *CASE, "-p", "4", "--machine", str(path), "--json").json()
+    assert text["status"] == "ok" and text["get_bytes"] > 0
+    assert "rank" not in (text["beyond"] or "") and "node" not in (text["beyond"] or "")
+    more = run_cli("simulate", *CASE, "-p", "8", "--machine", str(path), "--json").json()
     assert "8 ranks (calibrated on 4); 4 nodes (2)" in more["beyond"]
     ran = drbench(
         "run",
@@ -66,9 +66,9 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, say, fault, tmp_pat
     ran = ran.json()
     assert (ran["nodes"], ran["error"]) == (2, 0)
     # the launcher deals ranks to these nodes in turn; the model counts neighbours
-    moved = [each["get_bytes"] + each["direct_bytes"] for each in (ran, told)]
+    moved = [each["get_bytes"] + each["direct_bytes"] for each in (ran, text)]
     assert moved[0] == moved[1]
-    assert all(ran[name] == told[name] for name in ("chunk", "stationary"))
+    assert all(ran[name] == text[name] for name in ("chunk", "stationary"))
 
 
 @pytest.mark.mpi

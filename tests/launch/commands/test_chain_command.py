@@ -40,39 +40,41 @@ def toy(tmp_path):
 
 
 def test_every_predicted_time_has_its_interval_in_the_table_the_csv_and_the_json(
-    say, toy, tmp_path
+    run_cli, toy, tmp_path
 ):
     path = tmp_path / "out.csv"
-    told = say(*SMALL, "--machine", toy([0.8, 0.9, 1.0, 1.1, 1.2]), "-p", 2, "--csv", path)
-    found = json.loads(say(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--json").stdout)
+    described = run_cli(*SMALL, "--machine", toy([0.8, 0.9, 1.0, 1.1, 1.2]), "-p", 2, "--csv", path)
+    found = json.loads(
+        run_cli(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--json").stdout
+    )
     rows = list(csv.DictReader(path.open()))
     logs = [log(each) for each in (0.8, 0.9, 1.0, 1.1, 1.2)]
     middle, half = fmean(logs), 2.776 * stdev(logs) * sqrt(1 + 1 / 5)  # Student's t of 4
-    assert told.returncode == 0 and len(rows) == 1 + len(found["contenders"]) >= 3
+    assert described.returncode == 0 and len(rows) == 1 + len(found["contenders"]) >= 3
     for row, each in zip(rows, [found["best"], *found["contenders"]]):
         ends = float(row["median_low_s"]), float(row["median_high_s"])
         assert ends == pytest.approx((each["low_s"], each["high_s"]))
         wanted = [float(row["best_s"]) * exp(end) for end in (middle - half, middle + half)]
         assert ends == pytest.approx(wanted, rel=1e-3)
         us = [1e6 * each[name] for name in ("time_s", "low_s", "high_s")]
-        assert "{:.3g} us ({:.3g}-{:.3g})".format(*us) in told.stdout
+        assert "{:.3g} us ({:.3g}-{:.3g})".format(*us) in described.stdout
     assert found["within_interval"] == [each["name"] for each in found["contenders"]]
     assert f"Within the interval of the chosen: {', '.join(found['within_interval'])}." in (
-        told.stdout
+        described.stdout
     )
 
 
-def test_a_contender_that_takes_longer_than_the_interval_is_not_said_to_be_within_it(say, toy):
+def test_a_contender_that_takes_longer_than_the_interval_is_not_said_to_be_within_it(run_cli, toy):
     narrow = ["--machine", toy([1.0, 1.0, 1.0]), "-p", 2, "--json"]
-    found = json.loads(say(*SMALL, *narrow).stdout)
+    found = json.loads(run_cli(*SMALL, *narrow).stdout)
     slower = [each for each in found["contenders"] if each["time_s"] > found["best"]["time_s"]]
     assert slower and not {each["name"] for each in slower} & set(found["within_interval"])
 
 
-def test_a_machine_that_knows_nothing_of_its_errors_gives_no_interval(say, toy):
+def test_a_machine_that_knows_nothing_of_its_errors_gives_no_interval(run_cli, toy):
     path = toy([1.0, 1.0])
     path.write_text(path.read_text().partition("[model.residuals]")[0])
-    found = json.loads(say(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
+    found = json.loads(run_cli(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
     assert found["best"]["low_s"] is None and found["within_interval"] == []
 
 
@@ -87,22 +89,25 @@ def test_a_run_says_whether_it_lies_in_the_interval(drbench, toy, peak, lies):
     assert f") {lies} in " in line and "every operation verified, exact" in line
 
 
-def test_the_first_line_says_how_much_faster_another_chain_could_be(say, toy):
+def test_the_first_line_says_how_much_faster_another_chain_could_be(run_cli, toy):
     one = [*SMALL, "--machine", toy([1.0, 1.0, 1.0]), "-p", 2]
     words = {True: "; by the bounds no chain is more than", False: ", may be "}
-    found = json.loads(say(*one, "--json").stdout)
-    first = say(*one).stdout.splitlines()[0]
+    found = json.loads(run_cli(*one, "--json").stdout)
+    first = run_cli(*one).stdout.splitlines()[0]
     assert found["decided"] == (found["gap"] <= 0) and words[found["decided"]] in first
     slow = "chain --preset llama3-70b:mlp --machine dgxh100 -p 16 --effort 0".split()
-    found = json.loads(say(*slow, "--json").stdout)
-    told = say(*slow).stdout
+    found = json.loads(run_cli(*slow, "--json").stdout)
+    described = run_cli(*slow).stdout
     assert not found["decided"] and not found["finished"]
-    assert f"may be {100 * found['gap']:.1f} % off" in told.splitlines()[0]
-    assert told.startswith("best found: ") and "until the effort was spent" in told
-    assert "fastest" not in told and found["gap"] == 1 - found["bound_s"] / found["best"]["time_s"]
+    assert f"may be {100 * found['gap']:.1f} % off" in described.splitlines()[0]
+    assert described.startswith("best found: ") and "until the effort was spent" in described
+    assert (
+        "fastest" not in described
+        and found["gap"] == 1 - found["bound_s"] / found["best"]["time_s"]
+    )
 
 
-def test_placements_to_paste_are_python(say):
+def test_placements_to_paste_are_python(run_cli):
     words = "chain --preset llama3-8b:mlp --machine h100x8 -p 4 -m 256 --effort 0 --placements"
-    text = say(*words.split()).stdout.partition("from torch")
+    text = run_cli(*words.split()).stdout.partition("from torch")
     assert compile(text[1] + text[2], "placements", "exec") and "Shard(" in text[2]

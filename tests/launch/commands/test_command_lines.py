@@ -13,7 +13,7 @@ from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.commands.options import case_of, machine_of, take_options
 from launch.commands.run import run
-from launch.peers import known_options
+from launch.libraries import known_options
 
 CASES = [
     Case(96, 128, 64),

@@ -39,12 +39,12 @@ def kernels(monkeypatch):
 
 
 @pytest.fixture
-def findings(say, kernels, monkeypatch):
+def findings(run_cli, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
     monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
     monkeypatch.setattr(launch.commands.doctor, "_gpus", list)
     return lambda *options: {
-        each["subject"]: each for each in say("doctor", "--json", *options).json()
+        each["subject"]: each for each in run_cli("doctor", "--json", *options).json()
     }
 
 
@@ -60,7 +60,7 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench):
     assert set(by_subject) == SUBJECTS | PEAKS
     assert all("GFLOP/s on one core" in by_subject[subject]["text"] for subject in PEAKS)
     assert all(each["level"] in ("ok", "advice") and each["text"] for each in found)
-    assert all(each["way_out"] for each in found if each["level"] == "advice")
+    assert all(each["remedy"] for each in found if each["level"] == "advice")
     assert "launcher" in by_subject["MPI"]["text"] and "GFLOP/s" in by_subject["BLAS"]["text"]
     if by_subject["BLAS"]["text"].startswith("openblas"):
         assert "OPENBLAS_CORETYPE=Haswell" in by_subject["BLAS"]["text"]
@@ -80,12 +80,12 @@ def test_weaker_kernels_by_a_variable_are_advice_with_their_cost(findings, kerne
         "33 %",
     ):
         assert part in blas["text"], part
-    assert blas["way_out"] == "unset OPENBLAS_CORETYPE"
+    assert blas["remedy"] == "unset OPENBLAS_CORETYPE"
 
 
 def test_a_peak_of_cores_that_others_used_is_advice_with_the_share(findings, kernels):
     single = findings()["peak float32"]
-    assert single["level"] == "ok" and single["way_out"].startswith("--peak 60 ")
+    assert single["level"] == "ok" and single["remedy"].startswith("--peak 60 ")
     kernels(replace(FAST, core_share=0.42), replace(FAST, core_share=0.42))
     for subject in PEAKS:
         found = findings()[subject]
@@ -100,52 +100,50 @@ def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(drbench):
     found = {each["subject"]: each for each in json.loads(ended.stdout)}
     for subject in PEAKS:
         assert found[subject]["level"] == "advice", found[subject]
-        assert "--peak" not in found[subject]["way_out"]
+        assert "--peak" not in found[subject]["remedy"]
 
 
 def test_more_ranks_than_cores_is_advice(findings):
     cores = len(os.sched_getaffinity(0))
     assert findings("-p", cores)["cores"]["level"] == "ok"
     crowded = findings("-p", cores + 1)["cores"]
-    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["way_out"]
+    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["remedy"]
 
 
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
     monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 64 << 20)
     little = findings()["shared memory"]
     assert (
-        little["level"] == "advice"
-        and "64 MiB" in little["text"]
-        and "remount" in little["way_out"]
+        little["level"] == "advice" and "64 MiB" in little["text"] and "remount" in little["remedy"]
     )
     for free, level in ((None, "advice"), (4 * GIB, "ok")):
         monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda free=free: free)
         assert findings()["shared memory"]["level"] == level
 
 
-def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
+def test_a_missing_launcher_exits_3(run_cli, kernels, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
     monkeypatch.setenv("PATH", str(tmp_path))
-    ended = say("doctor", "--json")
+    ended = run_cli("doctor", "--json")
     assert (ended.returncode, ended.stderr) == (3, "")
     missing = [each for each in json.loads(ended.stdout) if each["level"] == "missing"]
     assert len(missing) == 1 and "drbench[mpich]" in missing[0]["text"]
 
 
 @pytest.mark.mpi
-def test_a_launcher_of_another_mpi_is_missing(say, kernels, mpi_library, monkeypatch, tmp_path):
+def test_a_launcher_of_another_mpi_is_missing(run_cli, kernels, mpi_library, monkeypatch, tmp_path):
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\nshift 2\n"$@"\n"$@"\n')
     mpiexec.chmod(0o755)
     monkeypatch.setenv("MPI4PY_LIBMPI", mpi_library[1])
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    ended = say("doctor", "--json")
+    ended = run_cli("doctor", "--json")
     mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
     assert ended.returncode == 3 and mpi["level"] == "missing"
     assert (
         "started 2 ranks" in mpi["text"]
         and "sees 1" in mpi["text"]
-        and "MPI4PY_LIBMPI" in mpi["way_out"]
+        and "MPI4PY_LIBMPI" in mpi["remedy"]
     )
 
 
@@ -168,7 +166,7 @@ def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
 
 
 def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
-    say, kernels, monkeypatch, tmp_path
+    run_cli, kernels, monkeypatch, tmp_path
 ):
     """125 against 242 GFLOP/s a thread, in two commands of one session, without a word before."""
     kernels(held=SLOW, free=FAST)
@@ -181,12 +179,12 @@ def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
         lambda plan, request, *more: given.append(request.environ) or 0,
     )
     words = "-p 2 -m 64 -n 64 -k 64".split()
-    ended = say("run", *words), say("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")
+    ended = run_cli("run", *words), run_cli("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")
     lines = ended[0].stderr, ended[1].stdout
     for line, environ in zip(lines, given, strict=True):
         assert "OPENBLAS_CORETYPE" not in environ and "PATH" in environ
         assert line.count("\n") == 1 and line.startswith("OPENBLAS_CORETYPE=Haswell holds this")
         assert "unset for this run: SkylakeX kernels reach 60 GFLOP/s" in line
     kernels(held=FAST, free=FAST)
-    ended = say("run", *words)
+    ended = run_cli("run", *words)
     assert given[-1]["OPENBLAS_CORETYPE"] == "Haswell" and ended.stderr == ""

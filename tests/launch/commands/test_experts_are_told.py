@@ -1,20 +1,20 @@
 """What commands say of products of experts: how many, of how many tokens, and who gets how much."""
 
 SIZES = "-m 64 -n 32 -k 16 -o experts=4 -o topk=2".split()
-TOLD = "C = A · B, 64 tokens to 2 of 4 experts each (skewed:1), experts 16x32"
+DESCRIPTION_FIELDS = "C = A · B, 64 tokens to 2 of 4 experts each (skewed:1), experts 16x32"
 
 
-def test_a_plan_says_what_experts_there_are(say):
+def test_a_plan_says_what_experts_there_are(run_cli):
     words = ["plan", "-p", "2", *SIZES, "-o", "routing=skewed:1", "--algorithm", "moe_rs2"]
-    shown = say(*words).stdout
-    assert TOLD in shown and "moe_rs2" in shown
+    shown = run_cli(*words).stdout
+    assert DESCRIPTION_FIELDS in shown and "moe_rs2" in shown
 
 
-def test_without_experts_there_are_eight_and_a_token_has_two(say):
+def test_without_experts_there_are_eight_and_a_token_has_two(run_cli):
     words = ["plan", "-p", "2", *SIZES[:6], "--algorithm", "ag_moe"]
-    assert "64 tokens to 2 of 8 experts each (uniform), experts 16x32" in say(*words).stdout
+    assert "64 tokens to 2 of 8 experts each (uniform), experts 16x32" in run_cli(*words).stdout
 
 
-def test_a_program_of_one_b_takes_no_experts(say):
-    ended = say("plan", "-p", "2", *SIZES, "--algorithm", "ag_gemm")
+def test_a_program_of_one_b_takes_no_experts(run_cli):
+    ended = run_cli("plan", "-p", "2", *SIZES, "--algorithm", "ag_gemm")
     assert "ag_gemm takes no experts" in ended.stderr

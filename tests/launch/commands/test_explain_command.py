@@ -1,4 +1,4 @@
-"""``drbench explain``: pages of any case, what ``--beside`` changes, and what is refused before a
+"""``drbench explain``: pages of any case, what ``--compare`` changes, and what is refused before a
 page is written."""
 
 import json
@@ -10,12 +10,12 @@ SIZES = "-m 64 -n 48 -k 80".split()
 
 
 @pytest.fixture
-def page(say, tmp_path):
+def page(run_cli, tmp_path):
     """``page(*options)``: the names of the cases of a page, and its data."""
 
     def make(*options):
         path = tmp_path / "page.html"
-        ended = say("explain", *options, "--save", path)
+        ended = run_cli("explain", *options, "--save", path)
         assert (ended.returncode, ended.stderr) == (0, "")
         text = path.read_text(encoding="utf-8")
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
@@ -39,7 +39,7 @@ def test_a_page_without_a_machine_shows_shares_and_with_one_times(page):
 
 def test_what_is_beside_differs_in_what_it_says(page):
     first = [*SIZES, *"-p 4 --a row --b column --c row --stationary C".split()]
-    for beside, name, layouts in (
+    for compare, name, layouts in (
         ("--stationary B", "universal S-B", ["row", "column", "row"]),
         ("--c column", "universal S-C", ["row", "column", "column"]),
         ("--preset outer", "universal S-C", ["column", "row", "row"]),
@@ -48,21 +48,21 @@ def test_what_is_beside_differs_in_what_it_says(page):
         ("--algorithm gemm_rs -o tile=16", "gemm_rs", None),
         ("-k 160 -p 2", "universal S-C", ["row", "column", "row"]),
     ):
-        (one, other), (left, right) = page(*first, "--beside", beside)
-        assert one.startswith("universal S-C") and other.startswith(name), beside
+        (one, other), (left, right) = page(*first, "--compare", compare)
+        assert one.startswith("universal S-C") and other.startswith(name), compare
         assert texts(left) == ["row", "column", "row"]
         assert layouts is None or texts(right) == layouts
-        assert len(right["ranks"]) == (2 if "-p" in beside.split() else 4)
+        assert len(right["ranks"]) == (2 if "-p" in compare.split() else 4)
 
 
-def test_a_timeline_says_what_was_run(page, say, tmp_path):
+def test_a_timeline_says_what_was_run(page, run_cli, tmp_path):
     path = tmp_path / "run.json"
     case = [*SIZES, *"-p 4 --algorithm cannon --machine pvc12".split()]
-    assert say("simulate", *case, "--timeline", path).returncode == 0
+    assert run_cli("simulate", *case, "--timeline", path).returncode == 0
     (name,), (traced,) = page("--timeline", path)
     (known,), (simulated,) = page(*case)
     assert name == known and traced["regions"] == simulated["regions"]
-    names, _ = page("--timeline", path, "--beside", "-m 64 -n 48 -k 80 -p 4 --stationary A")
+    names, _ = page("--timeline", path, "--compare", "-m 64 -n 48 -k 80 -p 4 --stationary A")
     assert names == [name, names[1]] and names[1].startswith("universal S-A")
 
 
@@ -87,22 +87,22 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "options, code, said",
+    "options, code, described",
     [
         ("-m 8 -n 8 -p 2".split(), 2, "-k is missing. Give -m, -n and -k, or --timeline FILE."),
         (SIZES, 2, "-p is missing. Say how many ranks, or name a --machine with devices."),
         ([*SIZES, "-p", 2, "--transport", "rma"], 2, "is of a machine model, got none"),
-        ([*SIZES, "-p", 2, "--beside", "--save x.html"], 2, "--save is of the whole page"),
-        ([*SIZES, "-p", 2, "--beside", "--a 'row"], 2, "Close the quotes."),
+        ([*SIZES, "-p", 2, "--compare", "--save x.html"], 2, "--save is of the whole page"),
+        ([*SIZES, "-p", 2, "--compare", "--a 'row"], 2, "Close the quotes."),
         (["--timeline", "none.json"], 2, "No such file or directory. Use a file of drbench run."),
         (["--timeline", "none.json", "--transpose", "a"], 2, "takes no --transpose. Leave it out."),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
 def test_what_makes_no_sense_is_refused_before_a_page_is_written(
-    say, tmp_path, options, code, said
+    run_cli, tmp_path, options, code, described
 ):
     path = tmp_path / "page.html"
-    ended = say("explain", *options, "--save", path)
-    assert ended.returncode == code and said in ended.stderr and ended.stderr.count("\n") == 1
+    ended = run_cli("explain", *options, "--save", path)
+    assert ended.returncode == code and described in ended.stderr and ended.stderr.count("\n") == 1
     assert not path.exists() or not path.read_text()

@@ -18,25 +18,27 @@ def no_work(monkeypatch):
 
 @pytest.mark.parametrize("command", ["simulate", "tune"])
 @pytest.mark.parametrize("content", [None, "notes of mine\n"])
-def test_records_that_could_not_be_written_are_not_made(say, no_work, tmp_path, command, content):
+def test_records_that_could_not_be_written_are_not_made(
+    run_cli, no_work, tmp_path, command, content
+):
     """Before anything is measured that would be lost."""
     path = tmp_path / "no" / "x.csv"
     if content:
         path = tmp_path / "notes.csv"
         path.write_text(content)
-    line = say(command, *SIZES, "--machine", "pvc12", "--csv", path).refusal()
+    line = run_cli(command, *SIZES, "--machine", "pvc12", "--csv", path).refusal()
     assert "--csv" in line and str(path) in line
 
 
 @pytest.mark.parametrize("command", ["simulate", "tune"])
-def test_a_file_of_records_is_appended_to(say, tmp_path, command):
+def test_a_file_of_records_is_appended_to(run_cli, tmp_path, command):
     path = tmp_path / "runs.csv"
     append_csv(path, made_up(status="failed", reason="first"))
-    assert say(command, *SIZES, "--machine", "pvc12", "--csv", path).returncode == 0
+    assert run_cli(command, *SIZES, "--machine", "pvc12", "--csv", path).returncode == 0
     assert path.read_text().count("\n") > 2
 
 
-def test_an_extent_of_400_digits_is_refused(say):
+def test_an_extent_of_400_digits_is_refused(run_cli):
     """A line, not an OverflowError."""
-    line = say("run", "-p", 2, "-m", "9" * 400, "-n", 8, "-k", 8).refusal()
+    line = run_cli("run", "-p", 2, "-m", "9" * 400, "-n", 8, "-k", 8).refusal()
     assert "-m" in line

@@ -31,20 +31,20 @@ def test_a_measurement_is_shown_though_its_timeline_cannot_be_written(drbench):
     assert ended.stderr.count("\n") == 1
 
 
-def test_simulations_and_pages_name_the_file(say, records):
+def test_simulations_and_pages_name_the_file(run_cli, records):
     for words in (
         ["simulate", *SIZES, "--machine", "pvc12", "--timeline", "/dev/full"],
         ["explain", *SIZES, "--save", "/dev/full"],
         ["report", records, "--save", "/dev/full"],
         ["compare", records, records, "--csv", "/dev/full"],
     ):
-        ended = say(*words)
+        ended = run_cli(*words)
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1
         assert f"/dev/full: {FULL}" in ended.stderr
 
 
-def test_a_figure_names_the_file(say, tmp_path):
+def test_a_figure_names_the_file(run_cli, tmp_path):
     records = ROOT / "results/measured/epyc-2core/exhaustive-p4/records.csv"
     picture = tmp_path / "best.png"
     picture.symlink_to("/dev/full")
-    assert f"{picture}: {FULL}" in say("plot", "best", records, "--save", picture).refusal()
+    assert f"{picture}: {FULL}" in run_cli("plot", "best", records, "--save", picture).refusal()

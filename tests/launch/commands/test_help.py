@@ -29,9 +29,9 @@ def test_commands_and_options_are_few_enough_to_know():
     assert len(cli.list_commands(None)) <= MOST_COMMANDS and count <= MOST_OPTIONS
 
 
-def test_the_help_is_one_screen_and_names_every_command_and_exit_code(say, monkeypatch):
+def test_the_help_is_one_screen_and_names_every_command_and_exit_code(run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    printed = say("--help").stdout
+    printed = run_cli("--help").stdout
     commands = cli.list_commands(None)
     assert len(printed.splitlines()) <= len(commands) + MOST_LINES_BESIDE
     assert max(map(len, printed.splitlines())) <= 80 and "..." not in printed.partition("\n")[2]
@@ -42,8 +42,8 @@ def test_the_help_is_one_screen_and_names_every_command_and_exit_code(say, monke
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_and_its_options_say_what_they_do(say, command):
-    printed = " ".join(say(*command.split(), "--help").stdout.split())
+def test_a_command_and_its_options_say_what_they_do(run_cli, command):
+    printed = " ".join(run_cli(*command.split(), "--help").stdout.split())
     assert len(COMMANDS[command].help) > 20
     for option in options(command):
         assert option.help and len(option.help) > 8, f"{command} {option.opts[0]} has no help"
@@ -53,27 +53,27 @@ def test_a_command_and_its_options_say_what_they_do(say, command):
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "explain"])
-def test_the_help_of_a_command_is_short(say, monkeypatch, command):
+def test_the_help_of_a_command_is_short(run_cli, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
-    assert len(say(command, "--help").stdout.splitlines()) <= MOST_LINES
+    assert len(run_cli(command, "--help").stdout.splitlines()) <= MOST_LINES
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_examples_of_a_command_fit_a_terminal(say, command):
-    printed = say(*command.split(), "--help").stdout.splitlines()
+def test_examples_of_a_command_fit_a_terminal(run_cli, command):
+    printed = run_cli(*command.split(), "--help").stdout.splitlines()
     examples = [line for line in printed if re.match("    (drbench|mpirun|srun) ", line)]
     assert (examples or command.startswith("serve")) and max(map(len, examples), default=0) <= 80
 
 
 @pytest.mark.parametrize("flag", SHARED)
 def test_an_option_of_several_commands_has_one_help_text(flag):
-    told = {
+    text = {
         option.help
         for command in ("run", "plan", "explain", "simulate", "chain", "bandwidth", "calibrate")
         for option in options(command)
         if flag in option.opts
     }
-    assert len(told) <= 1, told
+    assert len(text) <= 1, text
 
 
 @pytest.mark.parametrize(
@@ -81,33 +81,33 @@ def test_an_option_of_several_commands_has_one_help_text(flag):
     [("compare", "Write"), ("artifact", "Write"), ("sweep", "Write"), ("run", "Append")],
 )
 def test_a_file_that_is_written_anew_is_not_said_to_be_appended_to(command, does):
-    (told,) = (option.help for option in options(command) if "--csv" in option.opts)
-    assert told.startswith(does)
+    (text,) = (option.help for option in options(command) if "--csv" in option.opts)
+    assert text.startswith(does)
 
 
 @pytest.mark.parametrize("name", [name for name in REMOVED if name not in cli.commands])
-def test_a_command_that_there_was_says_what_to_use(say, name):
-    assert say(name, "--whatever").refusal().strip().endswith(f"use {REMOVED[name]}.")
+def test_a_command_that_there_was_says_what_to_use(run_cli, name):
+    assert run_cli(name, "--whatever").refusal().strip().endswith(f"use {REMOVED[name]}.")
 
 
 @pytest.mark.parametrize("command, takes", [("run", True), ("list", False)])
-def test_an_option_of_algorithms_is_answered_with_where_it_is_given(say, command, takes):
-    line = say(command, "--chunk", 256).refusal()
+def test_an_option_of_algorithms_is_answered_with_where_it_is_given(run_cli, command, takes):
+    line = run_cli(command, "--chunk", 256).refusal()
     assert "--chunk" in line and ("is given by -o" in line) is takes
 
 
-def test_short_and_long_help_are_the_same(say):
-    assert say("run", "-h").stdout == say("run", "--help").stdout
+def test_short_and_long_help_are_the_same(run_cli):
+    assert run_cli("run", "-h").stdout == run_cli("run", "--help").stdout
 
 
-def test_without_a_command_the_help_comes_as_it_is(say):
+def test_without_a_command_the_help_comes_as_it_is(run_cli):
     """Line by line, not as one line of an error."""
-    ended = say()
+    ended = run_cli()
     assert ended.returncode in (0, 2)
     assert re.search("^  run  ", ended.stdout + ended.stderr, re.MULTILINE)
 
 
-def test_the_version_is_said(say):
+def test_the_version_is_said(run_cli):
     from drbench import __version__
 
-    assert say("--version").stdout == f"drbench, version {__version__}\n"
+    assert run_cli("--version").stdout == f"drbench, version {__version__}\n"

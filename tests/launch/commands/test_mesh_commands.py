@@ -23,7 +23,7 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
 
 
 @pytest.mark.parametrize(
-    "words, code, said",
+    "words, code, text",
     [
         (["--algorithm", "cannon", "--mesh", "1x2"], 3, ["square", "1x2", "summa"]),
         (
@@ -45,12 +45,12 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
         ),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line_before_any_rank_starts(say, words, code, said):
-    line = say("run", "-p", 2, *SIZES, *words).refusal(code)
-    assert all(word in line for word in said), line
+def test_what_does_not_fit_is_said_in_one_line_before_any_rank_starts(run_cli, words, code, text):
+    line = run_cli("run", "-p", 2, *SIZES, *words).refusal(code)
+    assert all(word in line for word in text), line
 
 
-def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, say, tmp_path):
+def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, run_cli, tmp_path):
     path = tmp_path / "out.json"
     drbench(
         "run",
@@ -60,14 +60,14 @@ def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, say,
         *"--algorithm wang --mesh 2x2 --iters 1 --budget 0 --timeline".split(),
         path,
     )
-    events, about = read_chrome_trace(path.read_text())
-    assert {e.rank for e in events} == {0, 1, 2, 3} and about["algorithm"] == "wang"
+    events, description = read_chrome_trace(path.read_text())
+    assert {e.rank for e in events} == {0, 1, 2, 3} and description["algorithm"] == "wang"
     assert {e.track for e in events} == {"compute", "row", "column"}
     assert all(0 <= e.start_s <= e.stop_s for e in events)
-    drawn = say("plot", "timeline", path, "-o", tmp_path / "timeline.pdf")
+    drawn = run_cli("plot", "timeline", path, "-o", tmp_path / "timeline.pdf")
     assert (tmp_path / "timeline.pdf").stat().st_size > 1000 and "timeline.pdf" in drawn.stdout
     (tmp_path / "no.json").write_text(json.dumps({"traceEvents": 3}))
     assert (
         "no trace"
-        in say("plot", "timeline", tmp_path / "no.json", "-o", tmp_path / "x.pdf").refusal()
+        in run_cli("plot", "timeline", tmp_path / "no.json", "-o", tmp_path / "x.pdf").refusal()
     )

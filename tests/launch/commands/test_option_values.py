@@ -5,7 +5,7 @@ import pytest
 
 from launch.cases.case import FIELDS
 from launch.commands.options import BYTES, RANK, Value
-from launch.peers import known_options
+from launch.libraries import known_options
 
 SIZE, TRANSPORT = Value(FIELDS["m"]), Value(FIELDS["transport"])
 CHUNK = Value(known_options()["chunk"]["universal"])

@@ -6,7 +6,7 @@ import sys
 import pytest
 from starting import within
 
-from launch.peers import PEERS
+from launch.libraries import LIBRARIES
 
 COUNTERS = (
     "get_bytes",
@@ -50,9 +50,11 @@ def command(m, n, k, p, options):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
-def test_the_sums_over_all_ranks_are_the_sums_of_each(say, problem):
-    total = say(*command(*problem), "--rank", "all", "--json").json()
-    each = [say(*command(*problem), "--rank", rank, "--json").json() for rank in range(problem[3])]
+def test_the_sums_over_all_ranks_are_the_sums_of_each(run_cli, problem):
+    total = run_cli(*command(*problem), "--rank", "all", "--json").json()
+    each = [
+        run_cli(*command(*problem), "--rank", rank, "--json").json() for rank in range(problem[3])
+    ]
     for name in ("steps", "flops", *COUNTERS):
         assert total[name] == sum(one[name] for one in each), name
     for name in ("tile_bytes", "pool_bytes", "pool_direct_bytes"):
@@ -60,25 +62,25 @@ def test_the_sums_over_all_ranks_are_the_sums_of_each(say, problem):
     assert [one["rank"] for one in each] == list(range(problem[3]))
 
 
-def test_the_keys_are_those_of_the_issue_and_say_what_was_asked(say):
-    plan = say(*command(*PROBLEMS[2]), "--rank", 3, "--json").json()
+def test_the_keys_are_those_of_the_issue_and_say_what_was_asked(run_cli):
+    plan = run_cli(*command(*PROBLEMS[2]), "--rank", 3, "--json").json()
     assert {"plan_s", "steps", "flops", *COUNTERS} <= set(plan)
     asked = {"m": 30, "ranks": 4, "rank": 3, "b": "column", "stationary": "A", "dtype": "float32"}
     assert {name: plan[name] for name in asked} == asked
 
 
-def test_replicating_the_result_moves_each_replica_of_it(say):
+def test_replicating_the_result_moves_each_replica_of_it(run_cli):
     problem = (30, 40, 50, 4, ["--c", "block/c4"])
     once, everywhere = (
-        say(*command(*problem), *option, "--rank", "all", "--json").json()
+        run_cli(*command(*problem), *option, "--rank", "all", "--json").json()
         for option in ([], ["-o", "replicate_result=true"])
     )
     assert everywhere["replica_bytes"] - once["replica_bytes"] == 3 * 30 * 40 * 4
 
 
-def test_the_bytes_by_peer_add_up(say):
+def test_the_bytes_by_peer_add_up(run_cli):
     problem = command(30, 40, 50, 6, ["--preset", "outer", "--stationary", "B"])
-    text = say(*problem, "--rank", 2).stdout.splitlines()
+    text = run_cli(*problem, "--rank", 2).stdout.splitlines()
     start = next(index for index, line in enumerate(text) if "bytes by peer" in line)
     names = text[start + 2].split()[1:]
     rows = [
@@ -86,7 +88,7 @@ def test_the_bytes_by_peer_add_up(say):
         for line in text[start + 3 :]
         if line.split() and all(cell.isdigit() for cell in line.split())
     ]
-    plan = say(*problem, "--rank", 2, "--json").json()
+    plan = run_cli(*problem, "--rank", 2, "--json").json()
     assert 2 not in [row[0] for row in rows] and len(rows) > 1
     assert {name: sum(row[1 + index] for row in rows) for index, name in enumerate(names)} == {
         name: plan[name] for name in COUNTERS if plan[name]
@@ -103,7 +105,7 @@ def test_the_bytes_by_peer_add_up(say):
 )
 def test_what_only_describes_or_starts_ranks_imports_nothing_heavy(process, arguments, code):
     heavy = "mpi4py.MPI numpy pandas matplotlib rich importlib.metadata torch".split()
-    heavy += [f"launch.peers.{name}" for name in PEERS]
+    heavy += [f"launch.libraries.{name}" for name in LIBRARIES]
     program = (
         "import sys; from launch.commands.cli import main; code = main(sys.argv[1:]); "
         f"print(code, sorted(sys.modules.keys() & set({heavy})))"

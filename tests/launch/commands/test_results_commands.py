@@ -27,8 +27,8 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
-    ended = say("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
+def test_plot_writes_the_figure_and_says_what_is_missing(run_cli, files):
+    ended = run_cli("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
     assert ended.returncode == 0 and ended.stdout == f"figure: {files / 'fig.png'}\n"
     assert (
         "mlp1: not drawn: UA - Column" in ended.stderr
@@ -37,7 +37,7 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, text",
     [
         ((), "which figure"),
         (("pie", "old.csv"), "no figure is called 'pie'"),
@@ -51,37 +51,40 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
         (("volume", "old.csv", "-o", "fig.bmp"), "got '.bmp'"),
         (("old.csv", "absent.csv"), "does not exist"),
         (("volume", "empty"), "holds no CSV file"),
-        (("peers", "old.csv", "--quantity", "peak"), "figure peers has no use for --quantity"),
+        (
+            ("libraries", "old.csv", "--quantity", "peak"),
+            "figure libraries has no use for --quantity",
+        ),
     ],
 )
-def test_plot_refuses_in_one_line(say, files, arguments, said, monkeypatch):
+def test_plot_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
     monkeypatch.chdir(files)
-    assert said in say("plot", *arguments).refusal()
+    assert text in run_cli("plot", *arguments).refusal()
     assert not list(files.glob("*.p*"))
 
 
-def test_report_writes_a_page_beside_the_records(say, files):
+def test_report_writes_a_page_beside_the_records(run_cli, files):
     (files / "sweep").mkdir()
     append_csv(files / "sweep" / "records.csv", case())
-    ended = say("report", files / "sweep")
+    ended = run_cli("report", files / "sweep")
     assert ended.returncode == 0 and str(files / "sweep" / "report.html") in ended.stdout
     assert (files / "sweep" / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, text",
     [
         (("empty",), "holds no CSV file"),
         (("old.csv", "-o", "no/x.html"), "no folder no"),
     ],
 )
-def test_report_refuses_in_one_line(say, files, arguments, said, monkeypatch):
+def test_report_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
     monkeypatch.chdir(files)
-    assert said in say("report", *arguments).refusal()
+    assert text in run_cli("report", *arguments).refusal()
 
 
-def test_compare_exits_1_on_a_regression_and_names_it(say, files):
-    ended = say("compare", files / "old.csv", files / "new.csv", "--csv", files / "pairs.csv")
+def test_compare_exits_1_on_a_regression_and_names_it(run_cli, files):
+    ended = run_cli("compare", files / "old.csv", files / "new.csv", "--csv", files / "pairs.csv")
     assert (ended.returncode, ended.stderr) == (1, "")
     assert (
         re.search("slower +1.500 +1.500 +m 128", ended.stdout)
@@ -96,23 +99,24 @@ def test_compare_exits_1_on_a_regression_and_names_it(say, files):
     assert rows[0]["new_reason"] == "'=cmd()"
 
 
-def test_compare_exits_0_within_the_tolerance(say, files):
+def test_compare_exits_0_within_the_tolerance(run_cli, files):
     assert (
-        say("compare", files / "old.csv", files / "new.csv", "--tolerance", "0.6").returncode == 0
+        run_cli("compare", files / "old.csv", files / "new.csv", "--tolerance", "0.6").returncode
+        == 0
     )
-    assert say("compare", files / "new.csv", files / "old.csv").returncode == 0
+    assert run_cli("compare", files / "new.csv", files / "old.csv").returncode == 0
 
 
-def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(say, monkeypatch):
+def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    said = say("compare", SWEEP, "--limit", 3).stdout
+    text = run_cli("compare", SWEEP, "--limit", 3).stdout
     assert (
-        said.count("fastest of ")
-        == said.count("float32, 2 ranks")
-        == said.count("... and 9 more")
+        text.count("fastest of ")
+        == text.count("float32, 2 ranks")
+        == text.count("... and 9 more")
         == 4
     )
-    problems = said.split("float32, 2 ranks")[1:]
+    problems = text.split("float32, 2 ranks")[1:]
     for problem in problems:
         header, *rows = (line for line in problem.splitlines() if re.search("time|[mu]s ", line))
         assert re.match(r" +time +% of bound +A, B, C +algorithm", header)
@@ -121,14 +125,14 @@ def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(say, mon
 
 
 @pytest.mark.parametrize("mode", ["measured", "published"])
-def test_compare_of_one_side_shows_names_that_nobody_knows_as_recorded(say, files, mode):
+def test_compare_of_one_side_shows_names_that_nobody_knows_as_recorded(run_cli, files, mode):
     append_csv(files / "plugin.csv", case(algorithm="numpy", options="width=2", mode=mode))
-    ended = say("compare", files / "plugin.csv")
+    ended = run_cli("compare", files / "plugin.csv")
     assert ended.returncode == 0 and "numpy width 2" in ended.stdout
 
 
-def test_compare_prints_one_json_object(say, files):
-    ended = say("compare", files / "old.csv", files / "new.csv", "--json")
+def test_compare_prints_one_json_object(run_cli, files):
+    ended = run_cli("compare", files / "old.csv", files / "new.csv", "--json")
     found = json.loads(ended.stdout)
     assert (
         ended.returncode == 1
@@ -138,7 +142,7 @@ def test_compare_prints_one_json_object(say, files):
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, text",
     [
         (("old.csv", "--json"), "--json belongs to NEW"),
         (("old.csv", "--csv", "x.csv"), "--csv belongs to NEW"),
@@ -148,6 +152,6 @@ def test_compare_prints_one_json_object(say, files):
         (("old.csv", "new.csv", "--tolerance", "-1"), "not in the range"),
     ],
 )
-def test_compare_refuses_in_one_line(say, files, arguments, said, monkeypatch):
+def test_compare_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
     monkeypatch.chdir(files)
-    assert said in say("compare", *arguments).refusal()
+    assert text in run_cli("compare", *arguments).refusal()

@@ -14,8 +14,8 @@ ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --statio
 SIZES = "-m 8 -n 8 -k 8".split()
 
 
-def test_one_problem_is_one_record(say):
-    record = say(*ONE, "--json").json()
+def test_one_problem_is_one_record(run_cli):
+    record = run_cli(*ONE, "--json").json()
     assert (record["mode"], record["machine"], record["ranks"], record["get_bytes"]) == (
         "simulated",
         "pvc12",
@@ -25,9 +25,9 @@ def test_one_problem_is_one_record(say):
     assert 0 < record["percent_of_peak"] < 100
 
 
-def test_a_changed_constant_changes_the_time(say):
+def test_a_changed_constant_changes_the_time(run_cli):
     slow, fast = (
-        say(*ONE, "--json", "--machine", f"pvc12,links.xe.bandwidth_bytes_per_s={rate}").json()[
+        run_cli(*ONE, "--json", "--machine", f"pvc12,links.xe.bandwidth_bytes_per_s={rate}").json()[
             "best_s"
         ]
         for rate in ("1e9", "1e12")
@@ -35,11 +35,11 @@ def test_a_changed_constant_changes_the_time(say):
     assert slow > 2 * fast
 
 
-def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say):
+def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_cli):
     """With Stationary A on rows many accumulate into the same ranks."""
     case = [*ONE, *"--preset row --c column --stationary A --json --machine".split()]
     own, fair, fifo = (
-        say(*case, f"h100x8{rule}").json()
+        run_cli(*case, f"h100x8{rule}").json()
         for rule in ("", ",arbitration=fair", ",arbitration=fifo")
     )
     assert [each["arbitration"] for each in (own, fair, fifo)] == ["fair", "fair", "fifo"]
@@ -49,7 +49,7 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say)
 
 
 @pytest.mark.parametrize(
-    "arguments, says",
+    "arguments, default_text",
     [
         (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
         (["simulate", "--machine", "pvc12"], "'-m'"),
@@ -66,13 +66,13 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(say)
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_2(say, arguments, says):
-    assert says in say(*arguments).refusal()
+def test_what_makes_no_sense_is_one_line_and_exit_2(run_cli, arguments, default_text):
+    assert default_text in run_cli(*arguments).refusal()
 
 
 @pytest.mark.mpi
 def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
-    drbench, say, fault, tmp_path
+    drbench, run_cli, fault, tmp_path
 ):
     path = tmp_path / "mine.toml"
     path.write_text(
@@ -97,7 +97,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
         "-m 256 -n 320 -k 1024 -p 2 --preset row --stationary auto -o schedule=cost "
         "--transport rma --machine"
     ).split() + [str(path), "--json"]
-    record = say("simulate", *case).json()
+    record = run_cli("simulate", *case).json()
     assert record["best_s"] > 0 and record["percent_of_peak"] is None
     low, high = spread(made.residuals["rma"])
     ends = [record["best_s"] * low, record["best_s"] * high]
@@ -116,7 +116,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
 
 
 @pytest.mark.mpi
-def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, fault, tmp_path):
+def test_devices_are_calibrated_by_what_runs_on_them(drbench, run_cli, fault, tmp_path):
     path = tmp_path / "devices.toml"
     assert (
         drbench(
@@ -135,7 +135,7 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, say, fault, tmp_pa
         and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
     )
     case = "simulate -m 256 -n 320 -k 192 -p 2 --algorithm meshslice --mesh 1x2 --json --machine"
-    record = say(*case.split(), path).json()
+    record = run_cli(*case.split(), path).json()
     assert record["status"] == "ok" and record["best_s"] > 0
 
 

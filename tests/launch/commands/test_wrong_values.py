@@ -67,22 +67,22 @@ WRONG = [
 @pytest.mark.parametrize(
     "arguments, mentioned", WRONG, ids=[" ".join(map(str, arguments)) for arguments, _ in WRONG]
 )
-def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, mentioned):
+def test_a_wrong_value_is_answered_in_one_line(run_cli, monkeypatch, arguments, mentioned):
     monkeypatch.setattr(
         "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )
-    line = say(*arguments).refusal()
+    line = run_cli(*arguments).refusal()
     assert all(text in line for text in mentioned), line
 
 
-def test_a_machine_is_of_a_run_that_goes_by_its_peak(say, monkeypatch, tmp_path):
+def test_a_machine_is_of_a_run_that_goes_by_its_peak(run_cli, monkeypatch, tmp_path):
     monkeypatch.setattr("launch.commands.run.run_ranks", lambda *_: 0)
     path, shipped = tmp_path / "mine.toml", ROOT / "launch/data/machines/h100x8.toml"
     path.write_text(shipped.read_text() + '[peak.float32]\ncore_gflops = 9\nsource = "said"\n')
-    assert say(*RUN, "--machine", path).returncode == 0
-    assert "times" in say(*RUN, "--machine", path, "--peak", 9).refusal()
+    assert run_cli(*RUN, "--machine", path).returncode == 0
+    assert "times" in run_cli(*RUN, "--machine", path, "--peak", 9).refusal()
     on_gpus = [*RUN, "--algorithm", "dtensor", "-o", "device=cuda", "--machine", "h100x8"]
-    assert "times" not in say(*on_gpus).stderr
+    assert "times" not in run_cli(*on_gpus).stderr
 
 
 def test_a_shell_completes_a_line_that_is_refused_as_it_stands():
@@ -91,27 +91,27 @@ def test_a_shell_completes_a_line_that_is_refused_as_it_stands():
     assert [each.value for each in found] == ["--measure"]
 
 
-def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(say, monkeypatch):
+def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(run_cli, monkeypatch):
     monkeypatch.setattr(
         "launch.sweeps.sweep.supervised", lambda *_: pytest.fail("ranks were started")
     )
     words = "sweep mlp -p 2 --scale 1/192 --out /dev/null/results".split()
-    assert "--out" in say(*words).stderr
+    assert "--out" in run_cli(*words).stderr
 
 
 @pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])
-def test_an_empty_text_is_not_taken_for_the_default(say, monkeypatch, option):
+def test_an_empty_text_is_not_taken_for_the_default(run_cli, monkeypatch, option):
     """Of ``--a "$A"`` with A unset, or ``--csv "$OUT"``: block would run, and nothing be recorded,
     without a word."""
     monkeypatch.setattr(
         "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )
-    assert option in say(*RUN, option, "").refusal()
+    assert option in run_cli(*RUN, option, "").refusal()
 
 
-def test_the_process_says_the_same_as_the_function(say, drbench):
+def test_the_process_says_the_same_as_the_function(run_cli, drbench):
     arguments = [*RUN, "--preset", "innr"]
-    assert drbench(*arguments).refusal() == say(*arguments).refusal()
+    assert drbench(*arguments).refusal() == run_cli(*arguments).refusal()
 
 
 #: The same under mpiexec: number of ranks, arguments, what the answer must mention. The last ones

@@ -27,24 +27,24 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("words", ANSWERS)
-def test_answer_columns_are_there_at_80_columns(say, monkeypatch, words):
+def test_answer_columns_are_there_at_80_columns(run_cli, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
-    ended = say(*words.split())
+    ended = run_cli(*words.split())
     lines, inside = ended.stdout.splitlines(), False
-    told = "\n".join(lines)
+    text = "\n".join(lines)
     for answer in ANSWERS[words]:
-        assert answer in told
+        assert answer in text
     for line in lines:  # a table begins with its rule, and ends with an empty line
         inside = bool(re.match(" ?─", line)) or (inside and bool(line.strip()))
         assert not inside or len(line) <= 80, line
 
 
-def test_what_is_left_out_is_named_and_what_fits_is_all_there(say, monkeypatch):
+def test_what_is_left_out_is_named_and_what_fits_is_all_there(run_cli, monkeypatch):
     words = "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 2".split()
-    wide = say(*words).stdout
+    wide = run_cli(*words).stdout
     assert "Not shown" not in wide and "memory" in wide
     monkeypatch.setenv("COLUMNS", "80")
-    narrow = say(*words).stdout
+    narrow = run_cli(*words).stdout
     (left,) = re.findall(r"Not shown in 80 columns: (.*?)\. ", narrow.replace("\n", " "))[:1]
     header = next(line for line in wide.splitlines() if "busiest moves" in line and "A, B" in line)
     shown = next(line for line in narrow.splitlines() if "over bound" in line)
@@ -61,8 +61,8 @@ def test_what_is_left_out_is_named_and_what_fits_is_all_there(say, monkeypatch):
         ("tune --machine h100x8 --effort 1", "time_s your_time_s pays_after_products"),
     ],
 )
-def test_brief_is_one_line_of_names_and_values(say, words, names):
-    (line,) = say(
+def test_brief_is_one_line_of_names_and_values(run_cli, words, names):
+    (line,) = run_cli(
         *words.split(), *"-m 512 -n 512 -k 512 --preset row --brief".split()
     ).stdout.splitlines()
     first, *pairs = line.split(" ")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, near_by
+from launch.cases.case import Case, blocks_in_place
 from launch.cases.machine_models import find_machine
 from launch.models.candidates import TuneRequest
 from launch.models.predict import predict, programs_of
@@ -56,16 +56,16 @@ def test_what_tune_ranks_is_what_its_cases_run():
 
 
 @pytest.mark.parametrize("ranks", [8, 16])
-def test_what_is_planned_on_a_machine_is_what_is_predicted_there(say, ranks):
+def test_what_is_planned_on_a_machine_is_what_is_predicted_there(run_cli, ranks):
     words = "plan -m 512 -n 512 -k 512 --preset block --stationary B --rank all --json".split()
-    told = json.loads(say(*words, "-p", ranks, "--machine", "lumic").stdout)
+    text = json.loads(run_cli(*words, "-p", ranks, "--machine", "lumic").stdout)
     found = predict(SUMS, LUMIC, ranks)
     names = ("steps", "get_bytes", "put_bytes", "accumulate_bytes")
     in_place = {"get_bytes": found.get_bytes + (found.direct_bytes or 0)}
-    assert {name: told[name] for name in names} == {
+    assert {name: text[name] for name in names} == {
         name: in_place.get(name, getattr(found, name)) for name in names
     }
-    assert ("signals" in told) == (ranks == 16)
+    assert ("signals" in text) == (ranks == 16)
 
 
 def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
@@ -73,7 +73,10 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     made = programs_of(SUMS, LUMIC, 16)
     assert made.resolved["sums"] == "push"
     ahead = SUMS.ahead(made.resolved)
-    pools = [pool_bytes(trace, ahead, near_by(SUMS, node_of, trace.rank)) for trace in made.traces]
+    pools = [
+        pool_bytes(trace, ahead, blocks_in_place(SUMS, node_of, trace.rank))
+        for trace in made.traces
+    ]
     tiles = [sum(made.problem.tile_bytes(rank).values()) for rank in range(16)]
     assert needs(SUMS, 16, node_of).total_bytes == sum(pools) + sum(tiles)
     assert needs(SUMS, 16).total_bytes != sum(pools) + sum(tiles)

@@ -35,7 +35,7 @@ def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
     """Each rank multiplies 256 rows of A with rows of B, which come in pieces of 256 x 512."""
     assert predict(INSIDE, machine_of(), 2).beyond is None
     assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
-    for change, says in (
+    for change, default_text in (
         ({"m": [8, 128]}, "products with m of 256 (8 to 128)"),
         ({"n": [600, 700]}, "products with n of 512 (600 to 700)"),
         ({"k": [8, 128]}, "products with k of 256 (8 to 128)"),
@@ -44,7 +44,7 @@ def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
         ({"node": 1, "nodes": 1}, "2 nodes (1)"),
         ({"dtypes": ["float64"]}, "float32 (float64)"),
     ):
-        assert predict(INSIDE, machine_of(**change), 2).beyond == says
+        assert predict(INSIDE, machine_of(**change), 2).beyond == default_text
     two = replace(INSIDE, threads=2)
     assert predict(two, machine_of(), 2).beyond == "2 threads a rank (1)"
     assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None
@@ -64,19 +64,19 @@ def test_what_moves_nothing_needs_no_transfers_and_collectives_are_told_by_their
 def test_products_in_pieces_are_those_of_the_pieces():
     """On cores a product of operands in pieces is a call of BLAS each."""
     case = Case(512, 512, 512, algorithm="meshslice", options={"slices": 4, "block": 8})
-    told = predict(case, machine_of(k=[100, 512]), 2).beyond
-    assert "products with k of" in told
+    described = predict(case, machine_of(k=[100, 512]), 2).beyond
+    assert "products with k of" in described
 
 
-def test_tables_and_json_say_it(say, tmp_path):
+def test_tables_and_json_say_it(run_cli, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
     words = [*"-m 512 -n 512 -k 512 -p 2 --machine".split(), path]
-    said = " ".join(say("simulate", *words, "--preset", "row").stdout.split())
-    assert "beyond the calibration: " in said and "m of" in said and "(8 to 16)" in said
+    message = " ".join(run_cli("simulate", *words, "--preset", "row").stdout.split())
+    assert "beyond the calibration: " in message and "m of" in message and "(8 to 16)" in message
     few = "--only universal --replication none --top 2".split()
-    found = say("tune", *words, *few, "--preset", "row", "--json").json()
+    found = run_cli("tune", *words, *few, "--preset", "row", "--json").json()
     assert "(8 to 16)" in found["ranking"][0]["record"]["beyond"]
     assert found["sure"]["level"] == "elsewhere" and "(8 to 16)" in found["sure"]["text"]
 

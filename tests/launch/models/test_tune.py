@@ -19,11 +19,11 @@ from drbench.model.machine import Link, Machine
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
-from launch.models.candidates import TuneRequest, candidates, ways, with_copies
+from launch.models.candidates import TuneRequest, candidates, data_movements, with_copies
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, tune
-from launch.sweeps.rounds import turn_of
+from launch.sweeps.rounds import round_of
 from partitions import flows, partition
 
 CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
@@ -63,7 +63,7 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
 def everything(request, machine, tiles=()):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
     with sums that are pushed of these communication tiles too."""
-    for case in candidates(request, ways(True, in_place=False)):
+    for case in candidates(request, data_movements(True, in_place=False)):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
             pushes = algorithm.resolve(problem, False, **options).get("sums")
@@ -113,17 +113,17 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
 
 
-def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(say):
+def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(run_cli):
     """Four nodes of eight in half a second of CPU: the answer is not called the fastest."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.5".split()
-    first = say(*asked).stdout.splitlines()[0]
+    first = run_cli(*asked).stdout.splitlines()[0]
     assert re.match(r"Best found, (may be \d+ % off|how far off is not known): ", first)
     start = process_time()
     request = TuneRequest(Case(8192, 18432, 7168), 32, replication="none", effort=0.5)
     found = tune(request, find_machine("dgxh100"))
     assert found.left and found.gap > 0 and within(process_time() - start, 3.0)
     whole = "tune -m 64 -n 64 -k 64 -p 2 --machine h100x8 --effort 0 --only collective,wang"
-    assert say(*whole.split()).stdout.startswith("Best by the model: ")
+    assert run_cli(*whole.split()).stdout.startswith("Best by the model: ")
 
 
 #: Of fused overlap: gathers need A by rows, reductions A by columns.
@@ -259,7 +259,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
         record, _ = predict_with(case, find_machine(str(CALIBRATED)), ranks)
         ran.append(case)
         twice = 2 * record.best_s * (1.5 if len(ran) > 1 and case == ran[1] else 1)
-        twice *= 1 + 0.001 * turn_of(name)
+        twice *= 1 + 0.001 * round_of(name)
         times = {"best_s": twice, "median_s": twice, "samples_s": [twice]}
         return replace(record, mode="measured", **times)
 
@@ -279,9 +279,9 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
         assert [to_fastest[name] for name in known] == pytest.approx([ratio] * len(known))
         assert to_fastest["fastest"] is (place is places[0])
     assert main([*TUNE, "--measure", "2", "--budget", "7"]) == 0
-    said = capsys.readouterr().out
-    assert "Run the first: drbench run -p 2" in said and "--budget" not in said
-    assert "1 (the" in said and "fastest)" in said
+    message = capsys.readouterr().out
+    assert "Run the first: drbench run -p 2" in message and "--budget" not in message
+    assert "1 (the" in message and "fastest)" in message
 
 
 def by_hand(case, ranks):
@@ -307,14 +307,14 @@ def by_hand(case, ranks):
 def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates():
     shared = {"algorithms": ("universal", "cannon", "fsdp"), "replication": "equal"}
     request, keys = replace(SMALL, case=Case(10, 128, 64), **shared), []
-    for case in candidates(request, ways(False)):
+    for case in candidates(request, data_movements(False)):
         with suppress(UnsupportedError):
             keys.append(by_hand(case, request.ranks))
     found = tune(request)
-    told = [by_hand(place.case, request.ranks) for place in found.ranking]
-    assert told == sorted(told) and told[0] == min(keys) and told[0][0] is False
-    assert set(told) <= set(sorted(set(keys))[: len(set(told))])
-    for place, (_, busiest, moved, _) in zip(found.ranking, told):
+    described = [by_hand(place.case, request.ranks) for place in found.ranking]
+    assert described == sorted(described) and described[0] == min(keys) and described[0][0] is False
+    assert set(described) <= set(sorted(set(keys))[: len(set(described))])
+    for place, (_, busiest, moved, _) in zip(found.ranking, described):
         assert (place.loads.busiest_bytes, place.loads.moved_bytes) == (busiest, moved)
         assert place.record is None and place.moving == (0, 0, None)
     assert {key[0] for key in keys} == {True, False}  # 10 rows are 3, 3, 3 and 1
@@ -360,28 +360,28 @@ def test_a_layout_of_today_that_is_none_is_refused():
         tune(replace(SMALL, today=(None, "colum", None)), DEVICE)
 
 
-def test_a_type_is_not_predicted_with_another_types_peak(say):
+def test_a_type_is_not_predicted_with_another_types_peak(run_cli):
     for command in ("simulate", "tune"):
         for words, name in (
             (["--dtype", "float8"], "float8"),
             (["--dtype", "float32", "-o", "compute=tf32"], "tf32"),
         ):
-            ended = say(command, *TUNE[1:9], "--machine", "tpuv4-2x2", *words)
-            told = " ".join((ended.stdout + ended.stderr).split())
-            assert ended.returncode == 3 and "TFLOP" not in told
-            assert f"[model.dtypes.{name}]" in told and "for bfloat16" in told
+            ended = run_cli(command, *TUNE[1:9], "--machine", "tpuv4-2x2", *words)
+            described = " ".join((ended.stdout + ended.stderr).split())
+            assert ended.returncode == 3 and "TFLOP" not in described
+            assert f"[model.dtypes.{name}]" in described and "for bfloat16" in described
 
 
-def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(say):
+def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(run_cli):
     """An MLP's first product gathers its tokens, its second scatters its sums: the bytes of both
     follow from the shapes."""
     asked = "tune -m 1024 -n 4096 -k 512 -p 4 --only dtensor_mm --machine h100x8".split()
-    found = say(*asked, "--json").json()["ranking"]
+    found = run_cli(*asked, "--json").json()["ranking"]
     by = {place["record"]["b"]: place for place in found}
     assert set(by) == {"row", "column"}
     # three others' quarters of A on each of four ranks, in bytes of float32
     assert by["column"]["moved_bytes"] == 3 * 1024 * 512 * 4
-    told = say(*asked).stdout
-    assert "(Megatron column-parallel)" in told and "(Megatron row-parallel)" in told
-    given = say(*asked, *"--c row --b row --fix bc".split()).stdout
+    described = run_cli(*asked).stdout
+    assert "(Megatron column-parallel)" in described and "(Megatron row-parallel)" in described
+    given = run_cli(*asked, *"--c row --b row --fix bc".split()).stdout
     assert "row-parallel)" in given and "column-parallel)" not in given

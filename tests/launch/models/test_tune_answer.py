@@ -29,7 +29,12 @@ DEVICE = Machine.from_dict(
 )
 TODAY = ("row", "tiles:25x36@2x2", "block")
 REQUEST = TuneRequest(
-    Case(96, 128, 64), 4, ("universal", "summa"), replication="equal", today=TODAY, products=50
+    Case(96, 128, 64),
+    4,
+    ("universal", "summa"),
+    replication="equal",
+    today=TODAY,
+    multiplications=50,
 )
 
 
@@ -53,11 +58,11 @@ def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
     price = first.moving.busiest_bytes if machine is None else first.moving.seconds
     assert price > 0
     stays, goes = 0.0, price
-    products = 0
+    multiplications = 0
     while goes > stays * (1 + 1e-12):
-        products += 1
+        multiplications += 1
         stays, goes = stays + found.mine.cost, goes + first.cost
-    assert found.pays_after == products
+    assert found.pays_after == multiplications
 
 
 def test_the_best_layout_is_left_alone():
@@ -108,39 +113,39 @@ WORDS = "tune -p 4 -m 96 -n 128 -k 64 --effort 3".split()
 WORDS += ["--replication", "equal", "--top", "4"]
 
 
-def test_the_first_three_lines_answer(say):
+def test_the_first_three_lines_answer(run_cli):
     given = [*WORDS, "--preset", "row", "--b", "column"]
-    said = say(*given).stdout.splitlines()
-    assert said[0].startswith("Your layouts, A row, B column, C row: ")
-    assert said[1].startswith("Best: ") and "times fewer bytes" in said[1]
-    assert said[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
-    assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in said)
-    told = say(*given, "--json").json()
-    assert f"Run your layouts: {told['mine']['command']}" in said
-    assert told["mine"]["layouts"] == ["row", "column", "row"] and told["machine"] is None
-    assert told["pays_after_products"] >= 1 and told["sure"]["level"] == "counted"
-    timed = say(*given, "--machine", "pvc12", "--fix", "a,c").stdout
+    message = run_cli(*given).stdout.splitlines()
+    assert message[0].startswith("Your layouts, A row, B column, C row: ")
+    assert message[1].startswith("Best: ") and "times fewer bytes" in message[1]
+    assert message[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
+    assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in message)
+    text = run_cli(*given, "--json").json()
+    assert f"Run your layouts: {text['mine']['command']}" in message
+    assert text["mine"]["layouts"] == ["row", "column", "row"] and text["machine"] is None
+    assert text["pays_after_products"] >= 1 and text["sure"]["level"] == "counted"
+    timed = run_cli(*given, "--machine", "pvc12", "--fix", "a,c").stdout
     assert "% of the roof" in timed.splitlines()[0] and "published constants" in timed
-    kept = say(*given, "--fix", "a,b,c").stdout.splitlines()
+    kept = run_cli(*given, "--fix", "a,b,c").stdout.splitlines()
     assert kept[1].startswith("Best, nothing else is better within 100 products: A row, B column")
 
 
-def test_the_json_of_an_empty_bound_is_json(say):
+def test_the_json_of_an_empty_bound_is_json(run_cli):
     """Of a search that ends before anything is bounded the gap is not known: null, not Infinity."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.1 --json".split()
     refuse = lambda name: pytest.fail(f"{name} is not JSON")
-    json.loads(say(*asked).stdout, parse_constant=refuse)
+    json.loads(run_cli(*asked).stdout, parse_constant=refuse)
 
 
 @pytest.mark.parametrize(
-    "more, says",
+    "more, default_text",
     [
         (["--a", "colum"], "did you mean"),
         (["--fix", "a"], "--fix A, and --a says no partition"),
         (["--preset", "row", "--fix", "d"], "some of A,B,C"),
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),
-        (["--products", "0"], "--products"),
+        (["--multiplications", "0"], "--multiplications"),
         (["--threads", "2"], "--threads belongs to --measure"),
         (["--backend", "numpy"], "--backend belongs to --measure"),
         (["--iters", "5"], "--iters belongs to --measure"),
@@ -148,18 +153,18 @@ def test_the_json_of_an_empty_bound_is_json(say):
         (["--transport", "rma"], "--transport belongs to --machine or --measure"),
         (["-o", "compute=tf32"], "-o compute belongs to --machine or --measure"),
         (["-o", "prefetch=3"], "-o prefetch belongs to --machine or --measure"),
-        (["--products", "9"], "--products belongs to --preset or --a or --b or --c"),
+        (["--multiplications", "9"], "--multiplications belongs to --preset or --a or --b or --c"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(say, more, says):
-    assert says.lower() in say(*WORDS, *more).refusal().lower()
+def test_what_makes_no_sense_is_one_line(run_cli, more, default_text):
+    assert default_text.lower() in run_cli(*WORDS, *more).refusal().lower()
 
 
 @pytest.mark.mpi
 def test_the_commands_of_the_answer_run(drbench):
     given = [*WORDS[1:], *"-p 2 --a row --b row --c R".split()]
-    told = drbench("tune", *given, "--json").json()
-    for place in (told["mine"], told["ranking"][0]):
+    text = drbench("tune", *given, "--json").json()
+    for place in (text["mine"], text["ranking"][0]):
         words = shlex.split(place["command"])[1:]
         ran = drbench(*words, "--iters", 1, "-o", "roof=false", "--json").json()
         assert (ran["status"], ran["error"]) == ("ok", 0)

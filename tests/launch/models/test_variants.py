@@ -35,7 +35,7 @@ def test_a_model_that_knows_what_transposed_operands_take_says_so_of_times_and_r
     transpose, more
 ):
     machine = find_machine("lumic")
-    known = machine.with_value("compute.turn_s", (1e-9, 2e-9))
+    known = machine.with_value("compute.transposed_element_s", (1e-9, 2e-9))
     case = Case(256, 256, 256, transpose=transpose or None)
     plain, slower = predict(case, machine, 1), predict(case, known, 1)
     for column in ("best_s", "local_gemm_s"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.model.model import at_calibrated_pace, beside, errors, held, picks
+from benchmarks.model.model import at_calibrated_speed, errors, held, paired, picks
 from drbench.measure.record import Record
 from plots.select.records import frame
 
@@ -28,7 +28,7 @@ def pairs():
         row("block", "column", "column", [3.1], "simulated"),
         row("row", "row", "row", [2.2], "simulated"),
     ]
-    return beside(frame(measured), frame(predicted))
+    return paired(frame(measured), frame(predicted))
 
 
 def test_errors_are_of_median_times(pairs):
@@ -47,7 +47,7 @@ def test_a_program_is_ranked_by_the_median_of_all_its_repeats(pairs):
 
 def test_shares_of_the_roof_are_compared_at_the_pace_of_the_calibration():
     ran = lambda c, time, share: row("row", "row", c, [time], percent_of_roof=share)
-    told = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
+    text = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
     measured = frame(
         [
             ran("row", 4.0, 50.0),
@@ -56,8 +56,8 @@ def test_shares_of_the_roof_are_compared_at_the_pace_of_the_calibration():
             ran("block-cyclic", 4.0, 50.0),  # not predicted
         ]
     )
-    predicted = frame([told("row"), told("column"), told("block")])
-    pairs = beside(at_calibrated_pace(measured, predicted), predicted)
+    predicted = frame([text("row"), text("column"), text("block")])
+    pairs = paired(at_calibrated_speed(measured, predicted), predicted)
     assert dict(zip(pairs.c, pairs.time_s)) == {"row": 4.0, "column": 8.0}
     assert list(pairs.error) == pytest.approx([0.25, -0.375])
 
@@ -67,8 +67,8 @@ def test_intervals_are_judged_by_the_residuals_of_the_other_half():
     triples = [(a, b, c) for a in forms for b in forms for c in forms]
     measured = [row(*each, [1.0 + 0.001 * at]) for at, each in enumerate(triples)]
     predicted = [row(*each, [1.0], "simulated") for each in triples]
-    found = held(beside(frame(measured), frame(predicted)))
+    found = held(paired(frame(measured), frame(predicted)))
     assert found.cases == 27 and found.share > 85 and 1 < found.half < 5
     measured[5] = row(*triples[5], [3.0])  # one program alone is far off: that is seen
-    worse = held(beside(frame(measured), frame(predicted)))
+    worse = held(paired(frame(measured), frame(predicted)))
     assert worse.half > found.half or worse.share < found.share

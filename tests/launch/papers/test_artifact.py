@@ -169,14 +169,14 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
 ):
     out = ["--out", str(tmp_path)]
     assert main(["artifact", "--only", "P1,P7", "--quick", *out]) == 0
-    said, progress = capsys.readouterr()
+    described, progress = capsys.readouterr()
     assert progress.startswith("Every claim")
     assert (
-        said.startswith("PASS  P1 ")
-        and "\nNOT REPRODUCED (documented) P7 " in said
-        and "2 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in said
+        described.startswith("PASS  P1 ")
+        and "\nNOT REPRODUCED (documented) P7 " in described
+        and "2 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in described
     )
-    assert "drbench artifact --only P1" in said and "reproduction.md#why" in said
+    assert "drbench artifact --only P1" in described and "reproduction.md#why" in described
     assert main(["artifact", "--only", "P7", "--json", *out]) == 0
     check, _ = json.loads(capsys.readouterr().out)
     assert check["verdict"] == "NOT REPRODUCED (documented)"

@@ -35,12 +35,12 @@ def lowered(ratios):
     ]
 
 
-@pytest.mark.parametrize("slow, holds, told", [(1, True, "90.5"), (2, False, "85.7")])
-def test_almost_always_is_nine_of_ten_of_all_cases(slow, holds, told):
+@pytest.mark.parametrize("slow, holds, text", [(1, True, "90.5"), (2, False, "85.7")])
+def test_almost_always_is_nine_of_ten_of_all_cases(slow, holds, text):
     verdict = p11([*lowered([1.1] * slow + [1.02] * (20 - slow)), *MISALIGNED])
     assert (
         verdict.holds is holds
-        and f"all: competitive with the best lowering in {told} % of 21 cases, at worst 1.20 times"
+        and f"all: competitive with the best lowering in {text} % of 21 cases, at worst 1.20 times"
         in verdict.ours
         and f"of the figures: competitive with the best lowering in {100 - 5 * slow}.0 % of 20"
         in verdict.ours
@@ -76,7 +76,7 @@ def test_lowered_rows_are_no_points_of_the_figures():
         case("direct", 1.0, m=m, texts=texts, k=64, n=256)
         for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])
     ]
-    told = {verdict.claim.name: verdict.ours for verdict in check_claims(direct)}
+    text = {verdict.claim.name: verdict.ours for verdict in check_claims(direct)}
     assert {
         verdict.claim.name: verdict.ours
         for verdict in check_claims(
@@ -85,7 +85,7 @@ def test_lowered_rows_are_no_points_of_the_figures():
                 *(replace(r, schedule="cost", best_s=0.1, percent_of_peak=99.0) for r in direct),
             ]
         )
-    } == told
+    } == text
 
 
 @pytest.mark.parametrize(

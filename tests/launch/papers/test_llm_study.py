@@ -50,15 +50,15 @@ def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
     study = Study("any", None, machine, 8)
     study.layers = LAYERS
     found = study.best("fsdp")
-    for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.products):
+    for case, seconds in zip(ring_cases("fsdp", LAYERS, 8), found.multiplications):
         assert seconds == min(
             predict(replace(case, options=case.options | {"unroll": unroll}), machine).best_s
             for unroll in (1, 2, 4)
         )
 
 
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways):
+@pytest.mark.parametrize("both_directions", [False, True])
+def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_directions):
     """2 × 4 chips, 16 × 32 = 16 × 8 · 8 × 32: A's shards (16 elements) pass along rows, B's (32)
     along columns; an element a second."""
     machine = Machine(
@@ -66,11 +66,11 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
         Compute(8.0),
         (Link("wire", 4.0),),
         collectives={
-            name: Collective(2.0, 0.5, both_ways=both_ways and name != "shift")
+            name: Collective(2.0, 0.5, both_directions=both_directions and name != "shift")
             for name in OPERATIONS
         },
     )
-    ways = 1 + both_ways
+    ways = 1 + both_directions
 
     def parts(name, **options):
         algorithm = get_algorithm(name)
@@ -82,8 +82,16 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_ways
             machine,
         )
 
-    products = 2 * 16 * 32 * 8 / 8 / 8
-    assert parts("collective") == (products, 2, 3 * 0.5, 3 * 16 / ways)
-    assert parts("meshslice", slices=2, block=1) == (products, 2 * 2, 2 * 3 * 0.5, 3 * 16 / ways)
+    multiplications = 2 * 16 * 32 * 8 / 8 / 8
+    assert parts("collective") == (multiplications, 2, 3 * 0.5, 3 * 16 / ways)
+    assert parts("meshslice", slices=2, block=1) == (
+        multiplications,
+        2 * 2,
+        2 * 3 * 0.5,
+        3 * 16 / ways,
+    )
     # A's three shifts: two one way round, one the other; the gather of B both ways, or one
-    assert parts("wang") == (products, *max((2 * 2, 2 * 0.5, 2 * 16), (2, 0.5, 32 / ways), key=sum))
+    assert parts("wang") == (
+        multiplications,
+        *max((2 * 2, 2 * 0.5, 2 * 16), (2, 0.5, 32 / ways), key=sum),
+    )

@@ -11,7 +11,7 @@ from launch.cases.machine_models import find_machine
 from launch.papers.meshslice.autotuner import (
     MODELS,
     Layer,
-    Product,
+    Multiplication,
     choose_dataflows,
     estimate,
     layers_of,
@@ -30,18 +30,18 @@ def test_the_largest_matrix_stays_in_all_three_products(tokens, inputs, outputs)
     outputs, Y tokens × outputs, or their transposes."""
     if len({tokens, inputs, outputs}) < 3:
         return  # extents that name the matrices
-    (products,) = choose_dataflows([Layer("l", tokens, inputs, outputs)])
+    (multiplications,) = choose_dataflows([Layer("l", tokens, inputs, outputs)])
     names = {
         frozenset((tokens, inputs)): "X",
         frozenset((inputs, outputs)): "W",
         frozenset((tokens, outputs)): "Y",
     }
     largest = max(names, key=lambda pair: min(pair) * max(pair))
-    for each in products:
+    for each in multiplications:
         shapes = {"A": (each.m, each.k), "B": (each.k, each.n), "C": (each.m, each.n)}
         assert names[frozenset(shapes[STAYS[each.dataflow]])] == names[largest]
         assert each.flops == 2 * tokens * inputs * outputs
-    assert [names[frozenset((p.m, p.n))] for p in products] == ["Y", "X", "W"]
+    assert [names[frozenset((p.m, p.n))] for p in multiplications] == ["Y", "X", "W"]
 
 
 def test_only_layers_whose_input_would_be_transposed_are():
@@ -49,8 +49,8 @@ def test_only_layers_whose_input_would_be_transposed_are():
     wide and narrow layers in turn."""
     narrow, wide = Layer("narrow", 64, 8, 8), Layer("wide", 64, 512, 512)
     assert [
-        (products[0].dataflow, products[0].flipped)
-        for products in choose_dataflows([narrow, wide, wide, narrow])
+        (multiplications[0].dataflow, multiplications[0].flipped)
+        for multiplications in choose_dataflows([narrow, wide, wide, narrow])
     ] == [("OS", False), ("RS", True), ("RS", False), ("OS", False)]
 
 
@@ -65,7 +65,9 @@ def test_time_is_prologue_steady_state_and_epilogue():
     )
     shard = 8 * 8 / 8 / 2
     along_rows, along_columns = 1 + 3 * (0.5 + shard), 1 + 1 * (0.5 + shard)
-    times = {flow: estimate(Product("p", 8, 8, 8, flow), (2, 4), 2, machine) for flow in STAYS}
+    times = {
+        flow: estimate(Multiplication("p", 8, 8, 8, flow), (2, 4), 2, machine) for flow in STAYS
+    }
     assert times["OS"] == max(along_rows, along_columns) + max(along_rows, 16) + 16
     assert (
         times["LS"] == along_columns + max(along_columns, 16, along_rows + 2) + 16 + along_rows + 2
@@ -73,7 +75,10 @@ def test_time_is_prologue_steady_state_and_epilogue():
     assert (
         times["RS"] == along_rows + max(along_rows, 16, along_columns + 2) + 16 + along_columns + 2
     )
-    assert estimate(Product("p", 8, 8, 8, "LS", flipped=True), (4, 2), 2, machine) == times["LS"]
+    assert (
+        estimate(Multiplication("p", 8, 8, 8, "LS", flipped=True), (4, 2), 2, machine)
+        == times["LS"]
+    )
 
 
 def test_the_plan_is_the_best_of_all_meshes_and_slice_counts():
@@ -84,11 +89,11 @@ def test_the_plan_is_the_best_of_all_meshes_and_slice_counts():
     best = min(
         sum(
             min(
-                sum(estimate(p, mesh, s, machine) for p in products)
+                sum(estimate(p, mesh, s, machine) for p in multiplications)
                 for s in range(1, 129)
-                if all(s in slice_counts([p], mesh) for p in products)
+                if all(s in slice_counts([p], mesh) for p in multiplications)
             )
-            for products in dataflows
+            for multiplications in dataflows
         )
         for mesh in [(1, 16), (2, 8), (4, 4), (8, 2), (16, 1)]
     )

@@ -68,8 +68,8 @@ def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
     assert "own" in papers()
     given = ["artifact", "--only", "Z1"]
     assert main([*given, "--out", str(tmp_path / "out")]) == 1  # there is no committed verdict
-    said = capsys.readouterr().out
-    assert "PASS  Z1 Table 9: it is three" in said and "Z1 was none" in said
+    text = capsys.readouterr().out
+    assert "PASS  Z1 Table 9: it is three" in text and "Z1 was none" in text
     assert main([*given, "--sensitivity"]) == 0
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "own: as it is: Z1 holds" and others

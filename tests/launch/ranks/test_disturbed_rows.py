@@ -26,9 +26,9 @@ def test_a_run_next_to_busy_processes_is_noisy_and_says_what_share_of_the_cores_
     (row,) = read_csv(tmp_path / "rows.csv")
     assert row.noisy and 4 <= row.disturbed <= 6 and 0 < row.core_share < LEAST_SHARE
     assert "noisy" in doubts(row)
-    said = " ".join(ended.stdout.split())
+    text = " ".join(ended.stdout.split())
     share = f"{100 * row.core_share:.0f} % of their cores, {row.disturbed} repeats disturbed"
-    assert f"noisy: the ranks had {share}; nothing can be concluded" in said
+    assert f"noisy: the ranks had {share}; nothing can be concluded" in text
 
 
 def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_cores(drbench):

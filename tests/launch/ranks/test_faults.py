@@ -54,16 +54,16 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, text",
     [("unsupported", "struck by the test"), ("import", "threadpoolctl"), ("killed", "")],
 )
-def test_what_strikes_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, said):
+def test_what_strikes_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, text):
     """Rank 1 raises while it traces its program, as a new algorithm might: only rank 0 speaks, and
     the other ranks would wait for rank 1 for ever. What cannot be imported ends it before
     MPI_Init, in which the others would wait: mpiexec would let it go."""
     ended = three_ranks(env=fault(name), timeout=LIMIT_S)
     assert ended.returncode in (3, 5) if name == "unsupported" else ended.returncode not in (0, 1)
-    assert said in ended.stderr + ended.stdout and ended.left == ()
+    assert text in ended.stderr + ended.stdout and ended.left == ()
 
 
 def test_run_p_with_a_killed_rank_exits_5_and_says_so(drbench, fault):

@@ -8,7 +8,7 @@ from starting import clean_environ
 
 from launch.ranks import gpu_awareness
 
-ASK = "from launch.ranks.gpu_awareness import mpi_says; print(*mpi_says())"
+ASK = "from launch.ranks.gpu_awareness import mpi_reports; print(*mpi_reports())"
 
 
 @pytest.mark.mpi
@@ -25,13 +25,13 @@ def test_mpi_is_asked_although_its_library_is_loaded_for_mpi4py_alone():
 
 
 @pytest.mark.parametrize(
-    "program, told",
+    "program, described",
     [
         ("", (True, "in a self-test")),
         ("import os; os.abort()", (False, "ended with -6")),
         ("raise SystemExit('wrong bytes')", (False, "ended with 1 (wrong bytes)")),
     ],
 )
-def test_an_mpi_that_says_yes_is_tried_in_a_process_that_may_crash(program, told):
+def test_an_mpi_that_says_yes_is_tried_in_a_process_that_may_crash(program, described):
     able, why = gpu_awareness.try_it([sys.executable, "-c", program])
-    assert (able, told[1] in why) == (told[0], True), why
+    assert (able, described[1] in why) == (described[0], True), why

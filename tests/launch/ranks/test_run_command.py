@@ -129,9 +129,9 @@ def test_without_p_there_are_as_many_ranks_as_cores_for_their_threads(drbench, t
 
 
 @pytest.mark.parametrize("p, options", SAME, ids=[" ".join(options) for _, options in SAME])
-def test_a_run_moves_what_the_plan_says(say, ended, p, options):
+def test_a_run_moves_what_the_plan_says(run_cli, ended, p, options):
     record = ended(p, " ".join(options)).json()
-    plan = say("plan", "-p", p, *SIZES, *options, "--rank", "all", "--json").json()
+    plan = run_cli("plan", "-p", p, *SIZES, *options, "--rank", "all", "--json").json()
     assert (record["status"], record["error"]) == ("ok", 0)
     assert record["get_bytes"] + record["direct_bytes"] == plan["get_bytes"]
     for name in ("put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes", "steps"):
@@ -139,9 +139,9 @@ def test_a_run_moves_what_the_plan_says(say, ended, p, options):
     assert record["pool_bytes"] == plan["pool_direct_bytes"]
 
 
-def test_rma_moves_the_same_bytes_and_says_so(ended, say):
+def test_rma_moves_the_same_bytes_and_says_so(ended, run_cli):
     record = ended(2, "rma").json()
-    plan = say("plan", "-p", 2, *SIZES, *MOVED_BY_RMA, "--rank", "all", "--json").json()
+    plan = run_cli("plan", "-p", 2, *SIZES, *MOVED_BY_RMA, "--rank", "all", "--json").json()
     found = [record[name] for name in ("status", "error", "transport", "progress")]
     assert found == ["ok", 0, "rma", "none"]
     assert {name: record[name] for name in COUNTERS} == {name: plan[name] for name in COUNTERS}
@@ -219,12 +219,12 @@ def test_throttled_takes_as_long_as_its_timer(ended):
     assert record["best_s"] >= 0.06
 
 
-def test_a_replicated_result_is_verified_everywhere(ended, say):
+def test_a_replicated_result_is_verified_everywhere(ended, run_cli):
     options = ["-p", 2, *SIZES, "--c", "row/c2", "--json"]
     record = ended(2, "replicated").json()
     assert (record["status"], record["replicate_result"], record["error"]) == ("ok", True, 0)
     assert (
-        record["replica_bytes"] - say("plan", *options, "--rank", "all").json()["replica_bytes"]
+        record["replica_bytes"] - run_cli("plan", *options, "--rank", "all").json()["replica_bytes"]
         == 30 * 40 * 4
     )
 
@@ -233,8 +233,8 @@ def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich)
     ended = under_mpiexec(2, "run", *QUICK, *"--preset column -o get=copy -o pool=1KiB".split())
     assert ended.codes == (6, 6) and (ended.returncode, ended.stderr) == (6, "")
     text = " ".join(ended.stdout.split())
-    said = "out_of_memory", "are missing", "1 KiB", "larger -o pool"
-    assert all(words in text for words in said), text
+    described = "out_of_memory", "are missing", "1 KiB", "larger -o pool"
+    assert all(words in text for words in described), text
 
 
 def test_direct_across_nodes_exits_3_with_the_way_out(under_mpiexec, mpich):

@@ -143,20 +143,20 @@ def test_mpirun_will_do_where_there_is_no_mpiexec(on_path, monkeypatch):
 
 def test_the_mpiexec_beside_this_python_goes_before_path(on_path, monkeypatch, tmp_path):
     on_path("#!/bin/sh\n")
-    beside = tmp_path / "venv" / "mpiexec"
-    beside.parent.mkdir()
-    beside.touch()
-    monkeypatch.setattr(sys, "executable", str(beside.with_name("python")))
+    concurrent = tmp_path / "venv" / "mpiexec"
+    concurrent.parent.mkdir()
+    concurrent.touch()
+    monkeypatch.setattr(sys, "executable", str(concurrent.with_name("python")))
     monkeypatch.delenv("MPI4PY_LIBMPI")
-    assert find_mpiexec() == str(beside)
+    assert find_mpiexec() == str(concurrent)
 
 
-def test_no_launcher_is_said_with_the_way_out(say, monkeypatch, tmp_path):
+def test_no_launcher_is_said_with_the_way_out(run_cli, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingError, match="mpiexec"):
         find_mpiexec()
-    line = say(*RUN, "-p", 2).refusal(3)
+    line = run_cli(*RUN, "-p", 2).refusal(3)
     assert "no mpiexec" in line and "drbench[mpich]" in line
 
 
@@ -248,8 +248,8 @@ def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_
     assert under_mpiexec(2, *RUN, "-p", 2).codes == (0, 0)
 
 
-def test_a_timeline_that_cannot_be_written_is_said_before_anything_is_simulated(say, tmp_path):
-    line = say(
+def test_a_timeline_that_cannot_be_written_is_said_before_anything_is_simulated(run_cli, tmp_path):
+    line = run_cli(
         *"simulate --machine pvc12 -m 64 -n 64 -k 64".split(),
         *("--csv", tmp_path / "q.csv", "--timeline", "/nonexistent/x.json"),
     ).refusal(2)

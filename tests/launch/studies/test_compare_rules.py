@@ -195,10 +195,12 @@ times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(times, times), min_size=4, max_size=8), st.floats(0, 1))
 def test_a_regression_always_has_both_ratios_beyond_the_tolerance(sides, tolerance):
-    both_ways = [*sides, *(pair[::-1] for pair in sides)]
-    old, new = ([run(samples, m=m) for m, samples in enumerate(side)] for side in zip(*both_ways))
+    both_directions = [*sides, *(pair[::-1] for pair in sides)]
+    old, new = (
+        [run(samples, m=m) for m, samples in enumerate(side)] for side in zip(*both_directions)
+    )
     found = {pair.new.m: pair for pair in compare(old, new, tolerance)[0]}
-    assert set(found) == set(range(len(both_ways)))
+    assert set(found) == set(range(len(both_directions)))
     for m, pair in found.items():
         if pair.outcome == "slower":
             assert (
@@ -206,4 +208,4 @@ def test_a_regression_always_has_both_ratios_beyond_the_tolerance(sides, toleran
                 and pair.median > 1 + tolerance
                 and (pair.low is None or pair.low > 1)
             )
-            assert found[(m + len(sides)) % len(both_ways)].outcome != "slower"
+            assert found[(m + len(sides)) % len(both_directions)].outcome != "slower"

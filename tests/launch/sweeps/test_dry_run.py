@@ -12,14 +12,14 @@ from launch.sweeps.dry_run import needs
 
 
 @pytest.fixture
-def dry(say, monkeypatch, tmp_path):
+def dry(run_cli, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
     monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9))
     monkeypatch.setattr(
         "launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
     )
-    return lambda *arguments: say("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
+    return lambda *arguments: run_cli("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
 
 
 def test_it_lists_the_cases_and_their_sum(dry, tmp_path):
@@ -58,7 +58,7 @@ def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file
 def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
     """At 100 GFLOP/s a core a product of 1024³ takes 10.7 ms on two."""
 
-    def products(iters, roof, budget):
+    def multiplications(iters, roof, budget):
         text = dry(
             sweep_file(
                 f'[[cases]]\nm = 1024\nn = 1024\nk = 1024\npreset = "row"\niters = {iters}\n'
@@ -71,7 +71,7 @@ def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
 
     cores = min(2, usable_cores())
     pair_s = 2 * (2 * 1024**3) / (100e9 * cores)
-    assert products(3, "false", 0) == pytest.approx(3, rel=0.01)
-    assert products(3, "true", 0) == pytest.approx(12 + 2 * 3, rel=0.01)
-    assert products(3, "true", 0.2) == pytest.approx(12 + 2 * ceil(0.2 / pair_s), rel=0.01)
-    assert products(3, "true", 60) == pytest.approx(12 + 2 * MOST_REPEATS, rel=0.01)
+    assert multiplications(3, "false", 0) == pytest.approx(3, rel=0.01)
+    assert multiplications(3, "true", 0) == pytest.approx(12 + 2 * 3, rel=0.01)
+    assert multiplications(3, "true", 0.2) == pytest.approx(12 + 2 * ceil(0.2 / pair_s), rel=0.01)
+    assert multiplications(3, "true", 60) == pytest.approx(12 + 2 * MOST_REPEATS, rel=0.01)

@@ -193,12 +193,13 @@ NO_SWEEPS = [
 
 
 @pytest.mark.parametrize(
-    "changes, says", [*(({"cases": [block]}, says) for block, says in SLIPS), *NO_SWEEPS]
+    "changes, default_text",
+    [*(({"cases": [block]}, default_text) for block, default_text in SLIPS), *NO_SWEEPS],
 )
-def test_a_slip_is_answered_with_file_and_key_in_one_line(changes, says):
+def test_a_slip_is_answered_with_file_and_key_in_one_line(changes, default_text):
     table = {"name": "test", "cases": [SHAPE]} | changes
     table = {key: value for key, value in table.items() if value is not None}
-    with pytest.raises(UsageError, match=f"^mine.toml: .*{says}") as caught:
+    with pytest.raises(UsageError, match=f"^mine.toml: .*{default_text}") as caught:
         expand(table, 4, "mine.toml")
     assert "\n" not in str(caught.value)
 
@@ -225,11 +226,11 @@ def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypat
 
 
 def test_a_scale_is_refused_that_is_no_factor_or_makes_extents_too_large():
-    for scale, says in (
+    for scale, default_text in (
         ("1e308/1", "is no scale"),
         (1e308, "write 1/"),
         ("9000000000000000000/1", "8 times the scale '9000000000000000000' is too large"),
     ):
-        with pytest.raises(UsageError, match=says) as error:
+        with pytest.raises(UsageError, match=default_text) as error:
             expanded({"m": 8, "n": 8, "k": 8, "preset": "row"}, scale=scale)
         assert len(str(error.value)) < 400

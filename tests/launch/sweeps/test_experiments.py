@@ -31,8 +31,8 @@ def test_every_round_visits_all_and_each_library_goes_first_in_turn():
     rounds = [found[at : at + 4] for at in range(0, 24, 4)]
     assert all(sorted(name[-1] for name in names) == list("abhs") for names in rounds)
     assert [names[0][-1] for names in rounds] == "a s h a s h".split()
-    told = ["".join(name[-1] for name in names) for names in rounds]
-    assert all("ab" in names or "ba" in names for names in told)
+    described = ["".join(name[-1] for name in names) for names in rounds]
+    assert all("ab" in names or "ba" in names for names in described)
 
 
 def test_a_stock_library_and_the_same_on_drbench_share_their_ranks():
@@ -71,7 +71,7 @@ def started(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("launch.sweeps.sweep.supervised", supervised)
     monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
-    monkeypatch.setattr("launch.commands.sweep.without_weaker_pins", lambda say: {})
+    monkeypatch.setattr("launch.commands.sweep.without_weaker_pins", lambda run_cli: {})
     return starts, measure
 
 
@@ -79,9 +79,9 @@ SCALING = "sweep scaling -o ranks=1,2,4 -o m=64 -o n=8 -o k=8".split()
 SCALING += ["--peak", "none", "--out", "out"]
 
 
-def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(say, started, tmp_path):
+def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(run_cli, started, tmp_path):
     starts, _ = started
-    ended = say(*SCALING, "--json")
+    ended = run_cli(*SCALING, "--json")
     assert [ranks for ranks, _ in starts] == [1, 2, 4, 2, 1, 2, 4, 1]
     (table,) = json.loads(ended.stdout)["tables"]
     assert [row["ranks"] for row in table["rows"]] == [1, 2, 4]
@@ -90,21 +90,21 @@ def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(say, sta
     rows = read_csv(tmp_path / "out" / "records.csv")
     assert [(row.ranks, len(row.samples_s)) for row in rows] == [(1, 3), (2, 3), (4, 3)]
     before = (tmp_path / "out" / "rounds" / "records.csv").read_bytes()
-    again = say(*SCALING)
+    again = run_cli(*SCALING)
     assert again.returncode == 0 and len(starts) == 8 and "9 done before" in again.stdout
     assert (tmp_path / "out" / "rounds" / "records.csv").read_bytes() == before
-    more = say(*SCALING, "-o", "rounds=4")
+    more = run_cli(*SCALING, "-o", "rounds=4")
     assert more.returncode == 0 and len(starts) == 11
-    assert "another --out" in say(*SCALING, "-o", "rounds=0").stderr
+    assert "another --out" in run_cli(*SCALING, "-o", "rounds=0").stderr
 
 
-def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(say, started, tmp_path):
+def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(run_cli, started, tmp_path):
     starts, measure = started
     words = "sweep same-tiles -p 2 -o mesh=1x2 -o m=8 -o iters=2".split()
     words += "-o budget=0 --peak none --out out".split()
     measure.breaks = 1
     Path("mine.py").write_text("")
-    ended = say("--plugin", "mine.py", *words)
+    ended = run_cli("--plugin", "mine.py", *words)
     assert ended.returncode == 130
     assert (
         "Resume: drbench --plugin=mine.py sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8"
@@ -113,32 +113,32 @@ def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(say, start
     path = tmp_path / "out" / "rounds" / "records.csv"
     kept = read_csv(path)
     assert len(kept) == 1 and len(read_csv(tmp_path / "out" / "records.csv")) == 1
-    assert say(*words).returncode == 0
+    assert run_cli(*words).returncode == 0
     rows = read_csv(path)
     assert rows[:1] == kept and len({row.case for row in rows}) == len(rows)
     cases = load_sweep("same-tiles", 2, overrides=[("mesh", "1x2")]).cases
     assert len(rows) == 2 * len(cases)
 
 
-def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(say, started, tmp_path):
+def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(run_cli, started, tmp_path):
     starts, measure = started
     measure.bad = ("fsdp",)
-    ended = say(*"sweep same-tiles -p 2 -o mesh=1x2 --peak none".split())
+    ended = run_cli(*"sweep same-tiles -p 2 -o mesh=1x2 --peak none".split())
     assert ended.returncode == 1 and "fsdp: wrong: struck" in ended.stdout
     (folder,) = (tmp_path / "results/measured/here").iterdir()
     assert folder.name == "same-tiles-mesh1x2-p2"
 
 
-def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(say, started, monkeypatch):
-    monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=False))
-    ended = say(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
+def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(run_cli, started, monkeypatch):
+    monkeypatch.setattr("launch.sweeps.sweep.get_library", lambda name: _Library(ok=False))
+    ended = run_cli(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
     assert ended.returncode == 0 and "without dtensor: no torch. Get it." in ended.stdout
     place = Path("results/measured/here/mlp-scale1of192-p2/records.csv")
     assert len(read_csv(place)) == 96 and f"records: {place}" in ended.stdout
     assert {(row.n, row.k) for row in read_csv(place)} == {(256, 64), (64, 256)}
-    monkeypatch.setattr("launch.sweeps.sweep.get_peer", lambda name: _Peer(ok=True))
-    monkeypatch.setattr("launch.sweeps.supervisor.get_peer", lambda name: _Peer(ok=True))
-    ended = say(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
+    monkeypatch.setattr("launch.sweeps.sweep.get_library", lambda name: _Library(ok=True))
+    monkeypatch.setattr("launch.sweeps.supervisor.get_library", lambda name: _Library(ok=True))
+    ended = run_cli(*"sweep mlp -p 2 --scale 1/192 --peak none".split())
     assert ended.returncode == 0 and "96 done before" in ended.stdout
     theirs = [row for row in read_csv(place) if row.algorithm == "dtensor"]
     assert sorted(row.preset for row in theirs) == ["column"] * 8 + ["row"] * 8
@@ -153,14 +153,14 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(say, started,
         ("mlp", ("-o", "m=8", "-o", "preset=row", "-o", "algorithm=universal")),  # a figure
     ],
 )
-def test_every_table_is_text_json_and_csv(say, started, name, more):
+def test_every_table_is_text_json_and_csv(run_cli, started, name, more):
     words = ["sweep", name, "-p", 2, *more, *"-o rounds=2 --peak none --out out".split()]
-    told = json.loads(say(*words, "--json", "--csv", "t.csv").stdout)
-    rows = [row for table in told["tables"] for row in table["rows"]]
-    assert rows and all(table["title"] and table["rows"] for table in told["tables"])
-    assert all(table["lines"] for table in told["tables"]) or name.startswith("mlp")
-    text = say(*words).stdout
-    shown = all(table["title"] in text for table in told["tables"])
+    described = json.loads(run_cli(*words, "--json", "--csv", "t.csv").stdout)
+    rows = [row for table in described["tables"] for row in table["rows"]]
+    assert rows and all(table["title"] and table["rows"] for table in described["tables"])
+    assert all(table["lines"] for table in described["tables"]) or name.startswith("mlp")
+    text = run_cli(*words).stdout
+    shown = all(table["title"] in text for table in described["tables"])
     assert shown is (name != "mlp")  # which tells the fastest of each problem, and draws them
     assert {"contender", "median_s", "ratio", "told_apart", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
@@ -170,7 +170,7 @@ def test_every_table_is_text_json_and_csv(say, started, name, more):
 SIMULATE = ["--simulate", "--machine", "h100x8", "--out", "out"]
 
 
-class _Peer:
+class _Library:
     def __init__(self, ok):
         self.ok, self.what, self.get = ok, "no torch", "Get it."
 
@@ -179,7 +179,7 @@ class _Peer:
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         (("--limit", 0), "--limit belongs to --dry-run"),
         (("--machine", "h100x8"), "--machine belongs to --simulate"),
@@ -194,8 +194,8 @@ class _Peer:
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
     ],
 )
-def test_an_option_that_would_go_nowhere_is_refused(say, started, words, said):
-    assert said in say("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
+def test_an_option_that_would_go_nowhere_is_refused(run_cli, started, words, message):
+    assert message in run_cli("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
 
 
 def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
@@ -204,7 +204,9 @@ def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
     assert _folder_name("mlp", 4, None, ()) == "mlp-p4"
 
 
-def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_path, monkeypatch):
+def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(
+    run_cli, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.toml").write_text(
         'name = "tiny"\n[[cases]]\nm = 1024\nn = 4096\nk = 1024\npreset = ["row", "column"]\n'
@@ -212,9 +214,9 @@ def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_p
         "seed = 4\n"
     )
     ahead = ["-o", "prefetch=1"]
-    first = say("sweep", "tiny.toml", *SIMULATE, *ahead, "--max-cases", 1)
+    first = run_cli("sweep", "tiny.toml", *SIMULATE, *ahead, "--max-cases", 1)
     assert first.returncode == 0 and len(read_csv("out/records.csv")) == 1
-    done = say("sweep", "tiny.toml", *SIMULATE, *ahead)
+    done = run_cli("sweep", "tiny.toml", *SIMULATE, *ahead)
     assert "1 done before" in done.stdout and "1 unsupported" in done.stdout
     assert "without dtensor: its programs cannot be simulated" in done.stdout
     rows = read_csv("out/records.csv")
@@ -223,29 +225,29 @@ def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(say, tmp_p
         assert row.mode == "simulated" and row.machine == "h100x8" and row.ranks == 8
         assert row.median_low_s < row.median_s < row.median_high_s
     single = "simulate -m 1024 -n 4096 -k 1024 --preset row --json".split()
-    assert say(*single, "--machine", "h100x8").json()["best_s"] == rows[0].best_s
+    assert run_cli(*single, "--machine", "h100x8").json()["best_s"] == rows[0].best_s
     (tmp_path / "mine.toml").write_text(
         (Path(__file__).parents[3] / "launch/data/machines/h100x8.toml")
         .read_text()
         .replace("fence_s = ", "fence_s = 1")
     )
     changed = [*SIMULATE[:2], "./mine.toml", *SIMULATE[3:]]
-    assert "none of these cases" in say("sweep", "tiny.toml", *changed, *ahead).stderr
+    assert "none of these cases" in run_cli("sweep", "tiny.toml", *changed, *ahead).stderr
 
 
-def test_predicted_scaling_is_a_table_as_text_json_and_csv(say, tmp_path, monkeypatch):
+def test_predicted_scaling_is_a_table_as_text_json_and_csv(run_cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
     words = ["sweep", "scaling", *SIMULATE, *"-o grow=m -o m=64 -p 4".split()]
-    shown = say(*words, "--csv", "table.csv")
+    shown = run_cli(*words, "--csv", "table.csv")
     assert shown.returncode == 0 and "efficiency" in shown.stdout
     assert "against 1 rank." in shown.stdout
-    told = json.loads(say(*words, "--json").stdout)["tables"][0]["rows"]
-    assert [(row["ranks"], row["m"]) for row in told] == [(1, 64), (2, 128), (4, 256)]
-    assert all(row["time_s_low"] < row["time_s"] < row["time_s_high"] for row in told)
+    described = json.loads(run_cli(*words, "--json").stdout)["tables"][0]["rows"]
+    assert [(row["ranks"], row["m"]) for row in described] == [(1, 64), (2, 128), (4, 256)]
+    assert all(row["time_s_low"] < row["time_s"] < row["time_s_high"] for row in described)
     with open("table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["speedup"]) for row in rows] == [row["speedup"] for row in told]
+    assert [float(row["speedup"]) for row in rows] == [row["speedup"] for row in described]
 
 
 # -- tables of records, without anything that runs

@@ -56,7 +56,7 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
         command=[sys.executable, "-c", ECHO, text, f"--out={text}"],
         folder=os.fspath(tmp_path),
         job="job",
-        about=text,
+        description=text,
         script="job.sbatch",
     )
     loaded = tmp_path / "module"  # what `module load` does is the site's; here it notes its words
@@ -85,7 +85,7 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
     ]
 
 
-def test_a_job_asks_for_the_cores_and_the_time_it_needs(say, sweep_file, tmp_path):
+def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp_path):
     """Where neither the machine file nor --threads says so itself."""
     block = "[[cases]]\nm = 8\nn = 8\nk = 8\n"
     launch = {"launcher": ["srun"], "ranks_per_node": 4}
@@ -93,7 +93,7 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(say, sweep_file, tmp_pat
     def lines(file, tables, *options):
         machine = write(tmp_path / "m.toml", **tables)
         words = ("sweep", file, "-p", 8, "--out", tmp_path / "out", "--launcher", machine)
-        assert say(*words, "--jobs", "slurm", *options).returncode == 0
+        assert run_cli(*words, "--jobs", "slurm", *options).returncode == 0
         (script,) = (tmp_path / "out").glob("*.sbatch")
         text = script.read_text()
         return {line.removeprefix("#SBATCH --") for line in text.splitlines() if "#SBATCH" in line}
@@ -113,13 +113,13 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(say, sweep_file, tmp_pat
 
 
 @pytest.mark.parametrize("text", LINES)
-def test_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep_file, text):
+def test_labels_with_more_than_a_line_are_refused(tmp_path, run_cli, sweep_file, text):
     with pytest.raises(UsageError, match="machine"):
         expand({"name": "test", "cases": [{"m": 8, "n": 8, "k": 8, "machine": text}]}, 2)
     if "\x00" not in text:
         file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
         words = ("sweep", file, "-p", 2, "--out", tmp_path / "out", "--label", text)
-        assert "--label" in say(*words).refusal()
+        assert "--label" in run_cli(*words).refusal()
 
 
 NAMES = ["A B", "A;B", "A=B", "1A", "", "A\nB", "$(A)"]
@@ -140,11 +140,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("tables, says", REFUSED)
-def test_machine_files_take_only_what_nothing_can_run(tmp_path, tables, says):
+@pytest.mark.parametrize("tables, default_text", REFUSED)
+def test_machine_files_take_only_what_nothing_can_run(tmp_path, tables, default_text):
     with pytest.raises(UsageError, match="m.toml: ") as caught:
         load_launcher(write(tmp_path / "m.toml", **tables))
-    assert says in str(caught.value)
+    assert default_text in str(caught.value)
 
 
 def test_words_of_a_launcher_arrive_as_they_are(tmp_path):

@@ -24,7 +24,7 @@ with hold_folder(Path(sys.argv[1]), print):
 
 
 @pytest.fixture
-def said():
+def text():
     return []
 
 
@@ -39,31 +39,31 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_the_second_hears_who_holds_it(tmp_path, holder, said):
-    with pytest.raises(UsageError) as caught, hold_folder(tmp_path, said.append):
+def test_the_second_hears_who_holds_it(tmp_path, holder, text):
+    with pytest.raises(UsageError) as caught, hold_folder(tmp_path, text.append):
         pass
     words = (f"process {holder.pid} on {socket.gethostname()} since 20", "use another --out")
     assert all(word in str(caught.value) for word in words)
-    assert "\n" not in str(caught.value) and (tmp_path / "lock").exists() and said == []
+    assert "\n" not in str(caught.value) and (tmp_path / "lock").exists() and text == []
 
 
-def test_a_holder_that_was_killed_holds_nothing(tmp_path, holder, said):
+def test_a_holder_that_was_killed_holds_nothing(tmp_path, holder, text):
     holder.kill()
     holder.wait()
     assert (tmp_path / "lock").exists()
-    with hold_folder(tmp_path, said.append):
+    with hold_folder(tmp_path, text.append):
         assert f"process {os.getpid()} on" in (tmp_path / "lock").read_text()
-    assert list(tmp_path.iterdir()) == [] and said == []
+    assert list(tmp_path.iterdir()) == [] and text == []
 
 
-def test_one_process_does_not_hold_it_twice(tmp_path, said):
-    with hold_folder(tmp_path, said.append), pytest.raises(UsageError, match=str(os.getpid())):
-        with hold_folder(tmp_path, said.append):
+def test_one_process_does_not_hold_it_twice(tmp_path, text):
+    with hold_folder(tmp_path, text.append), pytest.raises(UsageError, match=str(os.getpid())):
+        with hold_folder(tmp_path, text.append):
             pass
 
 
 def test_who_opened_the_file_before_its_holder_ended_locks_the_one_that_is_there(
-    tmp_path, monkeypatch, said
+    tmp_path, monkeypatch, text
 ):
     """Or a third, who makes it anew, would hold the folder too."""
     real = fcntl.flock
@@ -74,25 +74,25 @@ def test_who_opened_the_file_before_its_holder_ended_locks_the_one_that_is_there
         real(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with hold_folder(tmp_path, said.append):
-        with pytest.raises(UsageError, match="in use"), hold_folder(tmp_path, said.append):
+    with hold_folder(tmp_path, text.append):
+        with pytest.raises(UsageError, match="in use"), hold_folder(tmp_path, text.append):
             pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_where_the_file_system_has_no_locks_a_line_says_so_and_the_sweep_goes_on(
-    tmp_path, monkeypatch, said
+    tmp_path, monkeypatch, text
 ):
     def flock(file, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with hold_folder(tmp_path, said.append):
-        (line,) = said
+    with hold_folder(tmp_path, text.append):
+        (line,) = text
         assert "No locks available" in line and "\n" not in line
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path, said):
+def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "lock").mkdir()
-    with pytest.raises(UsageError, match="Use a --out"), hold_folder(tmp_path, said.append):
+    with pytest.raises(UsageError, match="Use a --out"), hold_folder(tmp_path, text.append):
         pass

@@ -24,9 +24,9 @@ from launch.sweeps.rounds import (
     fastest_of,
     pooled,
     ratio_of,
+    rotated,
+    round_of,
     standings,
-    turn_of,
-    turned,
 )
 from launch.sweeps.supervisor import Settings
 
@@ -45,7 +45,7 @@ def played(groups, seconds_of, least=6, budget_s=1e9, probe=False):
     more = {"iters": least, "budget": budget_s}
     jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
     for name, _, case in Experiment("rounds", jobs, "known", probe).todo(done):
-        who, turn = name.partition(" | ")[2], turn_of(name)
+        who, turn = name.partition(" | ")[2], round_of(name)
         found = seconds_of(who, turn)
         done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
         order.append((who, turn, case))
@@ -102,7 +102,7 @@ def test_who_fails_in_a_probe_has_no_further_turn_and_one_alone_needs_no_second(
 
 @given(st.integers(1, 9), st.integers(1, 40))
 def test_each_is_once_in_each_round_and_a_steady_drift_cancels_in_every_two(count, pairs):
-    orders = [turned(range(count), turn) for turn in range(2 * pairs)]
+    orders = [rotated(range(count), turn) for turn in range(2 * pairs)]
     assert all(sorted(order) == list(range(count)) for order in orders)
     for even, odd in zip(orders[::2], orders[1::2]):
         assert {even.index(each) + odd.index(each) for each in range(count)} == {count - 1}
@@ -221,7 +221,7 @@ def stand_in(monkeypatch):
     def measure(job):
         ran.append(job.name)
         known = case_keys(job.case) | {"mode": "measured", "status": "ok"}
-        seconds = job.case.m / 8 * (1 + turn_of(job.name))
+        seconds = job.case.m / 8 * (1 + round_of(job.name))
         return row(seconds, **{k: v for k, v in known.items() if k not in "mnk"})
 
     monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))
@@ -230,13 +230,13 @@ def stand_in(monkeypatch):
 
 def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
     cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
-    settings, say = Settings(), console()
-    found = run_rounds(cases, 2, settings, say, str(out))
+    settings, run_cli = Settings(), console()
+    found = run_rounds(cases, 2, settings, run_cli, str(out))
     assert len(stand_in) == 4 * 6
     assert [list(run) for run in found] == [list(range(6))] * 4
     rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
     assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
-    assert run_rounds(cases, 2, settings, say, str(out)) == found and len(stand_in) == 24
+    assert run_rounds(cases, 2, settings, run_cli, str(out)) == found and len(stand_in) == 24
     assert read_csv(out / "records.csv") == rows
 
 

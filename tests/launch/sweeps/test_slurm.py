@@ -50,12 +50,12 @@ def jobs(cluster, drbench, sweep_file, tmp_path, mpich):
 
     yield write
     for line in cluster.jobs().splitlines():
-        cluster.said("scancel", "--signal=KILL", line.split()[0])
+        cluster.output("scancel", "--signal=KILL", line.split()[0])
 
 
 def submit(cluster, script, folder):
     environ = {name: value for name, value in clean_environ().items() if name != "COLUMNS"}
-    return cluster.said("sbatch", "--parsable", script, cwd=folder, env=environ).strip()
+    return cluster.output("sbatch", "--parsable", script, cwd=folder, env=environ).strip()
 
 
 def seeds(path):
@@ -96,7 +96,7 @@ def test_a_cancelled_job_ends_and_goes_on_when_it_is_submitted_again(cluster, jo
     number = submit(cluster, script, tmp_path)
     some = lambda: path.exists() and path.read_bytes().count(b"\n") >= 6
     wait_until(some, 60, why=cluster.logs)
-    cluster.said("scancel", number)
+    cluster.output("scancel", number)
     cluster.wait(number, 30)
     done = seeds(path)
     assert 5 <= len(done) < 120 and done == list(range(len(done)))
@@ -128,5 +128,5 @@ def test_a_srun_that_is_not_told_the_mpi_says_which_word_is_missing(
     ended = drbench(*words, named, env=cluster.environ, timeout=60)
     assert ended.returncode == 3 and ended.stderr.count("\n") == 1
     assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
-    told = drbench(*words, named, env=cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}, timeout=60)
-    assert told.returncode == 0, told.stderr
+    described = drbench(*words, named, env=cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}, timeout=60)
+    assert described.returncode == 0, described.stderr

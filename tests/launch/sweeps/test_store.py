@@ -175,7 +175,7 @@ def disk(monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_resume_on_a_full_or_read_only_disk_is_one_line_and_leaves_nothing(
-    tmp_path, say, sweep_file, rows, disk, number
+    tmp_path, run_cli, sweep_file, rows, disk, number
 ):
     file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = [8, 9]\n")
     folder = tmp_path / "out"
@@ -184,7 +184,7 @@ def test_resume_on_a_full_or_read_only_disk_is_one_line_and_leaves_nothing(
     opened(folder, [job.name for job in jobs], "tiny").add(rows(jobs[0].case, case=jobs[0].name))
     before = {path: path.read_bytes() for path in folder.iterdir()}
     disk(number)
-    assert os.strerror(number) in say("sweep", file, "-p", 2, "--out", folder).refusal(2)
+    assert os.strerror(number) in run_cli("sweep", file, "-p", 2, "--out", folder).refusal(2)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 

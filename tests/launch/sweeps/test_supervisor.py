@@ -26,7 +26,7 @@ def tried(tmp_path, monkeypatch, rows):
     """``tried(fates)``: the record of a case whose ranks meet these fates in turn."""
 
     def run(fates):
-        fates, told = iter(fates), []
+        fates, text = iter(fates), []
 
         class Ranks:
             environ, command = {}, ["mpiexec"]
@@ -38,7 +38,7 @@ def tried(tmp_path, monkeypatch, rows):
                 return []
 
             def run(self, *_):
-                told.append(1)
+                text.append(1)
                 fate = next(fates)
                 if isinstance(fate, RanksEnded):
                     raise fate
@@ -57,7 +57,7 @@ def tried(tmp_path, monkeypatch, rows):
         store.open("test", 2, [name])
         watch = SweepProgress(1, [], Console(file=io.StringIO()))
         with supervised(Settings(), store, watch) as measure:
-            return measure(Job(name, 2, CASE)), len(told)
+            return measure(Job(name, 2, CASE)), len(text)
 
     return run
 

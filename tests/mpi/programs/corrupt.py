@@ -108,7 +108,7 @@ WAYS = {
 
 def main() -> None:
     (m, _, few), names = sys.argv[2].partition(":"), sys.argv[3:]
-    m, cheap = int(m), 0 if few else verifying._CHEAP_PRODUCTS
+    m, cheap = int(m), 0 if few else verifying._CHEAP_CHECKS
     case = Case(
         m,
         N,
@@ -128,7 +128,7 @@ def main() -> None:
     verify = launch.ranks.run_case.verify
     verdicts = {}
 
-    def spoil_and_verify(matrix, problem, fill, *replicas):
+    def poison_and_verify(matrix, problem, fill, *replicas):
         """The right C, gathered from its tiles, then spoilt in every way, put back, and
         verified."""
         a, b = operands(fill, m)
@@ -147,8 +147,8 @@ def main() -> None:
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 
-    spoilt = mock.patch.object(launch.ranks.run_case, "verify", spoil_and_verify)
-    sampled = mock.patch.object(verifying, "_CHEAP_PRODUCTS", cheap)
+    spoilt = mock.patch.object(launch.ranks.run_case, "verify", poison_and_verify)
+    sampled = mock.patch.object(verifying, "_CHEAP_CHECKS", cheap)
     with ranks() as comm, spoilt, sampled:
         record = run_case(case, comm)
         answer(

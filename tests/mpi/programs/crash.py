@@ -69,14 +69,14 @@ PLACES = {
 }
 
 
-def say(*error) -> None:
+def run_cli(*error) -> None:
     """Before mpi4py ends all ranks, with which what mpiexec has not read is lost."""
     sys.__excepthook__(*error)
     until_heard()
 
 
 def main() -> None:
-    sys.excepthook = say
+    sys.excepthook = run_cli
     where = sys.argv[1]
     case = Case(
         96,

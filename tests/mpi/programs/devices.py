@@ -92,7 +92,7 @@ def run(case, topology, late_s):
         ):
             for number in range(RUNS):
                 right = refilled(problem, matrices, number)
-                executor.spoil()
+                executor.poison()
                 comm.Barrier()
                 time.sleep(0.0 if comm.rank else late_s)
                 executor.run()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 from signal_runs import overlapping_slots
-from whole_products import expected
+from whole_multiplications import expected
 
 import drbench
 import drbench.host.inbox
@@ -99,7 +99,7 @@ def wrap_starters(kind, wrapper) -> None:
     }
 
 
-def said(function):
+def message_of(function):
     """The class and the text of the error that a call ends with."""
     try:
         function()

@@ -43,8 +43,8 @@ def main() -> None:
                 works = lambda: way != "one" or comm.rank != 1 or runs <= RIGHT_RUNS
                 if on_device:
                     return real(self, *operands) if works() else None
-                product = real(self, *operands)
-                return lambda *scalars: product(*scalars) if works() else None
+                gemm = real(self, *operands)
+                return lambda *scalars: gemm(*scalars) if works() else None
 
             case = Case(
                 48,

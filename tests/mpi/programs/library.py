@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from fake_cuda import shared_cupy
-from harness import SITUATION, answer, ranks, restored, said
+from harness import SITUATION, answer, message_of, ranks, restored
 from mpi4py import MPI
 
 import drbench
@@ -202,7 +202,7 @@ def repeated(comm):
     right = np.array_equal(other.to_global(), C.to_global())
     machine = Path(drbench.__file__).parents[1] / "launch/data/machines/pvc12.toml"
     plain = [ctx.zeros((8, 8), text) for text in ("row", "column", "block")]
-    told = str(ctx.plan(*plain).explain(machine)).splitlines()
+    described = str(ctx.plan(*plain).explain(machine)).splitlines()
     plain = None
     del A, B, C, other, p
     ctx.close()
@@ -213,7 +213,7 @@ def repeated(comm):
         "after": calls,
         "arenas": len(arenas),
         "right": right,
-        "told": told,
+        "told": described,
     }
 
 
@@ -374,7 +374,7 @@ def mistakes(comm, ctx, other):
     turned = lambda **how: multiply(A, B, **how) if rank else drbench.redistribute(A, "column")
     found += [(turned, other_order), (lambda: turned(alpha=2.0), other_order)]
     began, ranks = time.monotonic(), 1 + (SITUATION == "direct")  # on rank 0's node
-    lines = [" ".join(said(call) or ["no error"]) for call, _ in found]
+    lines = [" ".join(message_of(call) or ["no error"]) for call, _ in found]
     wrong = [
         (line, text)
         for line, (_, text) in zip(lines, found)
@@ -568,14 +568,14 @@ def grown(comm):
         n = len(array)
         A, B = (ctx.from_global(array, text) for text in ("column", "row"))
         C = ctx.zeros((n, n), "block", "f8")
-        product = ctx.plan(A, B, C, stationary="A")
-        p = p or product
-        product()
+        p_plan = ctx.plan(A, B, C, stationary="A")
+        p = p or p_plan
+        p_plan()
         ctx._plans.clear()
         found.append(np.array_equal(host(C.to_global()), array @ array))
     p.matrices[2].local.fill(0)
     found.append(np.array_equal(host(p().to_global()), arrays[0] @ arrays[0]))
-    A = B = C = p = product = None
+    A = B = C = p = p_plan = None
     ctx.close()
     return [comm.allreduce(found), LEFT()]
 

@@ -17,7 +17,7 @@ from launch.ranks.run_case import Case, run_case
 verify = launch.ranks.run_case.verify
 
 
-def spoil_and_verify(matrix, *others):
+def poison_and_verify(matrix, *others):
     """The last element of each tile is off by one on replica 1."""
     if matrix.replica == 1:
         for _, tile in matrix.own_blocks():
@@ -37,7 +37,7 @@ def run(comm, replicate: bool, c: str, fill: str):
 def main() -> None:
     with open(sys.argv[1]) as file:
         cases = json.load(file)
-    with ranks() as comm, mock.patch.object(launch.ranks.run_case, "verify", spoil_and_verify):
+    with ranks() as comm, mock.patch.object(launch.ranks.run_case, "verify", poison_and_verify):
         answer(comm, [run(comm, *case) for case in cases])
 
 

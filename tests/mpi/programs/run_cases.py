@@ -1,7 +1,7 @@
 """Run many cases in one process; answer what became of each, what the plan had announced, and how
 often ranks slept.
 
-``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of
+``run_cases.py CASES.json [--delays SEED] [--small-fragments]``. A case is a dict of
 :class:`launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
 :mod:`launch.ranks.backends` by a constant.
 """
@@ -31,7 +31,7 @@ from launch.ranks.run_case import Case, run_case
 
 #: What the options change.
 CHANGED = [
-    (drbench.host.executor, "_PIECE_S"),
+    (drbench.host.executor, "_SEGMENT_S"),
     *((drbench.host.blas, name) for name in ("_BLOCK_K", "_UNROLLED")),
     *((Executor, name) for name in ("_compute", "_arrived", "_STARTERS")),
     (RangeLocks, "release"),
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("cases")
     parser.add_argument("--delays", type=int)
     parser.add_argument(
-        "--small-pieces",
+        "--small-segments",
         action="store_true",
         help="poll MPI between very small pieces of every Gemm",
     )
@@ -161,8 +161,8 @@ def main() -> None:
     with open(options.cases) as file:
         cases = json.load(file)
     with ranks() as comm, Topology(comm) as topology, restored(*CHANGED):
-        if options.small_pieces:
-            drbench.host.executor._PIECE_S = 1e-7
+        if options.small_segments:
+            drbench.host.executor._SEGMENT_S = 1e-7
             drbench.host.blas._BLOCK_K, drbench.host.blas._UNROLLED = 3, 1
         naps = Counter() if options.delays is None else delay_everything(options.delays, comm.rank)
         answers = [run(case, comm, topology if x % 8 else None) for x, case in enumerate(cases)]

@@ -36,13 +36,13 @@ RUNS = 3
 
 def no_flag_check():
     """An Await is done as soon as anybody looks."""
-    come = Inbox.come
+    arrived = Inbox.arrived
 
     def at_once(self):
         self.flags[:] = self.epoch
-        return come(self)
+        return arrived(self)
 
-    Inbox.come = at_once
+    Inbox.arrived = at_once
 
 
 def no_epoch():
@@ -120,7 +120,7 @@ def run(case, topology, late_s):
         with Executor(found, matrices, **how) as executor:
             for number in range(RUNS):
                 right = refilled(problem, matrices, number)
-                executor.spoil()
+                executor.poison()
                 comm.Barrier()
                 start = time.perf_counter()
                 time.sleep(0.0 if comm.rank else late_s)
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--cost", type=int)
     options = parser.parse_args()
     delayed = ("_compute", "_arrived", "_come", "_finish")
-    changed = SLOTS, *((Inbox, name) for name in ("come", "begin"))
+    changed = SLOTS, *((Inbox, name) for name in ("arrived", "begin"))
     kept = restored(*changed, *((Executor, name) for name in delayed))
     with ranks() as comm, Topology(comm) as topology, kept:
         if options.cost:

@@ -18,7 +18,7 @@ import drbench
 from algorithms.chains.choose import choose
 from algorithms.chains.costs import LIBRARY, Costs
 from algorithms.chains.description import layers
-from drbench.measure.verify_chain import product_error
+from drbench.measure.verify_chain import multiplication_error
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from launch.cases.chains import Asked, order_of
@@ -38,21 +38,21 @@ def chosen(chain, nprocs, seed):
     if rng.random() < 0.3:
         found = choose(chain, Costs(TOY, nprocs, dtype="float64"), programs=LIBRARY)
         order = order_of(found.best, Asked(), "toy", "integer")
-        return order.layouts, order.products
+        return order.layouts, order.multiplications
     costs = Costs(TOY, nprocs, "float64")
     layouts = {name: rng.choice(found) for name, found in costs.domains(chain).items()}
-    products = {}
-    for each in chain.products:
-        inner = [rng.choice(found) for found in costs.layouts_of_product(each).values()]
-        products[each.c] = [*inner, rng.choice("ABC")]
-    return layouts, products
+    multiplications = {}
+    for each in chain.multiplications:
+        inner = [rng.choice(found) for found in costs.layouts_of_multiplication(each).values()]
+        multiplications[each.c] = [*inner, rng.choice("ABC")]
+    return layouts, multiplications
 
 
 def run(context, case):
     comm = context.comm
     tokens, widths, between, backward, seed = case
     chain = layers(tokens, widths, between, backward=backward)
-    layouts, products = comm.bcast(None if comm.rank else chosen(chain, comm.size, seed))
+    layouts, multiplications = comm.bcast(None if comm.rank else chosen(chain, comm.size, seed))
     numbers = np.random.default_rng(seed)
     values = {
         name: numbers.integers(-2, 3, (each.rows, each.cols)).astype(float)
@@ -60,7 +60,7 @@ def run(context, case):
         if each.kind != "made"
     }
     wanted = by_numpy(chain, values)
-    found = ChainRun(context, chain, layouts, products, "float64")
+    found = ChainRun(context, chain, layouts, multiplications, "float64")
     part = lambda name: np.ix_(found.matrices[name].rows, found.matrices[name].columns)
     for name, value in values.items():
         found.matrices[name].local[...] = value[part(name)]
@@ -76,7 +76,7 @@ def run(context, case):
     seen = []
     if not comm.allreduce(len(wrong)):
         seen += [found.error(exact, seed, {}) <= (not exact) for exact in (True, False)]
-        each = random.Random(seed).choice(chain.products)
+        each = random.Random(seed).choice(chain.multiplications)
         c = found.matrices[each.c]
         a, b = (
             found.matrices[name].T if transposed else found.matrices[name]
@@ -86,8 +86,8 @@ def run(context, case):
             c.local[0, 0] += 1.0
         comm.Barrier()
         moved = comm.bcast(bool(c.local.size))
-        seen.append(not moved or product_error(comm, c, a, b, False) > 1)
-    return sorted(set(wrong)) or ([] if all(seen) else ["verification"]), [layouts, products]
+        seen.append(not moved or multiplication_error(comm, c, a, b, False) > 1)
+    return sorted(set(wrong)) or ([] if all(seen) else ["verification"]), [layouts, multiplications]
 
 
 def main():
@@ -95,10 +95,10 @@ def main():
     found = []
     with ranks() as comm, drbench.init(comm, "64M", transport=TRANSPORT.kind) as context:
         for case in cases:
-            wrong, told = run(context, case)
+            wrong, text = run(context, case)
             wrong = sorted({name for each in comm.allgather(wrong) for name in each})
             if wrong:
-                found.append([case, wrong, told])
+                found.append([case, wrong, text])
         answer(comm, found)
 
 

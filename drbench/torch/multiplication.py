@@ -1,0 +1,163 @@
+"""One product of local tensors that lie in the heap of a context."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from drbench.common import numpy_type
+from drbench.errors import DrbenchError, UnsupportedError
+from drbench.library import Context
+from drbench.library.explain import Explanation
+from drbench.library.plan import Multiplication
+from drbench.library.spec import Spec
+from drbench.plan.explain import traffic
+
+from .blas import tensor_of
+from .decision import TYPES
+
+_NUMPY = {kind: numpy_type(name) for kind, name in TYPES.items()}
+
+
+class Declined(UnsupportedError):
+    """Some rank cannot: raised by all, so that all of them let stock multiply."""
+
+
+class DTensorMultiplication:
+    """C = beta·C + alpha·A·B of three specs, for any local tensors.
+
+    Parameters
+    ----------
+    context : Context
+        Of the ranks of the mesh.
+    shape : (int, int, int)
+        m, n, k.
+    layouts : (str, str, str)
+    dtype : str
+
+    Attributes
+    ----------
+    a, b, c : Spec
+    """
+
+    def __init__(self, context: Context, shape, layouts, dtype: str):
+        m, n, k = shape
+        self.context = context
+        self.a, self.b, self.c = (
+            context.specs.of(extents, text, dtype)
+            for extents, text in zip(((m, k), (k, n), (m, n)), layouts)
+        )
+        self._sums = tuple(
+            None if spec.whole is spec else context.redistribution(spec, spec.whole)
+            for spec in (self.a, self.b)
+        )
+        self._plans: dict[bool, Multiplication] = {}
+
+    def plan(self, update: bool = False) -> Multiplication:
+        """What ranks do; with ``update`` C is added to."""
+        found = self._plans.get(update)
+        if found is None:
+            specs = self.a.whole, self.b.whole, self.c
+            found = self._plans[update] = self.context.multiplication(*specs, update=update)
+        return found
+
+    def explain(self) -> Explanation:
+        """What it moves and does; sums of Partial operands are beside that."""
+        return Explanation.of(self.plan())
+
+    def own_bytes(self) -> dict[str, int]:
+        """What this rank's steps move, by counter."""
+        return traffic(self.plan().trace(self.context.rank)).counters
+
+    def __call__(self, locals_, start=None, alpha=1.0, beta=0.0, counts=None) -> torch.Tensor:
+        """The local tensor of C (collective).
+
+        Parameters
+        ----------
+        locals_ : (Tensor, Tensor)
+            This rank's parts of A and B.
+        start : callable, optional
+            Fills the local tensor of C that ``beta`` scales.
+
+        Raises
+        ------
+        Declined
+            On every rank, if one of them has no room, or a local tensor of another shape than its
+            placements give it.
+        """
+        context, fault = self.context, None
+        with context.lock:
+            try:
+                (ends_a, *held), (ends_b, *more) = (
+                    self._placed(local, spec, total, counts)
+                    for local, spec, total in zip(locals_, (self.a, self.b), self._sums)
+                )
+                c, ends = new_local(self.c, context)
+                if start is not None:
+                    start(c)
+                ends = *ends_a[-3:], *ends_b[-3:], *ends
+            except DrbenchError as error:
+                fault, ends, ends_a, ends_b = Declined(str(error)), (), (), ()
+            for total, places in zip(self._sums, (ends_a, ends_b)):
+                if total is not None:
+                    total.run(places, fault)
+                    if counts is not None:
+                        counts["summed"] += 1
+            self.plan(start is not None).run(ends, fault, alpha=alpha, beta=beta)
+        return c
+
+    def _placed(self, local: torch.Tensor, spec: Spec, total, counts) -> tuple:
+        """Where a local tensor lies that peers can read and BLAS multiply: itself, or a copy, and
+        behind it what its sum is written into; then the tensors to hold on to."""
+        if local.shape != spec.local_shape:
+            rows, cols = spec.local_shape
+            raise UnsupportedError(
+                f"the local tensor of {spec} is {'x'.join(map(str, local.shape))}, its placements "
+                f"give it {rows}x{cols}."
+            )
+        made, place = None, place_of(local, self.context)
+        if place is None:
+            if counts is not None:
+                counts["copied"] += 1
+            made, place = copied(local, self.context)
+        if total is None:
+            return place, made
+        whole, behind = new_local(spec.whole, self.context)
+        return place + behind, made, whole
+
+
+def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
+    """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes; None
+    if it cannot be used where it lies."""
+    (by_row, by_col), item, offset = local.stride(), local.itemsize, 0
+    strides = by_row * item, by_col * item
+    if local.numel():
+        offset = context.heap.offset_at(local.data_ptr(), local.shape, strides, item)
+    return None if offset is None else (offset, *strides)
+
+
+def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    """A local matrix in the heap, with whatever that holds, and its place."""
+    return _new(spec.local_shape, spec.dtype, context)
+
+
+def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    """A copy in the heap, and its place; a transposed matrix stays transposed."""
+    (rows, cols), (by_row, by_col) = local.shape, local.stride()
+    transposed = by_row == 1 and by_col >= rows and by_col > 1
+    made, place = _new((cols, rows) if transposed else (rows, cols), _NUMPY[local.dtype], context)
+    if transposed:
+        made, place = made.t(), (place[0], place[2], place[1])
+    made.copy_(local)
+    return made, place
+
+
+def _new(shape, dtype: np.dtype, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    array, offset = context.heap.allocate(shape, dtype)
+    bits = dtype.itemsize == 2  # its name takes 2 us
+    if not torch.is_inference_mode_enabled():
+        made = tensor_of(array, bits)
+    else:
+        with torch.inference_mode(False):  # else it could not be written outside of it
+            made = tensor_of(array, bits)
+    return made, (offset, *array.strides)

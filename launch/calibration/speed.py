@@ -1,0 +1,137 @@
+"""How fast a machine is while it is calibrated: something that takes as long every time, timed
+before and after all that is measured.
+
+A shared machine is slow for seconds at a time, and an eighth faster or slower from one minute to
+the next. What was measured is scaled by what it was like beside it, so that products and whole
+programs are all of one pace, and their ratios are those of the programs.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from drbench.errors import CaseFailed
+from drbench.host.blas import load_blas
+from drbench.measure.noise import Timed, cores_had
+from drbench.measure.roof import timed
+
+_Found = TypeVar("_Found")
+#: Edge of the product that is timed beside the rest, and how often it is made.
+_EDGE, _TIMES = 512, 8
+#: A machine whose pace changes by more than this drifts: predictions cannot know its pace.
+DRIFT = 0.10
+
+
+class SpeedNormalisation:
+    """The pace of a machine.
+
+    Parameters
+    ----------
+    probe : callable
+        Times what takes as long every time on a machine that is always as fast.
+    due : float or None
+        The share of a core that a rank can have (:func:`cores_had`).
+
+    Examples
+    --------
+    A machine that becomes half as fast when the first program has run:
+
+    >>> ran = []
+    >>> slow = lambda: 2.0 if ran else 1.0
+    >>> run = lambda: (slow() * 3.0, ran.append(1))[0]
+    >>> speed = SpeedNormalisation(lambda: Timed(slow(), 0.0))
+    >>> found = [speed.around(run) for _ in range(3)]
+    >>> found
+    [(3.0, 1.5), (6.0, 2.0), (6.0, 2.0)]
+    >>> speed.usual, speed.median(found)
+    (2.0, 6.0)
+    """
+
+    def __init__(self, probe: Callable[[], Timed], due: float | None = None):
+        self._probe, self._due = probe, due
+        self._probes: list[Timed] = []
+
+    @classmethod
+    def of_cores(cls, comm, due: float | None) -> "SpeedNormalisation":
+        """That of products on the cores of all ranks at once (its methods are collective)."""
+        blas = load_blas()
+        a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
+
+        def multiply():
+            for _ in range(_TIMES):
+                blas.gemm(a, b, c, 1.0)
+
+        multiply()
+        return cls(lambda: timed(comm, multiply), due)
+
+    def refuse_other_work(self) -> None:
+        """A CaseFailed if the ranks lacked their cores while the pace was looked at: what was
+        measured meanwhile is not what this machine takes. The same on every rank."""
+        count = len(self._probes)
+        if not count:
+            return
+        found = cores_had([(each,) for each in self._probes], range(count), self._due)
+        if found.lacking:
+            raise CaseFailed(
+                f"the ranks had {100 * found.core_share:.0f} % of their cores, and "
+                f"{found.disturbed} of {count} looks at the pace were disturbed: other "
+                "processes run. Calibrate when nothing else runs (drbench doctor)."
+            )
+
+    def drift(self) -> tuple[float, float]:
+        """How much faster and slower than usual the machine was: the factors of all times that 8 of
+        10 looks at its pace lie between; (1, 1) if they lie within :data:`DRIFT`.
+
+        Examples
+        --------
+        >>> def drifting(*took):
+        ...     speed = SpeedNormalisation(iter([Timed(seconds, 0.0) for seconds in took]).__next__)
+        ...     for _ in took:
+        ...         speed.begin()
+        ...     return speed.drift()
+        >>> drifting(1.0, 1.02, 1.0, 1.0, 1.01), drifting(1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 1.0)
+        ((1.0, 1.0), (1.0, 2.0))
+        """
+        if len(self._probes) < 2:
+            return 1.0, 1.0
+        seconds = [probe.seconds for probe in self._probes]
+        ends = statistics.quantiles(seconds, n=10, method="inclusive")
+        low, high = ends[0] / self.usual, ends[-1] / self.usual
+        return (min(low, 1.0), max(high, 1.0)) if high > (1 + DRIFT) * low else (1.0, 1.0)
+
+    @cached_property
+    def usual(self) -> float:
+        """The median of all that was timed until this was asked for the first time; the same from
+        then on, so that all that is scaled by it is of one pace."""
+        return statistics.median(probe.seconds for probe in self._probes)
+
+    def begin(self) -> float:
+        """Look at the pace; needed only once something else than :meth:`around` has passed."""
+        self._probes.append(self._probe())
+        return self._probes[-1].seconds
+
+    def around(self, run: Callable[[], _Found]) -> tuple[_Found, float]:
+        """What ``run()`` gives, and the pace meanwhile: the mean of before and after."""
+        before = self._probes[-1].seconds if self._probes else self.begin()
+        found = run()
+        return found, (before + self.begin()) / 2
+
+    def median(self, found: Iterable[tuple[float, float]]) -> float:
+        """The median of (seconds, pace), as if the pace had been the usual one."""
+        return statistics.median(seconds * self.usual / speed for seconds, speed in found)
+
+    def seconds(self, run: Callable[[], float], trials: int) -> float:
+        """The median seconds of so many trials at the usual pace, after one that does not count.
+
+        Examples
+        --------
+        >>> took = iter([9.0, 2.0, 8.0, 3.0])
+        >>> SpeedNormalisation(lambda: Timed(1.0, 0.0)).seconds(lambda: next(took), 3)
+        3.0
+        """
+        run()
+        self.begin()
+        return self.median([self.around(run) for _ in range(trials)])

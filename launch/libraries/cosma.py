@@ -1,0 +1,218 @@
+"""COSMA: its own benchmark program ``cosma_miniapp``, started on as many ranks; the times it prints
+become a Record.
+
+It fills its own matrices and prints whole milliseconds, sorted; C is not handed out. So it is asked
+to verify itself, once for each strategy and shape: with ``--test`` it compares C with a product of
+three plain loops on rank 0. Those take minutes at 2048 cubed, and longer than a case may take at
+4096, so no extent is more than 512 there. The record says ``its own`` in ``fill``, ``error`` is
+empty.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from drbench.common import Clock
+from drbench.errors import CaseFailed, UnsupportedError, UsageError
+from drbench.host.cores import usable_cores
+from drbench.measure.noise import is_noisy, time_columns
+from drbench.measure.record import Record
+from partitions import divisors
+
+from .base import Availability, Library
+
+_PROGRAM = "cosma_miniapp"
+#: Extents of its own test, at most: rank 0 makes 10**8 products of two elements in a second or so.
+_TESTED = 512
+_TYPES = {"float32": "float", "float64": "double"}
+_NOT_DEFINED = "Splitting strategy not well defined."
+_GET = (
+    "Build https://github.com/eth-cscs/COSMA (cmake -DCOSMA_BLAS=OPENBLAS -DCOSMA_SCALAPACK=OFF) "
+    "with the MPI of drbench's mpiexec, "
+    "and put cosma_miniapp on PATH."
+)
+
+
+class Cosma(Library):
+    """A program of its own."""
+
+    name = "cosma"
+    description = "COSMA's own benchmark program, on its own choice of partitions"
+
+    @staticmethod
+    def available():
+        """Its program on PATH."""
+        path = shutil.which(_PROGRAM)
+        return Availability(path is not None, path or f"no {_PROGRAM} on PATH", _GET)
+
+    @staticmethod
+    def settings(nprocs):
+        """Its own choice; then that with overlap, and every parallel strategy with and without."""
+        variants = [{}, *({"variant": each} for each in strategies(nprocs))]
+        overlaps = {}, {"overlap": "on"}
+        return [{"options": forced | more} for forced, more in product(variants, overlaps)]
+
+    @staticmethod
+    def layout(nprocs, given, **options):
+        """Nobody knows it; what stands for it is never multiplied."""
+        for text in filter(None, given):
+            raise UsageError(
+                f"cosma chooses its own partitions; got the partition {text!r}. Force its splits "
+                "with -o variant, such as sm2,pk2."
+            )
+        return "block", "block", "block"
+
+    @staticmethod
+    def launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Record:
+        """Run cosma_miniapp on that many ranks; the Record of what it printed."""
+        from launch.host.mpi import mpiexec_command
+
+        Cosma.check_dtype(case.dtype)
+        options = Cosma.pick(case.options)
+        variant, overlap = options.get("variant"), options.get("overlap")
+        start, sizes = mpiexec_command(ranks), (case.m, case.n, case.k)
+
+        def command(m: int, n: int, k: int, splits: str | None) -> tuple[str, ...]:
+            words = f"{_PROGRAM} -m {m} -n {n} -k {k} -t {_TYPES[case.dtype]}".split()
+            return *start, *words, *(("-s", splits) if splits else ())
+
+        cores = usable_cores()
+        threads = case.threads or max(1, cores // ranks)
+        pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        environ = os.environ | dict.fromkeys(pools, str(threads))
+        if overlap:
+            environ["COSMA_OVERLAP_COMM_AND_COMP"] = overlap.upper()
+        how = tuple(environ.items()), timeout
+        repeats = "-r", str(case.iters + case.warmup)
+        text = _printed((*command(*sizes, variant), *repeats), *how)
+        samples = read_times(text)[: case.iters]  # sorted: the slowest ones count as warm-up
+        if not min(samples):
+            raise UnsupportedError(
+                "cosma_miniapp rounds to whole milliseconds and printed 0 for "
+                f"{case.m}x{case.n}x{case.k}. Use a larger problem."
+            )
+        splits = variant or read_strategy(text)
+        small = command(*(min(size, _TESTED) for size in sizes), splits)
+        wrong = f"{_PROGRAM} --test says that its result is not correct"
+        reason = wrong if case.check and not _is_correct(small, *how) else None
+        measured = time_columns(samples)
+        # of its own making, or no question to it
+        keys |= dict.fromkeys(("prefetch", "get", "progress", "seed", "a", "b", "c"))
+        keys |= {
+            "mode": "measured",
+            "budget_s": 0.0,
+            "ranks": ranks,
+            "threads": threads,
+            "fill": "its own",
+            "dataflow": splits or "its own choice",
+            "transport": "mpi",
+            "backend": "cosma",
+            "blas": "of cosma's build",
+            "timestamp": Clock.date(),
+        }
+        return Record(
+            **keys,
+            **measured,
+            status="wrong" if reason else "ok",
+            reason=reason,
+            noisy=is_noisy(samples),
+            oversubscribed=ranks * threads > cores,
+            gflops=2 * prod(sizes) / measured["median_s"] / 1e9,
+        )
+
+
+def strategies(nprocs: int) -> list[str]:
+    """Every way to split m, n and k in parallel over all ranks, as ``cosma_miniapp -s`` takes it.
+
+    Examples
+    --------
+    >>> strategies(4), strategies(1)
+    (['pk4', 'pn2,pk2', 'pn4', 'pm2,pk2', 'pm2,pn2', 'pm4'], [])
+    """
+    triples = (x for x in product(divisors(nprocs), repeat=3) if prod(x) == nprocs > 1)
+    return [
+        ",".join(f"p{axis}{parts}" for axis, parts in zip("mnk", triple) if parts > 1)
+        for triple in triples
+    ]
+
+
+def read_times(text: str) -> list[float]:
+    """Seconds of each repetition, from what cosma_miniapp prints.
+
+    Raises
+    ------
+    CaseFailed
+        If there is no line of times in it.
+
+    Examples
+    --------
+    >>> read_times(
+    ...     "Strategy = Matrix dimensions (m, n, k) = (64, 64, 64)\\nCOSMA TIMES [ms] = 12 13 \\n"
+    ... )
+    [0.012, 0.013]
+    """
+    found = re.search(r"COSMA TIMES \[ms\] =((?:\s+\d+(?:\.\d+)?)+)", text)
+    if not found:
+        raise CaseFailed(f"{_PROGRAM} printed no times; its last line: {_last_line(text)}")
+    return [float(word) / 1000 for word in found[1].split()]
+
+
+def read_strategy(text: str) -> str:
+    """The splits that it printed, as ``-s`` takes them.
+
+    Examples
+    --------
+    >>> read_strategy("Divisions strategy: \\nparallel (n / 2)\\nsequential (k / 3)\\n")
+    'pn2,sk3'
+    """
+    found = re.findall(r"^(parallel|sequential) \(([mnk]) / (\d+)\)", text, re.MULTILINE)
+    return ",".join(f"{kind[0]}{axis}{parts}" for kind, axis, parts in dict.fromkeys(found))
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["nothing"])[-1][:200]
+
+
+def _printed(command: tuple, environ: tuple, timeout: float | None) -> str:
+    """What the program printed.
+
+    Raises
+    ------
+    UnsupportedError
+        If it refuses the strategy, in its own words.
+    """
+    from launch.host.processes import running
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with running(_PROGRAM, list(command), dict(environ), **pipes) as process:
+        text, _ = process.communicate(timeout=timeout)
+    _, refused, why = text.partition(_NOT_DEFINED)
+    if refused:  # several ranks may say it
+        lines = filter(None, why.replace(_NOT_DEFINED, "").splitlines())
+        raise UnsupportedError(f"cosma refuses: {next(lines, _NOT_DEFINED).strip()}")
+    return text
+
+
+@lru_cache(maxsize=256)
+def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
+    """Whether its own test of these extents and this strategy passes.
+
+    Raises
+    ------
+    CaseFailed
+        If it says neither.
+    """
+    text = _printed((*command, "--test"), environ, timeout)
+    found = re.findall(r"Result is( NOT)? CORRECT!", text)
+    if not found:
+        raise CaseFailed(
+            f"{_PROGRAM} --test says nothing of its result; its last line: {_last_line(text)}"
+        )
+    return not any(found)
+
+
+LIBRARY = Cosma

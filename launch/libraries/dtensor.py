@@ -1,0 +1,187 @@
+"""PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of what it left
+partial (§5.2 of the paper)."""
+
+import functools
+import re
+from dataclasses import replace
+
+from .meshes import on_one_mesh, placed
+from .torch_side import TorchLibrary
+
+#: Operations that wait for, or wrap, a collective, and move nothing themselves.
+_SILENT = ("wait_tensor", "_wrap_tensor_autograd")
+
+
+class DTensorLibrary(TorchLibrary):
+    """torch.matmul of two DTensors."""
+
+    name = "dtensor"
+    description = "PyTorch DTensor: torch.matmul on placements, gloo or NCCL"
+    transposes = True
+
+    @staticmethod
+    def layout(nprocs, given, **options):
+        """As given; by row where nothing is."""
+        a, b, c = given
+        return a or "row", b or a or "row", c or a or "row"
+
+    @staticmethod
+    def settings(nprocs):
+        """Row is the default: with Column what the paper ran. The others are what DTensor also
+        takes."""
+        replicated = f"row/c{nprocs}"
+        triples = [
+            ("row", "row", "row"),
+            ("column", "column", "column"),
+            ("row", "column", "column"),
+            ("column", "row", "row"),
+            (replicated, "column", "column"),
+            ("row", replicated, "row"),
+            *[("block", "block", "block")] * (nprocs > 3),
+        ]
+        return [dict(zip("abc", texts)) for texts in triples]
+
+    def prepare(self, options):
+        """Operands on one mesh; then two products, the second of which is watched."""
+        super().prepare(options)
+        from torch.distributed.tensor import Replicate, Shard
+
+        from drbench.torch.layouts import layout_text
+
+        device, texts, self.placed = self.torch_device.type, [], []
+        for dims, mesh in on_one_mesh([placed(operand.stored) for operand in self.work.operands]):
+            placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+            self.placed.append((_mesh(device, mesh), placements))
+            # chunks of chunks, as torch cuts what a finer mesh divides
+            texts.append(layout_text(placements, mesh))
+        self.work = replace(self.work, **dict(zip("abc", texts)))
+        self._begin()
+        self.operands = []
+        for operand, local, where in zip(self.work.operands, self.filled(), self.placed):
+            dealt = self._dealt(self.load(local), *where, operand.stored.shape)
+            self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
+        self.resolved |= {"mesh": "x".join(map(str, self.placed[0][0].shape))}
+        self._inspect()
+
+    def _begin(self) -> None:
+        """Before operands are made (collective)."""
+
+    def _dealt(self, local, mesh, placements, shape):
+        """An operand of a local tensor."""
+        from torch.distributed.tensor import DTensor
+
+        return DTensor.from_local(
+            local, mesh, placements, run_check=False, shape=shape, stride=(shape[1], 1)
+        )
+
+    def _inspect(self) -> None:
+        """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
+        moves."""
+        seen = _watch()
+
+        def twice():
+            self.run()
+            with seen:
+                self.run()
+
+        self.attempt(twice)
+        work = self.topology.comm.allreduce(seen.multiplied) / (self.work.flops // 2)
+        # ranks that do what others do as well
+        multiplication = "mm" if work < 1.001 else f"{work:.3g}x mm"
+        steps = [multiplication if step == "mm" else step for step in seen.steps]
+        self.resolved |= {"dataflow": ", ".join(steps)}
+        if None not in seen.nbytes:
+            self.moved = {"collective_bytes": sum(seen.nbytes)}
+
+    def run(self) -> None:
+        """torch.matmul, and C in the placements that it is to have."""
+        self.out, (mesh, placements) = self.torch.matmul(*self.operands), self.placed[2]
+        if self.out.placements != tuple(placements) or self.out.device_mesh != mesh:
+            self.out = self.out.redistribute(mesh, placements)
+        self._elements()
+        self.wait()
+
+    def _elements(self):
+        """This rank's part of C, once a collective that may still be under way has ended."""
+        local = self.out.to_local()
+        return local.wait() if hasattr(local, "wait") else local
+
+    def result(self):
+        """That part as an array."""
+        return self._elements().detach().cpu().numpy()
+
+
+@functools.cache
+def _mesh(device: str, extents: tuple):
+    """A device mesh over all ranks, made once a process: each has process groups of its own."""
+    from torch.distributed.tensor import init_device_mesh
+
+    return init_device_mesh(device, extents)
+
+
+def _watch():
+    """A dispatch mode that notes the collectives of DTensor and its local products, with this
+    rank's bytes."""
+    from torch.distributed.distributed_c10d import _resolve_process_group
+    from torch.distributed.tensor import DTensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.steps, self.nbytes, self.multiplied = [], [], 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if any(issubclass(kind, DTensor) for kind in types):
+                return NotImplemented  # let DTensor make its local operations, and see those
+            namespace, _, name = func._schema.name.partition("::")
+            if namespace in ("_c10d_functional", "c10d", "_dtensor") and name not in _SILENT:
+                group = isinstance(args[-1], str) and _resolve_process_group(args[-1])
+                self.nbytes.append(
+                    moved_bytes(name, args[0].nbytes, group.size()) if group else None
+                )
+                self.steps.append(re.sub("(_into)?(_tensor)?(_single)?$", "", name))
+            elif name == "mm":
+                self.steps.append(name)
+                self.multiplied += args[0].numel() * args[1].shape[1]
+            return func(*args, **(kwargs or {}))
+
+    return Watch()
+
+
+def moved_bytes(collective: str, nbytes: int, ranks: int) -> int | None:
+    """Payload of one rank in one collective: received of a gather or all-to-all, sent of a
+    reduction.
+
+    Parameters
+    ----------
+    collective : str
+        Name of the functional collective.
+    nbytes : int
+        Bytes of this rank's input.
+    ranks : int
+        Ranks of the group.
+
+    Examples
+    --------
+    >>> (
+    ...     moved_bytes("all_gather_into_tensor", 100, 4),
+    ...     moved_bytes("reduce_scatter_tensor", 100, 4),
+    ...     moved_bytes("all_reduce", 100, 4),
+    ... )
+    (300, 75, 150)
+    >>> moved_bytes("something_new", 100, 4) is None
+    True
+    """
+    share = nbytes * (ranks - 1) // ranks
+    return {
+        "all_gather_into_tensor": nbytes * (ranks - 1),
+        "reduce_scatter_tensor": share,
+        "all_reduce": 2 * share,
+        "all_to_all_single": share,
+        "shard_dim_alltoall": share,
+        "broadcast": share,
+    }.get(collective)
+
+
+LIBRARY = DTensorLibrary

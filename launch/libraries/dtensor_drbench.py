@@ -1,0 +1,53 @@
+"""PyTorch DTensor with drbench under it: the same ``torch.matmul`` of the same placements, and the
+same BLAS, multiplied by :mod:`drbench.torch`."""
+
+from math import prod
+
+from .dtensor import DTensorLibrary
+
+
+class Served(DTensorLibrary):
+    """The same call, served by drbench."""
+
+    name = "dtensor+drbench"
+    description = "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place"
+
+    def _begin(self) -> None:
+        from mpi4py import MPI
+
+        import drbench.torch
+
+        shapes = [each.partition.local_shape(self.rank) for each in self.work.operands]
+        # two results at once, and their alignment; sums of copies and operands beside the product
+        nbytes = 2 * self.work.itemsize * sum(map(prod, shapes))
+        nbytes = self.topology.comm.allreduce(nbytes, op=MPI.MAX) + (1 << 20)
+        self._served = drbench.torch
+        drbench.torch.install(self.topology.comm, heap=nbytes, when="always")
+
+    def _dealt(self, local, mesh, placements, shape):
+        made = self._served.empty(shape, mesh, placements, local.dtype)
+        made.to_local().copy_(local)
+        return made
+
+    def _inspect(self) -> None:
+        self.run()
+        self.run()
+        with self._served.out(*self.placed[2][1]):
+            found = self._served.explain(*self.operands)
+        stock = ", ".join(self._served.counts().stock)
+        dataflow = f"stock: {stock}" if stock else f"one-sided S-{found.stationary}"
+        self.resolved |= {"dataflow": dataflow, "transport": "one-sided"}
+        self.moved = found.own_bytes
+
+    def run(self) -> None:
+        """torch.matmul, with C made in the placements that it is to have."""
+        with self._served.out(*self.placed[2][1]):
+            self.out = self.torch.matmul(*self.operands)
+
+    def close(self) -> None:
+        """The heap, too (collective)."""
+        super().close()
+        self._served.uninstall()
+
+
+LIBRARY = Served

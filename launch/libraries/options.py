@@ -1,0 +1,79 @@
+"""What each peer takes, apart from its adapter: a command line is described without importing what
+the adapters need."""
+
+import re
+
+from algorithms.mesh import MESH
+from drbench.errors import UsageError
+from drbench.options import Option, named
+
+#: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
+BLOCK = 64
+_WIDTH = {"type": int, "least": 1, "unit": "elements"}
+_FLOW = named(
+    Option(
+        "dataflow",
+        ("AG", "RS"),
+        help="AllGather, then product (AG), or product, then ReduceScatter (RS).",
+        default_text="AG",
+    )
+)
+
+
+def check_splits(text: str) -> str:
+    """Splits as COSMA takes them.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", text):
+        raise UsageError(
+            f"{text!r} is no list of splits. Use s (sequential) or p (parallel), m, n or k, and a "
+            "divisor: sm2,pk2."
+        )
+    return text
+
+
+#: Peers under which drbench multiplies: shown beside the others, and compared as none of them.
+ON_DRBENCH = ("dtensor+drbench",)
+#: Options of every peer, by its name, which is that of its module (+ is _ there).
+LIBRARIES: dict[str, dict[str, Option]] = {
+    "dtensor": named(
+        Option("device", ("cpu", "cuda"), help="where the operands are.", default_text="cpu")
+    ),
+    "dtensor+drbench": {},
+    "scalapack": named(
+        Option(
+            "block",
+            **_WIDTH,
+            help="rows and columns of a block-cyclic tile.",
+            default_text=str(BLOCK),
+        ),
+        MESH,
+        Option(
+            "panel",
+            **_WIDTH,
+            help="width of the panels that p?gemm broadcasts.",
+            default_text="as built",
+        ),
+    ),
+    "cosma": named(
+        Option(
+            "variant",
+            help="forced splits, such as sm2,pk2.",
+            default_text="its own choice",
+            check=check_splits,
+        ),
+        Option(
+            "overlap",
+            ("on", "off"),
+            help="communication beside products.",
+            default_text="its environment's",
+        ),
+    ),
+    "pylops": {},
+    "heat": {},
+    "symm_mem": _FLOW,
+    "cublasmp": _FLOW,
+}

@@ -1,0 +1,208 @@
+"""Committed records of drbench next to other libraries, as the pages show them: cases are named
+``round | shape | who | label``, or are those of the sweep ``placements``."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from drbench.measure.noise import Ratio, ratio_of
+from drbench.measure.record import Record
+from launch.libraries import ON_DRBENCH
+from launch.sweeps.rounds import fastest_of, over, pooled, round_of, seconds_of
+
+#: drbench's partitionings whose median, best and worst are compared.
+PARTITIONINGS = ("row", "column", "inner", "outer", "block")
+#: DTensor as it comes, and the same with drbench under it.
+STOCK, OURS = "dtensor", "dtensor+drbench"
+_NAME = re.compile(r"^(\d+) \| (.+) \| (.+) \| (.+)")
+
+
+class Line(NamedTuple):
+    """A contender on a shape, over all its rounds; None is not known.
+
+    Attributes
+    ----------
+    shape, who, label : str
+    median_s : float or None
+        Over all repeats.
+    ratio : Ratio
+        Its time over that of the best peer's default in the same round: the median over the rounds,
+        and its 95 % interval (of six rounds or more). The best peer's default is the one with the
+        smallest median time on this shape.
+    reference : str or None
+        Which one that is.
+    best_ratio, best_reference
+        The same to the fastest setting of any peer that was run in every round.
+    rounds : int
+        In how many rounds it was ok.
+    noisy, oversubscribed : bool
+        Whether most of its rounds, and any of them, are so.
+    own_roof, roof : float or None
+        Percent of the roof of its own BLAS, and of drbench's in the same round: medians over the
+        rounds.
+    moved_bytes : int or None
+        Of all ranks in one multiplication.
+    reason : str
+        Why there is nothing, or less, else ``""``.
+    """
+
+    shape: str
+    who: str
+    label: str
+    median_s: float | None
+    ratio: Ratio
+    reference: str | None
+    best_ratio: Ratio
+    best_reference: str | None
+    rounds: int
+    noisy: bool
+    oversubscribed: bool
+    own_roof: float | None
+    roof: float | None
+    moved_bytes: int | None
+    reason: str
+
+
+#: The records of a contender by round.
+Runs = Mapping[int, Record]
+
+
+def lines(records) -> list[Line]:
+    """One line for each shape and contender, in the order of the records (a table of
+    :func:`plots.select.records.read_records`, or Records); of cases that are named otherwise
+    none."""
+    from plots.select.records import frame, rows
+
+    shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
+    for record in rows(frame(records)):
+        if found := _NAME.match(record.case or ""):
+            round_index, shape, *who = found.groups()
+            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[int(round_index)] = record
+    return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
+
+
+def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
+    ok = {
+        who: {round_index: each for round_index, each in run.items() if each.status == "ok"}
+        for who, run in runs.items()
+    }
+    most = max(map(len, ok.values()))
+    libraries = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
+    defaults = {who[0]: who for who in reversed(libraries)}.values()
+    moving = [who for who in libraries if len(ok[who]) == most and _moved(ok[who]) != 0]
+    times = {
+        who: {round_index: each.time_s for round_index, each in run.items()}
+        for who, run in ok.items()
+        if run
+    }
+    among = ({who: times[who] for who in chosen if who in times} for chosen in (defaults, moving))
+    references = [fastest_of(each) if each else () for each in among]
+    roofs: dict[int, list[float]] = {}
+    for who, run in ok.items():
+        for round_index, each in run.items():
+            if who[0] == "drbench" and each.roof_gflops is not None:
+                roofs.setdefault(round_index, []).append(each.roof_gflops)
+    for who, run in runs.items():
+        mine, failed = ok[who], [each for each in run.values() if each.status != "ok"]
+        why = [f"{each.status}: {each.reason}" for each in failed]
+        if mine and failed:
+            why = [f"{len(failed)} of {len(run)} rounds: {why[0]}"]
+        compared = []
+        for reference in references:
+            ratios = over(times.get(who, {}), times.get(reference, {}))
+            compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
+        rounds = mine.values()
+        yield Line(
+            shape,
+            *who,
+            _median(time for each in rounds for time in each.samples_s or [each.time_s]),
+            *compared,
+            len(mine),
+            _noisy(mine),
+            any(each.oversubscribed for each in rounds),
+            _median(each.percent_of_roof for each in rounds),
+            _median(
+                100 * each.gflops / median(roofs[round_index])
+                for round_index, each in mine.items()
+                if round_index in roofs
+            ),
+            _moved(mine),
+            why[-1] if why else "",
+        )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return median(found) if found else None
+
+
+def _noisy(run: Runs) -> bool:
+    """Whether most of its rounds are; unknown is not."""
+    return 2 * sum(bool(each.noisy) for each in run.values()) > len(run)
+
+
+def _moved(run: Runs) -> int | None:
+    return next((each.moved_bytes for each in run.values() if each.moved_bytes is not None), None)
+
+
+def best_settings(found: Sequence[Line]) -> list[Line]:
+    """For each shape and library the setting with the smallest median time, of those that are known
+    to move something or do not tell; a noisy one only where there is no other, and where several
+    were run in every round those alone.
+
+    A partitioning that moves no bytes (an operand already everywhere) is another problem, and
+    competes with nobody.
+    """
+    groups: dict[tuple, list[Line]] = {}
+    for line in found:
+        if line.median_s is not None and line.moved_bytes != 0:
+            groups.setdefault((line.shape, line.who), []).append(line)
+    best = []
+    for each in groups.values():
+        whole = [line for line in each if line.rounds == max(other.rounds for other in each)]
+        competing = whole if len(whole) > 1 else each
+        best.append(min(competing, key=lambda line: (line.noisy, line.median_s)))
+    return best
+
+
+class Placed(NamedTuple):
+    """A product of DTensors as it comes and by drbench.
+
+    Attributes
+    ----------
+    placements : (str, str, str)
+    stock, ours : Record
+        Of all rounds.
+    time, cpu : Ratio or None
+        Stock's over drbench's, paired in rounds: above 1 drbench is faster, or takes less CPU time.
+    rounds : int
+    """
+
+    placements: tuple
+    stock: Record
+    ours: Record
+    time: Ratio | None
+    cpu: Ratio | None
+    rounds: int
+
+
+def placement_lines(records: Iterable[Record]) -> list[Placed]:
+    """A line a product, of the records of all turns."""
+    multiplications: dict[tuple, dict[str, dict[int, Record]]] = {}
+    for r in records:
+        multiplication = multiplications.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
+        multiplication.setdefault(r.algorithm, {})[round_of(r.case)] = r
+    found = []
+    for (*_, a, b, c), runs in multiplications.items():
+        if {STOCK, OURS} <= runs.keys():
+            both = runs[STOCK], runs[OURS]
+            pools, ratios = [pooled(run.values()) for run in both], [None, None]
+            if all(pool.status == "ok" for pool in pools):
+                ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
+            found.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))
+    return found
+
+
+def _cpu_seconds_of(run: Runs) -> dict[int, float]:
+    return {round_index: record.cpu_s for round_index, record in run.items()}

@@ -1,0 +1,128 @@
+"""What the adapters decide without their peers."""
+
+import _ctypes
+import ctypes
+import os
+
+import pytest
+
+from algorithms.mesh import parse_mesh
+from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
+from launch.libraries import LIBRARIES, get_library, present
+from launch.libraries.base import own_words
+from launch.libraries.cosma import read_times
+from launch.libraries.dtensor import moved_bytes
+from launch.libraries.heat import split_of
+from launch.libraries.loaded import call_slots, library_at, loaded_file, slot_target
+from partitions import partition
+
+
+def test_every_library_is_registered_under_its_own_name_and_has_a_default():
+    assert [library.name for library in map(get_library, LIBRARIES)] == list(LIBRARIES)
+    for library in map(get_library, LIBRARIES):
+        assert library.settings(4) and library.description
+        for nprocs in (1, 2, 4, 6):
+            for setting in library.settings(nprocs):
+                options = library.pick(setting.get("options", {}))
+                library.problem(
+                    96, 96, 96, nprocs, *(setting.get(name) for name in "abc"), **options
+                )
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_missing_library_is_one_line_with_the_way_to_get_it(name, nothing_installed):
+    with pytest.raises(MissingError) as raised:
+        present(get_library(name))
+    described = str(raised.value)
+    assert (
+        described.startswith(f"{name} is not available: ")
+        and "\n" not in described
+        and raised.value.exit_code == 3
+    )
+    assert "pip install" in described or "apt-get install" in described or "Build" in described
+
+
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("scalapack", ("row",)),
+        ("pylops", (None, "row")),
+        ("cosma", (None, None, "row")),
+        ("heat", (None, None, "column")),
+    ],
+)
+def test_a_partition_that_a_library_chooses_itself_is_refused(name, given):
+    with pytest.raises(UsageError, match="got .*'(row|column)'"):
+        get_library(name).problem(8, 8, 8, 2, *given)
+
+
+def test_the_words_of_a_refusal_are_one_line_of_readable_length():
+    described = own_words(RuntimeError("first\nsecond " + "x" * 1000))
+    assert (
+        described.startswith("RuntimeError: first second x")
+        and len(described) == 300
+        and described.endswith("...")
+    )
+
+
+@pytest.mark.parametrize("text", [*"3x2 2 x 0x4 2x2x1 -2x-2".split(), ""])
+def test_a_grid_that_does_not_hold_the_ranks_is_refused(text):
+    with pytest.raises(UsageError, match="such as 2x3, got|Use 1x4, 2x2"):
+        parse_mesh(text, 4)
+
+
+@pytest.mark.parametrize(
+    "text, split", [("row", 0), ("S(0)", 0), ("column", 1), ("row/c4", None), ("R", None)]
+)
+def test_heat_takes_rows_columns_and_everything_everywhere(text, split):
+    assert split_of(partition(text, (8, 8), 4)) == split
+
+
+@pytest.mark.parametrize("text", ["block", "row/c2", "tiles:2x2@2x2"])
+def test_heat_has_no_word_for_other_partitions(text):
+    with pytest.raises(UnsupportedError, match="Use row, column or row/c4"):
+        split_of(partition(text, (8, 8), 4))
+
+
+def test_collective_bytes_match_passing_blocks_around_a_ring():
+    ranks, blocks = 4, [25] * 4
+    gathered = sum(blocks[source] for source in range(ranks) if source != 0)
+    scattered = sum(blocks[target] for target in range(ranks) if target != 0)
+    assert moved_bytes("all_gather_into_tensor", blocks[0], ranks) == gathered
+    assert moved_bytes("reduce_scatter_tensor", sum(blocks), ranks) == scattered
+    assert moved_bytes("all_reduce", sum(blocks), ranks) == scattered + gathered
+
+
+def test_the_times_of_cosma_are_read_from_what_it_prints():
+    printed = (
+        "Strategy = Matrix dimensions (m, n, k) = (2000, 2000, 2000)\nNumber of processors: 2\n"
+        "Overlap of communication and computation: OFF.\n"
+        "Divisions strategy: \nparallel (m / 2)\nRequired memory per rank (in #elements): "
+        "8000000\n\nCOSMA TIMES [ms] = 101 102 250 \n"
+    )
+    assert read_times(printed) == [0.101, 0.102, 0.25]
+    for nothing in ("", "COSMA TIMES [ms] = \n", "terminate called after throwing"):
+        with pytest.raises(CaseFailed, match="printed no times"):
+            read_times(nothing)
+
+
+def test_a_call_slot_leads_where_the_loader_bound_it():
+    file, base = loaded_file(os.path.basename(_ctypes.__file__))
+    offset = call_slots(file)["PyLong_FromLong"]
+    target = slot_target(base, offset).value
+    assert target == ctypes.cast(ctypes.pythonapi.PyLong_FromLong, ctypes.c_void_p).value
+    assert "python" in library_at(target)
+    assert library_at(1) is None
+
+
+def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch):
+    wrong = tmp_path / "libscalapack.so"
+    wrong.write_text("hello")
+    monkeypatch.setenv("DRBENCH_SCALAPACK", str(wrong))
+    assert "is no shared library" in get_library("scalapack").available().what
+
+
+def test_a_library_without_an_mpi_of_the_abi_is_told_before_it_is_loaded(monkeypatch):
+    monkeypatch.setenv("DRBENCH_SCALAPACK", _ctypes.__file__)
+    found = get_library("scalapack").available()
+    assert not found.ok and "no MPI library" in found.what

@@ -1,0 +1,148 @@
+"""The peers that are installed here, run for real and verified; those that are not are skipped with
+the reason."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from launch.cases.case import Case
+from launch.libraries import LIBRARIES, get_library
+from launch.sweeps.progress import SweepProgress
+from launch.sweeps.rounds import Job
+from launch.sweeps.store import opened
+from launch.sweeps.supervisor import Settings, supervised
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def ran(environ, tmp_path):
+    """``ran(ranks, case fields, ...)``: the records of cases of one installed peer, in one
+    mpiexec."""
+
+    def run(ranks, *cases):
+        found = get_library(cases[0]["algorithm"]).available()
+        if not found.ok:
+            pytest.skip(f"{found.what}. {found.get}")
+        small = {"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1}
+        todo = [Job(str(at), ranks, Case(**small | case)) for at, case in enumerate(cases)]
+        console, ids = Console(), [job.name for job in todo]
+        with opened(tmp_path / "runs", "installed", ranks, ids, console) as store:
+            settings = Settings(timeout_s=90, environ=environ())
+            watch = SweepProgress(len(todo), [], console)
+            with supervised(settings, store, watch) as measure:
+                return list(map(measure, todo))
+
+    return run
+
+
+def dtensor(*texts, **more):
+    return {"algorithm": "dtensor", **dict(zip("abc", texts)), **more}
+
+
+def check_exact(records):
+    """The records, each of an exact result."""
+    for record in records:
+        assert (record.status, record.error) == ("ok", 0.0), (record.options, record.reason)
+    return records
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARIES if name != "cosma"])
+def test_every_setting_is_exact_or_refused_with_a_reason(ran, name):
+    cases = [{"algorithm": name, **setting} for setting in get_library(name).settings(4)]
+    check_exact(ran(4, *cases))
+
+
+def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
+    ragged = {"m": 23, "n": 31, "k": 41}
+    cases = (
+        dtensor("row", "row", "row", **ragged),
+        dtensor("column", "row", "column", **ragged),
+        dtensor("row", "column", "row/c3", **ragged),
+        dtensor("row/c3", "column", "column", dtype="float64", **ragged),
+    )
+    assert len(check_exact(ran(3, *cases))) == 4
+
+
+def test_dtensor_moves_what_its_collectives_move(ran):
+    outer, megatron, inner = ran(
+        4,
+        dtensor("column", "row", "row"),
+        dtensor("row/c4", "column", "column"),
+        dtensor("row", "row", "row"),
+    )
+    assert (outer.dataflow, outer.collective_bytes) == (
+        "mm, reduce_scatter",
+        4 * 3 * 24 * 32 // 4 * 4,
+    )
+    assert (megatron.dataflow, megatron.collective_bytes) == ("mm", 0)
+    assert (
+        inner.dataflow.startswith("all_gather") and inner.transport == "gloo" and inner.mesh == "4"
+    )
+
+
+def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
+    ragged, name = {"m": 23, "n": 31, "k": 41}, {"algorithm": "dtensor+drbench"}
+    outer, *others = ran(
+        4,
+        dtensor("S(1)", "S(0)", "S(0)") | name,
+        dtensor("S(0)", "S(0)", "S(1)", **ragged) | name,
+        dtensor("row", "column", "row/c4", dtype="float64", **ragged) | name,
+        dtensor("column", "row", "column", transpose="ab", **ragged) | name,
+        dtensor("block", "row", "column", transpose="b", **ragged) | name,
+    )
+    for record in check_exact([outer, *others]):
+        assert record.dataflow.startswith("one-sided S-") and record.blas.startswith("torch")
+        assert 0 < record.cpu_s < 100 * record.time_s
+    assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
+
+
+def test_what_dtensor_cannot_say_is_refused(ran):
+    (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
+    assert record.status == "unsupported" and "tiles" in record.reason
+
+
+def test_scalapack_is_exact_with_any_block_grid_panel_and_transposed_operands(ran):
+    shape = {"algorithm": "scalapack", "m": 45, "n": 50, "k": 61}
+    given = (
+        {"block": 7, "mesh": "2x2"},
+        {"mesh": "4x1", "block": 16},
+        {"panel": 8, "block": 8},
+        {"mesh": "1x4", "panel": 5},
+    )
+    cases = [
+        shape | {"transpose": transpose, "options": options}
+        for transpose in ("", "a", "b", "ab")
+        for options in ({}, *given)
+    ]
+    cases += [case | {"dtype": "float64"} for case in cases[1::5]]
+    for case, record in zip(cases, check_exact(ran(4, *cases)), strict=True):
+        given = case["options"].items()
+        assert all(getattr(record, name) == value for name, value in given), case
+
+
+def test_heat_says_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):
+    everywhere = {"algorithm": "heat", "a": "row", "b": "row/c2"}
+    still, moves, ragged = ran(2, everywhere, everywhere | {"b": "row"}, everywhere | {"m": 23})
+    assert (still.status, still.error, still.moved_bytes, still.c) == ("ok", 0.0, 0, "row")
+    assert (moves.status, moves.moved_bytes) == ("ok", None)
+    assert ragged.status == "unsupported" and "divides m evenly" in ragged.reason
+
+
+def test_pylops_refuses_ranks_that_make_no_square(ran):
+    (record,) = ran(2, {"algorithm": "pylops"})
+    assert record.status == "unsupported" and "must be a square number" in record.reason
+
+
+def test_a_run_of_dtensor_ends_in_order(drbench):
+    found = get_library("dtensor").available()
+    if not found.ok:
+        pytest.skip(f"{found.what}. {found.get}")
+    ended = drbench(
+        *"run -p 2 -m 24 -n 32 -k 40 --algorithm dtensor --iters 1 --budget 0 --json".split(),
+        timeout=90,
+    )
+    assert (ended.returncode, ended.left) == (0, ()) and json.loads(ended.stdout)[
+        "percent_of_roof"
+    ] > 0

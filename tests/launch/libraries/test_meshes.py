@@ -1,0 +1,73 @@
+"""Partitions as DTensor placements on one mesh: the same elements on the same ranks."""
+
+from itertools import product
+from math import prod
+
+import pytest
+from oracles import exhaustive
+
+from drbench.errors import UnsupportedError
+from launch.libraries.meshes import on_one_mesh, placed
+from partitions import partition
+from partitions.enumerate import KINDS
+
+
+def chunks_of_chunks(shape, placements, mesh, rank):
+    """Rows and columns of a rank, by cutting as torch does: each mesh dimension in turn, outermost
+    first."""
+    ranges = [(0, extent) for extent in shape]
+    coordinates = []
+    for extent in reversed(mesh):
+        rank, coordinate = divmod(rank, extent)
+        coordinates.insert(0, coordinate)
+    for placement, extent, coordinate in zip(placements, mesh, coordinates):
+        if placement is not None:
+            start, stop = ranges[placement]
+            fragment = -(-(stop - start) // extent)
+            ranges[placement] = (
+                min(start + coordinate * fragment, stop),
+                min(start + (coordinate + 1) * fragment, stop),
+            )
+    return tuple(ranges)
+
+
+def owned(bound, rank):
+    """Rows and columns of a rank's only tile."""
+    rows, cols = bound.tile_bounds(bound.tiles_of(rank)[0])
+    return (rows.start, rows.stop), (cols.start, cols.stop)
+
+
+@pytest.mark.parametrize("nprocs", [2, 4, 8])
+def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_each_rank(nprocs):
+    shape = (16, 32)
+    some = list(exhaustive(nprocs))[:: 7 if nprocs == 8 else 1]
+    for texts in some:
+        bound = [partition(text, shape, nprocs) for text in texts]
+        together = on_one_mesh([placed(one) for one in bound])
+        assert len({mesh for _, mesh in together}) == 1
+        for one, (placements, mesh) in zip(bound, together):
+            assert prod(mesh) == nprocs and len(placements) == len(mesh)
+            assert [chunks_of_chunks(shape, placements, mesh, rank) for rank in range(nprocs)] == [
+                owned(one, rank) for rank in range(nprocs)
+            ]
+
+
+@pytest.mark.parametrize(
+    "text", [kind + suffix for kind, suffix in product(KINDS, ("", "/c2", "/c4"))]
+)
+def test_placements_are_read_back_as_the_same_partition(text):
+    shape = (16, 32)
+    bound = partition(text, shape, 4)
+    placements, mesh = placed(bound)
+    words = ",".join("R" if d is None else f"S({d})" for d in placements)
+    assert partition(f"{words}@{'x'.join(map(str, mesh))}", shape, 4) == bound
+
+
+def test_meshes_that_no_mesh_refines_stay_apart():
+    apart = [((0, 1), (2, 3)), ((0, 1), (3, 2)), ((0,), (6,))]
+    assert on_one_mesh(apart) == apart
+
+
+def test_block_cyclic_tiles_are_refused_with_a_way_out():
+    with pytest.raises(UnsupportedError, match="dtensor: tiles:2x2.* use block"):
+        placed(partition("tiles:2x2@2x2", (16, 16), 4))

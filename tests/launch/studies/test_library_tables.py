@@ -1,0 +1,126 @@
+"""The comparison's order, names and tables, from records made up with known ratios."""
+
+import pytest
+from made_up import made_up
+
+from launch.studies.libraries import best_settings, lines
+
+
+def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
+    """A record of 2·10⁹ FLOPs: at one second 2 GFLOP/s."""
+    known = (
+        {
+            "roof_gflops": roof,
+            "percent_of_roof": 100 * 2 / seconds / roof,
+            "percent_of_roof_min": 1.0,
+            "percent_of_roof_max": 99.0,
+        }
+        if roof
+        else {}
+    )
+    return made_up(
+        m=1000,
+        n=1000,
+        k=1000,
+        case=f"{turn} | {shape} | {who} | {label}",
+        best_s=seconds,
+        median_s=seconds,
+        samples_s=[seconds],
+        gflops=2 / seconds,
+        blas=blas,
+        threads=1,
+        **known | more,
+    )
+
+
+def refused(who, label, shape="s"):
+    return made_up(
+        status="unsupported",
+        reason="it refuses: four ranks only",
+        case=f"1 | {shape} | {who} | {label}",
+    )
+
+
+RECORDS = [
+    row(1, "drbench", "row", 1.0, roof=4, direct_bytes=8),
+    row(2, "drbench", "row", 2.0, roof=2, direct_bytes=8),
+    row(1, "drbench", "column", 0.5, roof=4, direct_bytes=8),
+    row(2, "drbench", "column", 1.0, roof=2, direct_bytes=8),
+    row(1, "dtensor", "row", 2.0, roof=1, blas="mkl", collective_bytes=8),
+    row(2, "dtensor", "row", 4.0, roof=1, blas="mkl", collective_bytes=8),
+    row(1, "dtensor", "megatron", 0.1, roof=1, blas="mkl", collective_bytes=0),
+    row(1, "cosma", "its own choice", 1.0),
+    refused("pylops", "summa"),
+]
+
+
+def test_a_drifting_machine_cancels_in_ratios_to_the_roof_of_the_same_round():
+    by_name = {(line.who, line.label): line for line in lines(RECORDS)}
+    assert by_name["drbench", "row"].roof == 50.0 and by_name["drbench", "column"].roof == 100.0
+    # 1 of 4 in the first round, 0.5 of 2 in the second
+    assert by_name["dtensor", "row"].roof == 25.0
+    assert by_name["dtensor", "row"].own_roof == 75.0  # 100 % and 50 % of its own
+    assert (
+        by_name["cosma", "its own choice"].roof == 50.0
+        and by_name["cosma", "its own choice"].own_roof is None
+    )
+    assert by_name["drbench", "row"].median_s == 1.5
+
+
+def test_times_are_compared_round_by_round_with_the_best_default_and_the_best_setting_of_a_peer():
+    """The machine is half as fast in every other round. Settings that move nothing, or were run in
+    fewer rounds than others, are nobody's best."""
+    made = []
+    for turn, factor in enumerate([1.0, 2.0] * 3, 1):
+        made += [
+            row(turn, "drbench", "row", 0.8 * factor * (1 + turn / 100), roof=4),
+            row(turn, "cosma", "its own choice", 1.5 * factor),
+            row(turn, "cosma", "pk2", 0.5 * factor),
+            row(turn, "dtensor", "row", 1.0 * factor),
+            row(turn, "dtensor", "megatron", 0.1 * factor, collective_bytes=0),
+        ]
+    made += [row(1, "cosma", "pm2", 0.1), row(1, "drbench", "column", 0.1, roof=4)]
+    by_name = {(line.who, line.label): line for line in lines(made)}
+    ours = by_name["drbench", "row"]
+    assert tuple(ours.ratio) == pytest.approx((0.8 * 1.035, 0.8 * 1.01, 0.8 * 1.06))
+    assert tuple(ours.best_ratio) == pytest.approx((1.6 * 1.035, 1.6 * 1.01, 1.6 * 1.06))
+    assert (ours.reference, ours.best_reference) == ("dtensor row", "cosma pk2")
+    assert by_name["cosma", "its own choice"].ratio.middle == 1.5
+    assert (ours.rounds, by_name["cosma", "pm2"].rounds) == (6, 1)
+    assert ("cosma", "pk2") in {(line.who, line.label) for line in best_settings(lines(made))}
+    few = next(line for line in lines(made[:25]) if line.who == "drbench")
+    assert few.ratio.low is None and few.ratio.middle == pytest.approx(0.8 * 1.03)
+
+
+def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
+    made = [
+        row(1, "drbench", "row", 0.6, roof=1, noisy=False),  # 333 % of a disturbed roof
+        row(1, "drbench", "column", 0.5, roof=100, noisy=False),
+        row(1, "drbench", "block", 0.1, roof=100, noisy=True),
+        row(1, "heat", "row · row", 0.2, noisy=True),
+        row(1, "heat", "row · column", 0.9, noisy=False),
+    ]
+    found = lines(made)
+    assert [line.label for line in best_settings(found)] == ["column", "row · column"]
+    only_noisy = best_settings(lines(made[2:4]))
+    assert [line.label for line in only_noisy] == ["block", "row · row"]
+
+
+def test_a_library_under_which_drbench_multiplies_is_nobody_s_competitor():
+    """It is shown, and neither the peer that all are compared with nor ahead of drbench."""
+    made = [row(1, "drbench", name, 1.0, roof=4) for name in ("row", "column", "inner")]
+    made += [row(1, "dtensor", "row", 2.0), row(1, "dtensor+drbench", "row", 0.5)]
+    found = lines(made)
+    assert {line.reference for line in found} == {"dtensor row"}
+
+
+def test_what_moves_nothing_is_nobody_s_best_setting():
+    assert {(line.who, line.label) for line in best_settings(lines(RECORDS))} == {
+        ("drbench", "column"),
+        ("dtensor", "row"),
+        ("cosma", "its own choice"),
+    }
+
+
+def test_other_records_in_the_file_are_none_of_it():
+    assert lines([made_up(case="0f3a"), made_up()]) == []

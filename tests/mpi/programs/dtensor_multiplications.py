@@ -1,0 +1,382 @@
+"""Products of DTensors by drbench, by name: ``products.py WHAT [ARGUMENTS]``."""
+
+import gc
+import itertools
+import random
+import time
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
+from harness import message_of
+from mpi4py import MPI
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
+
+import drbench.torch
+from drbench.torch.dispatch import installed
+
+COMM = MPI.COMM_WORLD
+
+
+def install(**options):
+    options = {"heap": "16M", "when": "always", "transport": TRANSPORT} | options
+    return drbench.torch.install(**options)
+
+
+def finish():
+    """Bytes of the heaps that are still in use, over all ranks; afterwards torch is as it was."""
+    gc.collect()
+    contexts = installed()._contexts.values()
+    left = sum(context.heap.taken for context in contexts if context is not None)
+    drbench.torch.uninstall()
+    return COMM.allreduce(left)
+
+
+def multiply(a, b, c=""):
+    """``a @ b``, in placements that are asked for, if any."""
+    if not c:
+        return a @ b
+    with drbench.torch.out(*(placements(c) if isinstance(c, str) else c)):
+        return a @ b
+
+
+def everywhere(right):
+    return COMM.allreduce(bool(right), op=MPI.LAND)
+
+
+def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float32"):
+    """Products of all (or a sample of) operand placements with all outputs ("" for stock's)."""
+    install()
+    mesh, kind = init_device_mesh("cpu", tuple(mesh_shape)), getattr(torch, dtype)
+    options = ["".join(each) for each in itertools.product(letters, repeat=len(mesh_shape))]
+    outs = ["", *options] if outputs else [""]
+    wrong, cases = [], 0
+    for m, k, n in shapes:
+        A, B = integers((m, k), m, kind), integers((k, n), n + 1, kind)
+        C = A @ B
+        for heap in heaps:
+            made = [
+                {each: dtensor(whole, mesh, placements(each), heap, seed) for each in options}
+                for seed, whole in ((1, A), (2, B))
+            ]
+            triples = [(a, b, c) for a in options for b in options for c in outs]
+            if sample:
+                triples = random.Random(m).sample(triples, sample)
+            for a, b, c in triples:
+                cases += 1
+                got = multiply(made[0][a], made[1][b], c)
+                right = not c or got.placements == placements(c)
+                if not (is_right(got, C, mesh) and right):
+                    wrong.append([m, k, n, heap, a, b, c, str(got.placements)])
+            made = got = None
+    counts = drbench.torch.counts()
+    wrong = sum(COMM.allgather(wrong), [])
+    return {
+        "cases": cases - counts.drbench,
+        "wrong": wrong[:10],
+        "stock": counts.stock,
+        "left": finish(),
+    }
+
+
+def forms(mesh_shape):
+    """mm, addmm, linear and matmul in all modes, with transposed operands; what stock keeps."""
+    install()
+    mesh, wrong = init_device_mesh("cpu", tuple(mesh_shape)), []
+    n, spare = mesh.ndim, [Replicate()] * (mesh.ndim - 1)
+
+    def check(name, got, wanted):
+        if not is_right(got, wanted, mesh):
+            wrong.append(name)
+
+    def put(whole, *placed):
+        return dtensor(whole, mesh, (*placed, *spare))
+
+    X, W, v = (integers(shape, seed) for seed, shape in enumerate(((6, 10), (8, 10), (8,))))
+    V = integers((6, 8), 9)
+    for x, w, c in itertools.product((Shard(0), Shard(1), Partial()), repeat=3):
+        a, b = put(X, x), put(W, w)
+        t = b.t()  # torch itself makes no view of it in inference mode
+        with drbench.torch.out(c, *spare):
+            for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode):
+                with mode():
+                    check(("mm", mode.__name__), a @ t, X @ W.t())
+                    check(("linear", mode.__name__), torch.nn.functional.linear(a, b), X @ W.t())
+                    for bias in (Shard(0), Replicate()):
+                        d = put(v, bias)
+                        check(
+                            ("bias", mode.__name__, str((x, w, c, bias))),
+                            torch.nn.functional.linear(a, b, d),
+                            X @ W.t() + v,
+                        )
+                    e = put(V, Shard(1))
+                    for alpha, beta in ((1, 1), (2, 3), (-1, 0), (1, 2)):
+                        check(
+                            ("addmm", mode.__name__, alpha, beta, str((x, w, c))),
+                            torch.addmm(e, a, t, alpha=alpha, beta=beta),
+                            beta * V + alpha * (X @ W.t()),
+                        )
+        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that stand for many elements
+            d = put(part, Replicate())
+            with drbench.torch.out(c, *spare):
+                check(("term", str(part.shape)), torch.addmm(d, a, t), part + X @ W.t())
+    counts = drbench.torch.counts()
+    for kind in (torch.float64, torch.bfloat16):
+        a, b = (put(each.to(kind), Shard(0)).requires_grad_() for each in (X, W))
+        got = multiply(a, b.t(), (Shard(1), *spare))
+        got.sum().backward()
+        ones = torch.ones(got.shape, dtype=kind)
+        check(("grad", str(kind)), a.grad, ones @ W.to(kind))
+        check(("grad", str(kind)), b.grad, ones.t() @ X.to(kind))
+    more = drbench.torch.counts().drbench - counts.drbench
+    # what drbench leaves to torch is right, too, and in the placements that are asked for
+    a, b = put(X, Shard(0)), put(W, Shard(0))
+    for kind in (torch.float16, torch.int64):
+        got = multiply(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
+        if got.placements[0] != Shard(1) or not is_right(got.float(), X @ W.t(), mesh):
+            wrong.append(str(kind))
+    batch = put(integers((3, 4, 6), 5), Shard(0)), put(integers((3, 6, 5), 6), Shard(0))
+    check("bmm", torch.bmm(*batch), torch.bmm(integers((3, 4, 6), 5), integers((3, 6, 5), 6)))
+    compiled = torch.compile(lambda x, y: torch.relu(x @ y.t()) @ y, backend="aot_eager")
+    check("compile", compiled(a, b), torch.relu(X @ W.t()) @ W)
+    a = b = t = e = d = got = batch = None
+    kept = drbench.torch.counts()
+    return {
+        "wrong": wrong,
+        "drbench": [counts.drbench, counts.stock, more],
+        "reasons": {why: kept.stock.get(why, 0) for why in kept.stock},
+        "left": finish(),
+        "dims": n,
+    }
+
+
+def rounding(mesh_shape):
+    """How far bfloat16 products of positive numbers are from exact, at most, relatively: sums that
+    were rounded at each element would stand still."""
+    install()
+    mesh, worst = init_device_mesh("cpu", tuple(mesh_shape)), 0.0
+    generator = torch.Generator().manual_seed(1)
+    A, B = (
+        (0.5 + torch.rand(shape, generator=generator)).to(torch.bfloat16)
+        for shape in ((24, 1024), (1024, 16))
+    )
+    C, spare = A.double() @ B.double(), "R" * (mesh.ndim - 1)
+    for a, b in itertools.product("01RP", repeat=2):
+        x, y = (
+            dtensor(whole, mesh, placements(each + spare)) if each != "P" else halves(whole, mesh)
+            for whole, each in ((A, a), (B, b))
+        )
+        got = multiply(x, y, "R" * mesh.ndim).to_local().double()
+        worst = max(worst, float(((got - C) / C).abs().max()))
+    count = drbench.torch.counts().drbench
+    x = y = got = None
+    return {"error": COMM.allreduce(worst, op=MPI.MAX), "drbench": count, "left": finish()}
+
+
+def halves(whole, mesh):
+    """A matrix as a sum of equal terms, exactly."""
+    return DTensor.from_local(
+        whole / mesh.shape[0],
+        mesh,
+        [Partial(), *[Replicate()] * (mesh.ndim - 1)],
+        run_check=False,
+    )
+
+
+def meshes():
+    """Sub-meshes, a mesh whose ranks are in another order, ranks that are on no mesh."""
+    install()
+    wrong, whole = [], init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    A, B = integers((5, 7), 1), integers((7, 6), 2)
+    turned = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
+    of_turned = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
+    for mesh, triples in (
+        *((whole[name], itertools.product("01P", repeat=3)) for name in ("dp", "tp")),
+        (turned, of_turned),
+    ):
+        for a, b, c in triples:
+            x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
+            got = multiply(x, y, c)
+            if not is_right(got, A @ B, mesh):
+                wrong.append([str(mesh), a, b, c])
+    three = torch.distributed.device_mesh.DeviceMesh("cpu", [0, 2, 3])
+    if COMM.rank == 1:
+        nothing = torch.empty(0)
+        x, y = (
+            DTensor.from_local(
+                nothing, three, [Shard(0)], run_check=False, shape=z.shape, stride=z.stride()
+            )
+            for z in (A, B)
+        )
+    else:
+        x, y = (dtensor(z, three, (Shard(0),)) for z in (A, B))
+    got = multiply(x, y, "1")
+    if got.shape != (5, 6) or got.placements != (Shard(1),):
+        wrong.append("three")
+    if COMM.rank != 1 and not is_right(got, A @ B, three):
+        wrong.append("three")
+    counts = drbench.torch.counts()
+    x = y = got = None
+    return {
+        "wrong": sum(COMM.allgather(wrong), []),
+        "drbench": COMM.gather(counts.drbench),
+        "stock": COMM.gather(counts.stock),
+        "left": finish(),
+    }
+
+
+def trouble():
+    """One rank cannot: all let torch multiply; what cannot be is said in one line."""
+    before = message_of(lambda: drbench.torch.counts())
+    install(heap="256K")
+    mesh, wrong, rank = init_device_mesh("cpu", (COMM.size,)), [], COMM.rank
+    A, B = integers((32, 32), 1), integers((32, 32), 2)
+    a, b = (dtensor(each, mesh, (Shard(0),)) for each in (A, B))
+    context = installed().context(mesh)
+    hold = (
+        context.heap.array((1, context.heap._space.largest - 1024), np.dtype("u1"))
+        if rank
+        else None
+    )
+    for placed in "01R":
+        if not is_right(multiply(a, b, placed), A @ B, mesh):
+            wrong.append("full")
+        p = dtensor(A, mesh, (Partial(),))
+        if not is_right(p @ b, A @ B, mesh):
+            wrong.append("full sum")
+    full = drbench.torch.counts()
+    del hold
+    gc.collect()
+    if not is_right(a @ b, A @ B, mesh):
+        wrong.append("free again")
+    again = drbench.torch.counts()
+    # a local tensor that its placements do not give it
+    odd = DTensor.from_local(
+        torch.ones(16 + 2 * rank, 32),
+        mesh,
+        [Shard(0)],
+        run_check=False,
+        shape=(32, 32),
+        stride=(32, 1),
+    )
+    whole = dtensor(B, mesh, (Replicate(),))
+    local = (odd @ whole).to_local()
+    if not torch.equal(local, torch.ones(16 + 2 * rank, 32) @ B):
+        wrong.append("odd")
+    last = drbench.torch.counts()
+    large = torch.nn.Linear(512, 512, bias=False)
+    large.weight = torch.nn.Parameter(dtensor(torch.zeros(512, 512), mesh, (Shard(0),)))
+    text = {
+        "before": before,
+        "twice": message_of(install),
+        "when": message_of(lambda: drbench.torch.install(when="alway")),
+        "long": message_of(lambda: multiply(a, b, (Shard(0), Shard(0)))),
+        "third": message_of(lambda: multiply(a, b, (Shard(2),))),
+        "explain": message_of(lambda: drbench.torch.explain(a, B)),
+        "type": message_of(lambda: drbench.torch.empty((4, 4), mesh, [Shard(0)], torch.int32)),
+        "placements": message_of(lambda: drbench.torch.empty((4, 4), mesh, [])),
+        "sum": message_of(lambda: drbench.torch.empty((4, 4), mesh, [Partial("max")])),
+        "adopt": message_of(lambda: drbench.torch.adopt(large)),
+    }
+    began = time.monotonic()
+    order = message_of(lambda: (a @ b) if rank else (b @ a.t()))
+    factors = message_of(lambda: torch.addmm(a, a, b, alpha=1 + rank, beta=0))
+    seconds = time.monotonic() - began
+    right = is_right(a @ b, A @ B, mesh)
+    heard = COMM.gather((text, order, factors, seconds, right, wrong))
+    a = b = p = odd = whole = local = large = None
+    left = finish()
+    return {
+        "heard": heard,
+        "declined": [full.declined, again.declined, last.declined],
+        "drbench": [full.drbench, again.drbench, last.drbench],
+        "stock": last.stock,
+        "left": left,
+        "after": message_of(lambda: drbench.torch.uninstall()),
+    }
+
+
+def text():
+    """What explain says, and that nothing but what it says is moved."""
+    install(when="auto")
+    mesh = init_device_mesh("cpu", (COMM.size,))
+    A, B = integers((8, 12), 1), integers((12, 16), 2)
+    found = {}
+    for name, x, y, placed in (
+        ("gather", "0", "0", ""),
+        ("local", "0", "R", ""),
+        ("sum", "1", "0", ""),
+        ("scatter", "1", "0", "0"),
+        ("turned", "0", "R", "1"),
+        ("partial", "P", "0", "0"),
+    ):
+        a, b = dtensor(A, mesh, placements(x)), dtensor(B, mesh, placements(y))
+        before = drbench.torch.counts()
+        with drbench.torch.out(*placements(placed)) if placed else nullcontext():
+            explained, got = drbench.torch.explain(a, b), a @ b
+        after = drbench.torch.counts()
+        who = "drbench" if after.drbench > before.drbench else "stock"
+        right = is_right(got, A @ B, mesh) and explained.who == who
+        right = right and got.placements == explained.placements
+        found[name] = [
+            everywhere(right),
+            explained.who,
+            explained.why,
+            explained.moved_bytes,
+            list(explained.stock_moves),
+            explained.stock_bytes,
+            str(explained).splitlines()[0],
+        ]
+    a = b = got = None
+    return found | {"left": finish()}
+
+
+def outliving():
+    """Tensors outlive the contexts; the handlers of others come back."""
+    table = drbench.torch.private.handlers()
+    before = dict(table)
+    right = []
+    for _ in range(2):
+        install()
+        mesh = init_device_mesh("cpu", (COMM.size,))
+        A = integers((12, 12), 3)
+        a = dtensor(A, mesh, (Shard(0),), heap=True)
+        kept = a @ a
+        drbench.torch.uninstall()
+        right.append(table == before)
+        right.append(is_right(kept, A @ A, mesh) and is_right(a, A, mesh))
+        right.append(is_right(kept @ kept, A @ A @ A @ A, mesh))  # stock
+    return everywhere(all(right))
+
+
+def churn(steps, seed):
+    """Random allocations, releases and products; nothing is lost."""
+    install(heap="1M")
+    mesh, rng, held, wrong = init_device_mesh("cpu", (COMM.size,)), random.Random(seed), [], 0
+    for number in range(steps):
+        what = rng.random()
+        if what < 0.4 or len(held) < 2:
+            n, placed = rng.randint(1, 24), placements(rng.choice("01RP"))
+            whole = integers((n, n), number)
+            held.append((whole, dtensor(whole, mesh, placed, rng.random() < 0.5, seed=number)))
+        elif what < 0.6:
+            held.pop(rng.randrange(len(held)))
+        else:
+            (A, a), (B, b) = rng.choice(held), rng.choice(held)
+            if A.shape == B.shape:
+                turn = lambda x, y: (x, y.t()) if number % 2 else (x.t(), y)
+                got = multiply(*turn(a, b), rng.choice("01RP"))
+                wrong += not is_right(got, multiply(*turn(A, B)), mesh)
+        held = held[-12:]
+    held = a = b = got = None
+    return {"wrong": COMM.allreduce(wrong), "left": finish()}
+
+
+if __name__ == "__main__":
+    main(
+        {
+            each.__name__: each
+            for each in (every, forms, rounding, meshes, trouble, text, outliving, churn)
+        }
+    )
