@@ -9,6 +9,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -206,10 +207,9 @@ def test_paths_are_found_in_code_links_and_blocks():
 
 
 def test_the_algorithm_of_the_page_is_planned_and_predicted(tmp_path):
-    (text,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/architecture.md").read_text(), re.M | re.S
-    )
-    (tmp_path / "rows.py").write_text(text, encoding="utf-8")
+    page = (ROOT / "docs/how-to/extend-drbench.md").read_text("utf-8")
+    text = re.search(r"```python\n(.*?)^ *```", page, re.M | re.S)[1]
+    (tmp_path / "rows.py").write_text(textwrap.dedent(text), encoding="utf-8")
     call = (
         "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
         "from launch.commands.cli import main\n"

@@ -89,7 +89,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
         assert held == want
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-        assert want | {"LICENSE", "README.md", "CITATION.cff", "docs/sweeps.md"} <= held
+        assert want | {"LICENSE", "README.md", "CITATION.cff", "docs/how-to/run-sweeps.md"} <= held
         assert not any(name.startswith("tests") for name in held)
 
 

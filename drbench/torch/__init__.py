@@ -17,7 +17,9 @@ from importlib.util import find_spec
 from drbench.errors import MissingError
 
 if find_spec("torch") is None:
-    raise MissingError("drbench.torch needs torch, which is not here: pip install 'drbench[torch]'")
+    raise MissingError(
+        "drbench.torch needs torch, which is not here: pip install '.[torch]' from a checkout"
+    )
 
 from .decision import out
 from .dispatch import Counts, Installed

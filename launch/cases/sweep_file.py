@@ -1,8 +1,8 @@
 """Sweep files: experiments as data. A TOML file of blocks, each block a product of lists, becomes a
 list of cases.
 
-``docs/sweeps.md`` says how to write one. Reading and expanding is pure: the same file, ranks and
-overrides give the same cases in the same order.
+``docs/reference/sweep-files.md`` describes the format. Reading and expanding is pure: the same
+file, ranks and overrides give the same cases in the same order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -320,7 +320,7 @@ def _described(key: str, where: str = "-o ") -> list[Option]:
     known |= {key: [option] for key, option in (_SPECIAL | _TOP).items()} | {"scale": []}
     if key not in known:
         hint = did_you_mean(key, (*FIELDS, *known))
-        hint = hint or " They are those of drbench run, without dashes (docs/sweeps.md)."
+        hint = hint or " See docs/reference/sweep-files.md for the keys."
         raise UsageError(f"{where}{key}: there is no such key.{hint}")
     return known[key]
 

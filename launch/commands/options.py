@@ -142,8 +142,8 @@ def installed(context, parameter, value):
     the ranks' nodes know.)"""
     if value == "cupy" and importlib.util.find_spec("cupy") is None:
         raise MissingError(
-            "--backend cupy needs CuPy, which is not installed. pip install 'drbench[cuda12]' or "
-            "'drbench[cuda13]', as the driver has it."
+            "--backend cupy needs CuPy, which is not installed. From a checkout: pip install "
+            "'.[cuda12]' or '.[cuda13]', as the driver has it."
         )
     return value
 

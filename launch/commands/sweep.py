@@ -168,8 +168,8 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
       drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
       drbench sweep square --simulate --machine h100x8
 
-    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: {names}. The same
-    command again goes on where a killed one stopped.
+    FILE is a TOML file (docs/reference/sweep-files.md), NAME one that comes with drbench: {names}.
+    The same command again resumes where a killed one stopped.
     """
     refuse_ranks("sweep")
     check_output("--csv", csv_path)

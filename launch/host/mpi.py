@@ -77,11 +77,11 @@ def find_mpiexec() -> str:
     if chosen:
         raise MissingError(
             f"no mpiexec on PATH that would belong to MPI4PY_LIBMPI={chosen}. Put that MPI's on "
-            "PATH; or unset MPI4PY_LIBMPI and pip install 'drbench[mpich]'."
+            "PATH; or unset MPI4PY_LIBMPI and pip install '.[mpich]' from a checkout."
         )
     raise MissingError(
-        "no mpiexec beside this Python nor on PATH. Install one with: pip install "
-        "'drbench[mpich]', or load your system's MPI."
+        "no mpiexec next to this Python nor on PATH. Install one (from a checkout: pip install "
+        "'.[mpich]'), or load your system's MPI."
     )
 
 

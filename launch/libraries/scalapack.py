@@ -164,7 +164,7 @@ def load():
         library = " ".join(MPI.Get_library_version().split()[:3])
         raise MissingError(
             f"this ScaLAPACK is built for MPICH's ABI, but mpi4py runs on {library}. Use "
-            "drbench[mpich], or set DRBENCH_SCALAPACK."
+            "MPICH (pip install '.[mpich]' from a checkout), or set DRBENCH_SCALAPACK."
         )
     path = find_library()
     # before the library's own choice in the search for symbols

@@ -9,7 +9,7 @@ from drbench.host.blas import BlasInfo
 from .base import ArrayBlas, Availability, Library, installed
 
 GET_TORCH = (
-    "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "
+    "Install it, from a checkout: pip install '.[torch]' (CPU build: pip install torch --index-url "
     "https://download.pytorch.org/whl/cpu)."
 )
 

@@ -31,8 +31,8 @@ try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:
     raise MissingError(
-        f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one with: pip "
-        "install 'drbench[mpich]', or point MPI4PY_LIBMPI at your system's libmpi."
+        f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one "
+        "(from a checkout: pip install '.[mpich]'), or point MPI4PY_LIBMPI at your system's libmpi."
     ) from None
 
 from algorithms import get_algorithm

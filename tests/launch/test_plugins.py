@@ -4,12 +4,14 @@ each is listed, planned, predicted, run and verified, swept and drawn."""
 import re
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
-#: The parts of the plugin that the page shows.
-PLUGIN = "\n\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+PAGE = Path(__file__).parents[2] / "docs/how-to/extend-drbench.md"
+#: The parts of the plugin that the page shows; that in a list is indented.
+BLOCKS = re.findall(r"^ *```python\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+PLUGIN = "\n\n".join(map(dedent, BLOCKS))
 SIZES = "-m 12 -n 12 -k 12".split()
 ROWS = ["--algorithm", "rows", "-o", "width=2"]
 UNEVEN = "--a uneven:2+10 --b row --c uneven:12+0".split()

@@ -4,6 +4,7 @@ and backward; what one rank cannot do all leave to torch."""
 import json
 import re
 import sys
+from textwrap import dedent
 
 import pytest
 from starting import ROOT, run_process, within
@@ -186,8 +187,8 @@ def test_tied_parameters_stay_tied(answer):
 
 
 def test_the_blocks_of_the_page_run_one_after_the_other(mpiexec, tmp_path):
-    page = (ROOT / "docs" / "dtensor.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (ROOT / "docs/how-to/dtensor.md").read_text()
+    blocks = [dedent(each) for each in re.findall(r"```python\n(.*?) *```", page, re.DOTALL)]
     assert len(blocks) == 2
     (tmp_path / "page.py").write_text("\n".join(blocks))
     command = [mpiexec, "-n", 4, sys.executable, "page.py"]

@@ -46,7 +46,7 @@ _FLAGS_WITHIN_S = 5.0
 _LONG_COPY = 8 << 20
 _PORTABLE_AND_MAPPED = 1 | 2
 _INSTALL = (
-    "Install CuPy with pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it, "
+    "Install CuPy, from a checkout: pip install '.[cuda12]' or '.[cuda13]', as the driver has it; "
     "or choose another --backend."
 )
 
@@ -119,8 +119,8 @@ class CudaDevice(CupyArrays, Device, Peers):
         if cublas is None:
             raise MissingError(
                 f"--backend cupy needs libcublas.so.{version // 10000}, and CuPy has loaded cuBLAS "
-                "by another name. Use CuPy and cuBLAS of pip install 'drbench[cuda12]' or "
-                "'drbench[cuda13]'."
+                "by another name. Use CuPy and cuBLAS of pip install '.[cuda12]' or '.[cuda13]', "
+                "from a checkout."
             )
         self._gemm = CublasGemm(cublas, tf32)
         self._values = StreamValues(modules.driver, index)

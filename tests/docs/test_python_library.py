@@ -1,4 +1,4 @@
-"""The examples of docs/library.md, as doctests and under mpiexec."""
+"""The examples of docs/how-to/use-the-python-library.md, as doctests and under mpiexec."""
 
 import doctest
 import re
@@ -7,7 +7,7 @@ import sys
 import pytest
 from starting import ROOT, run_process
 
-PAGE = ROOT / "docs" / "library.md"
+PAGE = ROOT / "docs/how-to/use-the-python-library.md"
 
 
 def test_the_examples_of_the_page_print_what_it_says():
