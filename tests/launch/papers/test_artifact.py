@@ -176,7 +176,7 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
         and "\nNOT REPRODUCED (documented) P7 " in said
         and "2 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in said
     )
-    assert "drbench artifact --only P1" in said and "reproduction.md#why" in said
+    assert "drbench artifact --only P1" in said and "slicing.md#p4-p7-p9" in said
     assert main(["artifact", "--only", "P7", "--json", *out]) == 0
     check, _ = json.loads(capsys.readouterr().out)
     assert check["verdict"] == "NOT REPRODUCED (documented)"
