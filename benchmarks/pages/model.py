@@ -21,7 +21,9 @@ def tune_chosen(machine: str) -> str:
         choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
         sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
-        ratio = "the choice is fastest" if each.fastest.startswith(CHOICE) else str(each.ratio).replace("-", "–")
+        ratio = str(each.ratio).replace("-", "–")
+        if each.fastest.startswith(CHOICE):
+            ratio = "the choice is fastest"
         time = f"{1e3 * choice.time_s.median():.0f} ms"
         lines.append((f"{problem}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
     return table(["problem", "programs", "choice", "choice / fastest", "met"], lines)
