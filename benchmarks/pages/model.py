@@ -1,13 +1,14 @@
-"""Tables of predictions beside measurements."""
+"""Tables of predictions next to measurements."""
 
-from functools import cache
+import math
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
-from ..model.chains import CHAINS, points
-from ..model.model import at_calibrated_speed, errors, held, paired, picks
+from launch.papers.ledger import concordance, time_errors
+
+from ..model.chains import points
 from ..model.tune import CHOICE, verdicts
-from .records import CORE, RESULTS, records, rows
+from .records import CORE, RESULTS, rows, where
 from .tables import block, say_yes, table
 
 
@@ -20,127 +21,77 @@ def tune_chosen(machine: str) -> str:
         choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
         sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
-        ratio = "it is" if each.fastest.startswith(CHOICE) else str(each.ratio).replace("-", "–")
+        ratio = str(each.ratio).replace("-", "–")
+        if each.fastest.startswith(CHOICE):
+            ratio = "the choice is fastest"
         time = f"{1e3 * choice.time_s.median():.0f} ms"
         lines.append((f"{problem}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
     return table(["problem", "programs", "choice", "choice / fastest", "met"], lines)
 
 
-_TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
-
-
-@cache
-def model_pairs(transport: str) -> DataFrame:
-    """Cases that benchmarks/model/model.py measured and predicted."""
-
-    folder = f"{CORE}/model/{transport}"
-    return paired(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
-
-
-@block
-def model_errors() -> str:
-    """How far the model is from this machine, by transport and shape."""
-    lines = []
-    for transport, name in _TRANSPORTS.items():
-        pairs = model_pairs(transport)
-        for shape, each in [("all", pairs), *pairs.groupby("shape", sort=False)]:
-            label = shape if shape == "all" else "×".join(map(str, shape))
-            lines.append((f"{name}, {label}", *_describe_errors(each)))
-    return table(["", *_ERRORS], lines)
-
-
-_ERRORS = ("pairs in the right order", "median error", "bias", "range")
-
-
-def _describe_errors(pairs: DataFrame) -> list[str]:
-    found = errors(pairs)
-    return [
-        f"{found.concordance:.3f} of {found.pairs}",
-        f"{found.median:.1f} %",
-        f"{found.bias:+.1f} %".replace("-", "−"),
-        f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
-    ]
-
-
-_NODES = {"mixed": "two ranks a node, which share a core", "network": "one rank a node"}
+#: Groups of the ledger as the page calls them.
+_GROUPS = {
+    "dtensor-h100": "DTensor on 8 H100, published",
+    "epyc-rma": "EPYC, 2 ranks, RMA",
+    "epyc-throttled": "EPYC, 2 ranks, throttled links",
+    "epyc-mixed": "EPYC, 2 virtual nodes of 2 ranks that share cores",
+    "epyc-network": "EPYC, 2 virtual nodes of 1 rank",
+    "spr-rma": "Sapphire Rapids, 2 ranks, RMA",
+    "spr-throttled": "Sapphire Rapids, 2 ranks, throttled links",
+    "spr-mlp": "Sapphire Rapids, MLP layers, read in place, not calibrated",
+    "h100-one-rank": "one H100, local GEMMs",
+}
 
 
 @block
-def model_nodes() -> str:
-    """How far the model is from ranks on two virtual nodes, by what their programs move."""
-
-    lines = []
-    for folder, name in _NODES.items():
-        files = (records(f"{CORE}/model/{folder}/{file}.csv") for file in ("measured", "predicted"))
-        measured, predicted = files
-        times = paired(measured, predicted)
-        pairs = paired(at_calibrated_speed(measured, predicted), predicted)
-        adds, pushes = pairs.accumulate_bytes > 0, pairs.put_bytes > 0
-        kinds = {
-            "all, as times": times,
-            "all": pairs,
-            "gets alone": pairs[~adds & ~pushes],
-            "sums pushed": pairs[pushes & ~adds],
-            "sums by `MPI_Accumulate`": pairs[adds],
-        }
-        for kind, each in kinds.items():
-            if each.empty:
-                continue
-            interval = held(each)
-            inside = f"{interval.share:.0f} % in ±{interval.half:.0f} %"
-            lines.append((f"{name}: {kind}", len(each), *_describe_errors(each), inside))
-    return table(["", "cases", *_ERRORS, "held by intervals"], lines)
+def accuracy() -> str:
+    """How far predicted times are from measured and published ones, by group of the ledger, and of
+    chains."""
+    every, lines = rows("ledger.csv"), []
+    for group, words in _GROUPS.items():
+        found = where(every, group=group)
+        known = found.dropna(subset="low")
+        inside = known.value.between(known.low, known.high)
+        half = (known.high - known.low) / known.predicted / 2
+        right, pairs = concordance(_seconds(found, "value"), _seconds(found, "predicted"))
+        order = f"{right:.3f} of {pairs}" if pairs else ""
+        lines.append((words, len(found), order, *_describe(time_errors(found), inside, half)))
+    ran = DataFrame(points(RESULTS / CORE / "chains" / "records.csv"))
+    half = (ran.high_s - ran.low_s) / ran.predicted_s / 2
+    inside = ran.median_s.between(ran.low_s, ran.high_s)
+    right, pairs = concordance(ran.median_s, ran.predicted_s)
+    found = _describe(ran.predicted_s / ran.median_s - 1, inside, half)
+    lines.append(("EPYC, chains of layers, 2 ranks", len(ran), f"{right:.3f} of {pairs}", *found))
+    header = ["what ran", "numbers", "pairs in order", "mean error", "bias", "range", "in interval"]
+    return table(header, lines)
 
 
-@block
-def model_picks() -> str:
-    """What comes of going by the model: percent above the best measured program."""
-    lines = []
-    for transport, name in _TRANSPORTS.items():
-        for shape, each in model_pairs(transport).groupby("shape", sort=False):
-            found = picks(each)
-            shares = f"{found.pick:.1f} %", f"{found.median:.0f} %", f"{found.column:.1f} %"
-            lines.append((f"{name}, {'×'.join(map(str, shape))}", *shares, f"{found.apart:.1f} %"))
-    return table(["", "pick", "median", "column S-C", "eight names"], lines)
+def _seconds(found: DataFrame, column: str) -> Series:
+    """A column as times: a share of the roof is inverse to a time."""
+    return found[column].where(found.unit == "s", 1 / found[column])
+
+
+def _describe(errors: Series, inside: Series, half: Series) -> list[str]:
+    """Mean of the absolute errors, median, ends; and how many numbers are in intervals how wide."""
+    percent = 100 * errors
+    ends = f"{percent.min():+.0f} to {percent.max():+.0f} %"
+    held = f"{100 * inside.mean():.0f} % in ±{100 * half.median():.0f} %" if len(inside) else ""
+    cells = f"{percent.abs().mean():.1f} %", f"{percent.median():+.1f} %", ends
+    return [*(cell.replace("-", "−") for cell in cells), held]
 
 
 @block
 def search_regret() -> str:
     """How far the first place of ``tune`` is behind the best alternative, by ranks."""
-    lines = []
-    for (machine, mesh), each in rows("simulated/readings/regret.csv").groupby(["machine", "mesh"]):
-        nodes, node = map(int, mesh.split("x"))
-        most = lambda name: f"{100 * each[name].max():.1f} %"
-        told = (
-            f"{100 * (each.gap[each.regret > 0.02]).min():.0f} %"
-            if each.regret.max() > 0.02
-            else ""
-        )
-        sizes = len(each), int(each.tried.sum())
-        within = int((each.regret <= 0.02).sum())
-        line = nodes * node, machine, mesh, *sizes, within, most("regret"), told
-        lines.append((*line, f"{each.cpu_s.max():.1f}"))
-    heads = "ranks, machine, nodes x GPUs, problems, alternatives, at most 2 % off, furthest off"
-    return table([*heads.split(", "), "gap reported there", "most s of CPU"], sorted(lines))
-
-
-@block
-def chain_runs() -> str:
-    """Ten chains, predicted and run."""
-    lines = []
-    for each in points(RESULTS / CORE / "chains" / "records.csv"):
-        asked, fix = CHAINS[each.name]
-        what = asked.name or f"{asked.widths}, {asked.between or 'none'}"
-        lines.append(
-            (
-                each.name,
-                f"`{what}`{', backward' * asked.backward}{', layouts given' * bool(fix)}",
-                asked.tokens,
-                f"{1e3 * each.predicted_s:.1f} ({1e3 * each.low_s:.1f}–{1e3 * each.high_s:.1f})",
-                f"{1e3 * each.median_s:.1f}",
-                f"{100 * (each.median_s / each.predicted_s - 1):+.1f} %",
-                "yes" if each.is_inside else "no",
-            )
-        )
-    header = ["chain", "columns, functions", "rows", "predicted, ms", "measured, ms", "differs"]
-    return table([*header, "lies in it"], lines)
+    found, lines = rows("simulated/readings/regret.csv"), []
+    ranks = found.mesh.map(lambda mesh: math.prod(map(int, mesh.split("x"))))
+    for count, each in found.groupby(ranks):
+        off = each[each.regret > 0.02]
+        gaps = f"{100 * off.gap.min():.0f} %" if len(off) else ""
+        most = f"{100 * each.regret.max():.1f} %"
+        machines = ", ".join(dict.fromkeys(each.machine))
+        within = len(each) - len(off)
+        cells = count, machines, len(each), int(each.tried.sum()), within, most, gaps
+        lines.append((*cells, f"{each.cpu_s.max():.0f}"))
+    heads = "ranks, machines, problems, alternatives, at most 2 % off, furthest off"
+    return table([*heads.split(", "), "gap reported there", "most s of CPU"], lines)

@@ -1,18 +1,15 @@
-"""Tables of reproduction.md and ARTIFACT.md: the papers' claims, and what they rest on."""
+"""Tables of the papers' claims, and what their verdicts depend on."""
 
-import textwrap
+import re
 from functools import cache
 
 from pandas import DataFrame
 
 from launch.papers import papers
-from launch.papers.claims import HOLDS, shown
-from launch.papers.slicing import aligned
+from launch.papers.claims import HOLDS
 
-from .records import RESULTS, only, records, rows, where
+from .records import RESULTS, rows, where
 from .tables import block, table
-
-_WIDTH = 120
 
 
 @cache
@@ -22,179 +19,116 @@ def verdicts(paper: str, folder: str = "simulated") -> list:
     return papers()[paper].verdicts(RESULTS, folder=folder)
 
 
-@block
-def claims_by_arbitration() -> str:
-    """P1 to P12, and of MeshSlice's and fused overlap's claims those whose numbers differ, with
-    links that carry one transfer at a time, and with links that are shared."""
-    pairs = [
-        (one, shared)
-        for paper in ("slicing", "meshslice", "overlap")
-        for one, shared in zip(verdicts(paper), verdicts(paper, "simulated/fair"), strict=True)
-        if paper == "slicing" or one.ours != shared.ours
-    ]
-    return table(
-        ["claim", "fifo", "fair"],
-        [(one.claim.name, HOLDS[one.holds], HOLDS[shared.holds]) for one, shared in pairs],
-    )
+#: Most columns of a row of a table.
+_WIDTH = 160
 
 
-def _wrapped(words: str) -> str:
-    return (
-        textwrap.fill(
-            words,
-            _WIDTH,
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        + "\n"
-    )
+def _cut(text: str, room: int) -> str:
+    """A text that fits, cut between phrases, or else numbers, and outside of parentheses.
+
+    Examples
+    --------
+    >>> _cut("Column 80.8, Row 53.2", 30), _cut("Column 80.8, Row 53.2", 18), _cut("spread", 3)
+    ('Column 80.8, Row 53.2', 'Column 80.8 …', '…')
+    """
+    if len(text) <= room:
+        return text
+    for ends in (r"[,;] |(?<=[%)]) ", r"(?<=\d) "):
+        heads = [text[: found.start()] for found in re.finditer(ends, text[: room - 1])]
+        heads = [head for head in heads if head.count("(") == head.count(")")]
+        if heads:
+            return f"{heads[-1]} …"
+    return "…"
 
 
 @block
 def claims(paper: str) -> str:
-    """Each claim with its verdict; and by what it holds, the paper's number and ours."""
-    found = verdicts(paper)
-    text = table(
-        ["", "verdict", "claim"],
-        [(each.claim.name, shown(each.word), each.claim.text) for each in found],
-    )
-    text += "\nBy what each holds, the paper's number, and ours, simulated unless it is marked:\n\n"
-    for each in found:
+    """Each claim of ``slicing``, ``meshslice`` or ``overlap`` with its verdict and our number, cut
+    where a row would be too wide; a claim that is not reproduced has a link to the reason."""
+    lines = []
+    for each in verdicts(paper):
         claim = each.claim
-        source = "" if claim.source == "simulated" else f" ({claim.source})"
-        words = f"- **{claim.name}** holds if: {claim.threshold}. Paper: {claim.theirs}. "
-        words += f"Ours{source}: {each.ours}."
-        if each.word == "KNOWN":
-            words += f" Not reproduced: [why](#{claim.see.partition('#')[2]})."
-        text += _wrapped(words)
-    return text
+        anchor = claim.see.partition("#")[2]
+        verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(each.word, each.word)
+        cells = claim.name, verdict, claim.text
+        room = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
+        lines.append((*cells, _cut(each.ours.replace("|", "/"), room)))
+    return table(["claim", "reproduced", "what the paper states", "our number"], lines)
+
+
+#: Records of the same claims under another assumption: folder, which papers, the assumption.
+_ASSUMED = (
+    ("simulated/fair", ("slicing", "meshslice", "overlap"), "links are shared fairly"),
+    ("simulated/earlier", ("meshslice",), "MeshSlice's earlier constants (`tpuv4`)"),
+)
 
 
 @block
-def not_reproduced() -> str:
-    """Every claim of a paper that is not reproduced, and where the page says why."""
-    found = [each for paper in ("slicing", "meshslice", "overlap") for each in verdicts(paper)]
-    return table(
-        ["", "claim", ""],
-        [
-            (each.claim.name, each.claim.text, f"[why](#{each.claim.see.partition('#')[2]})")
-            for each in found
-            if each.word == "KNOWN"
-        ],
-    )
-
-
-@block
-def claims_by_constants() -> str:
-    """MeshSlice's claims with the constants of the authors' simulation, and with the earlier ones
-    of their autotuner; and the numbers with these."""
-    pairs = list(
-        zip(verdicts("meshslice"), verdicts("meshslice", "simulated/earlier"), strict=True)
-    )
-    text = table(
-        ["claim", "constants of the simulation", "earlier constants"],
-        [(one.claim.name, HOLDS[one.holds], HOLDS[other.holds]) for one, other in pairs],
-    )
-    text += "\nOur numbers with the earlier constants, where they differ:\n\n"
-    for one, other in pairs:
-        if one.ours != other.ours:
-            text += _wrapped(f"- **{one.claim.name}** {other.ours}.")
-    return text
-
-
-_LINES = "simulated/readings/lines.csv"
-
-
-def _verdict(claim: str, **fields) -> str:
-    found = only(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim=claim, **fields)
-    return HOLDS[bool(found.holds)]
-
-
-def _means(count: int, **fields) -> str:
-    """The highest lines of MLP-2 on pvc12 by their means, with what is in place unless C is."""
-    found = where(rows(_LINES), machine="pvc12", layer="mlp2", drawn=True, **fields)
-    means = found.groupby(["line", "stationary"]).percent_of_peak.mean()
-    ordered = list(means.sort_values(ascending=False, kind="stable").items())[:count]
-    told = ", ".join(f"{name} {mean:.1f} (S-{s})" for (name, s), mean in ordered)
-    return told.replace(" Prod.", "").replace(" (S-C)", "")
-
-
-@block
-def by_program() -> str:
-    """MLP-2 on pvc12 as each program, and what P7 and P10 say then."""
-    programs = rows(_LINES).program.unique()
+def claims_elsewhere() -> str:
+    """Which verdicts differ on records that were simulated under another assumption."""
     lines = []
-    for most in (12, 6, 4):
-        for program in programs:
-            each = {"program": program, "reading": "as it is", "most_replicas": most}
-            claims = (_verdict(claim, **each) for claim in ("P7", "P10"))
-            lines.append((program, most, _means(3, **each), *claims))
-    header = ["program", "A, B factor at most", "the three highest lines, % of peak", "P7", "P10"]
-    return table(header, lines)
+    for folder, names, what in _ASSUMED:
+        pairs = [
+            (one.claim.name, one.holds, other.holds)
+            for name in names
+            for one, other in zip(verdicts(name), verdicts(name, folder), strict=True)
+        ]
+        judged = [each for each in pairs if each[2] is not None]
+        differ = [f"{name} {HOLDS[other]}" for name, one, other in judged if one != other]
+        lines.append((what, f"`results/{folder}`", len(judged), ", ".join(differ) or "none"))
+    return table(["assumption", "records", "claims judged", "verdicts that differ"], lines)
+
+
+#: Claims by the first letter of their names: whose they are, and the page with the reasons.
+_WHOSE = {
+    "P": ("*Slicing Is All You Need*", "slicing"),
+    "M": ("MeshSlice", "meshslice"),
+    "F": ("FLUX", "flux-and-triton"),
+    "T": ("Triton-distributed", "flux-and-triton"),
+    "S": ("drbench's own bars", "core"),
+    "A": ("accuracy of predictions", "model-accuracy"),
+}
 
 
 @block
-def by_links() -> str:
-    """MLP-2 on pvc12 as the paper's program, by links and by the most replicas of A and B."""
-    found = where(rows(_LINES), machine="pvc12", program="paper")
+def claim_counts(folder: str) -> str:
+    """How many claims of each paper pass; ``folder`` is where the results pages are."""
+    found = rows("claims.csv")
     lines = []
-    for (reading, most), _ in found.groupby(["reading", "most_replicas"], sort=False):
-        each = {"program": "paper", "reading": reading, "most_replicas": most}
-        lines.append((reading, most, _means(6, **each), _verdict("P7", **each)))
-    return table(["links", "A, B factor at most", "mean of each line, % of peak", "P7"], lines)
+    for letter, (whose, page) in _WHOSE.items():
+        mine = found[found.claim.str.startswith(letter)]
+        counts = [(mine.verdict == word).sum() for word in ("PASS", "KNOWN")]
+        sources = " and ".join(dict.fromkeys(mine.source))
+        lines.append((letter, whose, sources, *counts, f"[{page}.md]({folder}/{page}.md)"))
+    return table(["", "claims of", "our numbers", "PASS", "not reproduced", "page"], lines)
+
+
+#: Readings of MLP-2 on pvc12, as results/simulated/readings has them, in the page's words.
+_READINGS = {
+    ("paper", "as it is"): "the paper's (whole tiles, C pushed)",
+    ("slices, pulled", "as it is"): "drbench's default (slices, C pulled)",
+    ("paper", "one Xe Link a tile"): "the paper's, one Xe Link a tile",
+}
 
 
 @block
-def outer_on_h100() -> str:
-    """MLP-2's Outer Product on 8 H100 with Stationary B and C, at each batch size."""
-    found = where(rows(_LINES), machine="h100x8", layer="mlp2", line="Outer Prod.")
-    by = ["program", "reading", "most_replicas"]
-    lines = []
-    for (program, reading, most), each in found.groupby(by, sort=False):
-        told = f"{program}; {reading}" if reading != "as it is" else program
-        each = each.sort_values("m")
-        cells = (
-            " ".join(f"{x:.1f}" for x in where(each, stationary=s).percent_of_peak) for s in "BC"
-        )
-        lines.append((told, "1" if most == 1 else "any", *cells))
-    return table(["program", "A, B factor", "Stationary B, %", "Stationary C, %"], lines)
-
-
-@cache
-def lowered() -> DataFrame:
-    """A row a case of the lowering study: times by schedule, whether tiles align, and by how much
-    direct execution is slower than the best lowering, percent."""
-
-    found = records("simulated/lowering-pvc12.csv", "simulated/lowering-h100x8.csv")
-    case = ["machine", "m", "n", "k", "a", "b", "c", "stationary"]
-    times = found.pivot(index=case, columns="schedule", values="time_s")
-    least = times[["greedy", "cost", "exhaustive"]].min(axis="columns")
-    times = times.assign(loss=100 * (times.direct / least - 1)).reset_index()
-    some = found.drop_duplicates(case).set_index(case)
-    ranks = some.ranks.reindex(times.set_index(case).index).to_numpy()
-    times = times.assign(ranks=ranks)
-    return times.assign(aligned=[aligned(row) for row in times.itertuples()])
-
-
-@block
-def lowering_losses() -> str:
-    """Cases in which direct execution is more than 5 % slower than the best lowering."""
-    found = lowered()
-    found = found[found.loss > 5].sort_values(["aligned", "loss"], ascending=False, kind="stable")
-    return table(
-        ["machine", "A · B → C, Stationary", "m × n × k", "tiles align", "direct is slower by"],
-        [
-            (
-                row.machine,
-                f"{row.a} · {row.b} → {row.c}, {row.stationary}",
-                f"{row.m} × {row.n} × {row.k}",
-                "yes" if row.aligned else "no",
-                f"{row.loss:.0f} %",
-            )
-            for row in found.itertuples()
-        ],
-    )
+def highest_lines() -> str:
+    """The two highest lines of MLP-2 on pvc12, with the matrix that stays, by program and by the
+    most replicas of A and B; in bold where P7 holds."""
+    found = where(rows("simulated/readings/lines.csv"), machine="pvc12", layer="mlp2", drawn=True)
+    held = where(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim="P7")
+    most, lines = (12, 6, 4, 1), []
+    for (program, reading), words in _READINGS.items():
+        each = where(found, program=program, reading=reading)
+        judged = where(held, program=program, reading=reading).set_index("most_replicas").holds
+        cells = []
+        for count in most:
+            means = each[each.most_replicas == count].groupby(["line", "stationary"])
+            best = means.percent_of_peak.mean().sort_values(ascending=False, kind="stable").index
+            text = ", ".join(f"{line.removesuffix(' Prod.')} S-{kept}" for line, kept in best[:2])
+            cells.append(f"**{text}**" if judged.get(count) else text or "not simulated")
+        lines.append((words, *cells))
+    return table(["program", *(f"at most {count}" for count in most)], lines)
 
 
 def _turns(paper: str) -> DataFrame:
@@ -204,35 +138,21 @@ def _turns(paper: str) -> DataFrame:
 
 
 @block
-def sensitivity() -> str:
-    """Which claims change when one constant of the models does."""
-    lines, found = [], _turns("slicing")
-    for (machine, claims_), each in found.groupby(["machine", "changed_claims"], sort=False):
-        if claims_:
-            lines += [(machine, row.change, claims_) for row in each.itertuples()]
-        else:
-            lines.append((machine, f"{len(each)} other changes", "none"))
-    return table(["machine", "change", "claims that change"], sorted(lines, key=lambda x: x[0]))
-
-
-@block
 def turns_by_factor(paper: str) -> str:
-    """Which claims of ``meshslice`` or ``overlap`` are decided otherwise when one constant is
-    another: + holds then, - does not."""
+    """Which verdicts change when one constant of a paper's machines is multiplied by a factor: +P5
+    holds then, −P5 does not."""
     found = _turns(paper)
     found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
     by = sorted({*found.factor}, key=float)
-    lines = []
-    for machine, mine in found.groupby("machine", sort=False):
-        none = 0
-        for constant, each in mine.groupby("constant", sort=False):
-            cells = dict(zip(each.factor, map(_turned, each.changed_claims)))
-            text = [cells.get(factor, "-") for factor in by]
-            if {*text} <= {"", "-"}:
-                none += 1
-            else:
-                lines.append((machine, f"`{constant}`", *text))
-        lines.append((machine, f"{none} other constants", *["" for _ in by]))
+    lines, none = [], 0
+    for (machine, constant), each in found.groupby(["machine", "constant"], sort=False):
+        cells = dict(zip(each.factor, map(_turned, each.changed_claims)))
+        text = [cells.get(factor, "n/a") for factor in by]
+        if {*text} <= {"", "n/a"}:
+            none += 1
+        else:
+            lines.append((machine, f"`{constant}`", *text))
+    lines.append((", ".join(found.machine.unique()), f"{none} others", *["none"] * len(by)))
     return table(["machine", "constant", *(f"× {factor}" for factor in by)], lines)
 
 
@@ -241,33 +161,6 @@ def _turned(claims_: str) -> str:
     signs = {"holds": "+", "does": "−", "undecided": "?"}
     words = [each.split() for each in claims_.split("; ") if each]
     return ", ".join(f"{signs[word[1]]}{word[0]}" for word in words)
-
-
-@block
-def overlap_split() -> str:
-    """The time that a product takes on H800, ms, by the multiprocessors that its sums have."""
-    found = rows("simulated/overlap/split.csv")
-    times = found.drop_duplicates(["ranks", "m", "n", "k", "variant"])
-    times = times.pivot(index=["ranks", "m", "n", "k"], columns="variant", values="seconds")
-    lines = [
-        (ranks, f"{m} × {n} × {k}", *(f"{1e3 * one:.3f}" for one in each))
-        for (ranks, m, n, k), each in zip(times.index, times.to_numpy())
-    ]
-    return table(["GPUs", "m × n × k", *map(str, times.columns)], lines)
-
-
-@block
-def artifact_claims() -> str:
-    """The verdict that is expected of each claim, and where our number is from. (The page says
-    that what is not reproduced is documented.)"""
-    word = lambda verdict: {"KNOWN": "not reproduced"}.get(verdict, verdict)
-    return table(
-        ["", "expected", "our number is", "claim"],
-        [
-            (row.claim, word(row.verdict), row.source, row.text)
-            for row in rows("claims.csv").itertuples()
-        ],
-    )
 
 
 @block

@@ -42,8 +42,8 @@ _CALLED = {
 @option(
     "--sensitivity",
     is_flag=True,
-    help="Instead: simulate again with each assumed constant and link of a paper's machines "
-    "changed, and say which claims turn. With --only P, M, F or T of that paper alone. Up to an "
+    help="Instead: simulate again with each assumed constant of a paper's models changed, and list "
+    "the claims whose verdict changes. With --only P, M, F or T of that paper alone. Up to an "
     "hour.",
 )
 @out_option(default="results/measured/here/artifact")
@@ -55,12 +55,12 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     \b
       PASS                         as expected; the claim holds
       FAIL                         not as expected, or not as committed
-      NOT REPRODUCED (documented)  the claim does not hold, and the documentation says so and why
+      NOT REPRODUCED (documented)  the claim does not hold, and the documentation gives the reason
       SKIP                         hardware or a package is missing
 
-    Each line says where its number is from (measured here, committed records of which machine,
+    Each line gives the source of its number (measured here, committed records of which machine,
     simulated, arithmetic, published), what was expected and found, and the command that shows it; a
-    claim also by what it holds. Exit code 1 if there is a FAIL.
+    claim also its threshold. Exit code 1 if there is a FAIL.
 
     \b
       drbench artifact --quick
@@ -114,7 +114,7 @@ def _variations(place: Place):
 def _show_variation(print_line, variation: Variation) -> None:
     """A change in words."""
     what = f"{variation.machine}, {variation.change}" if variation.change else "as it is"
-    text = f"{variation.paper}: {what}: {variation.changed_claims or 'no claim turns'}"
+    text = f"{variation.paper}: {what}: {variation.changed_claims or 'no verdict changes'}"
     print_line.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -222,10 +222,24 @@ def predicted_now() -> Iterable[LedgerRow]:
     return (row._replace(group=group) for group, (rows, *_) in GROUPS.items() for row in rows())
 
 
+def time_errors(of: DataFrame):
+    """By what share the predicted time of each number is above the measured one: a share of the
+    roof is inverse to a time.
+
+    Examples
+    --------
+    >>> rows = DataFrame({"unit": ["s", "%"], "value": [2.0, 88.0], "predicted": [2.2, 80.0]})
+    >>> [round(error, 3) for error in time_errors(rows)]
+    [0.1, 0.1]
+    """
+    ratio = of.predicted / of.value
+    return ratio.where(of.unit == "s", 1 / ratio) - 1
+
+
 def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
     """That the numbers of a group are predicted as well as they have to be."""
     of = rows.where(group=group)
-    errors = 100 * (of.predicted / of.value - 1).abs()
+    errors = 100 * time_errors(of).abs()
     holds = errors.mean() <= most
     text = f"mean error {errors.mean():.1f} %, largest {errors.max():.1f} %"
     known = of.dropna(subset="low")

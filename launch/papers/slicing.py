@@ -344,8 +344,8 @@ def _p11(f):
             "misaligned tiles",
         )
     text = [
-        f"{name}: competitive with the best lowering in {100 * of.mean():.1f} % of {len(of)} "
-        f"cases, at worst {ratio[of.index].max():.2f} times its time"
+        f"{name}: competitive in {100 * of.mean():.1f} % of {len(of)} cases, at worst "
+        f"{ratio[of.index].max():.2f} times the time of the best lowering"
         for name, of in decided.items()
         if len(of)
     ]
@@ -449,7 +449,7 @@ CLAIMS = (
         "some of the poorly performing partitionings",
         "at least two lines below the best two",
         "results/simulated/mlp1-pvc12.csv",
-        "docs/reproduction.md#why-p4-does-not-hold",
+        "docs/results/slicing.md#p4-p7-p9",
     ),
     Claim(
         "P5",
@@ -458,7 +458,7 @@ CLAIMS = (
         "much smaller",
         "the mean spread is at most half; it is smaller at each batch size",
         "results/simulated/mlp1-pvc12.csv, results/simulated/mlp1-h100x8.csv",
-        "docs/reproduction.md#why-p5-does-not-hold",
+        "docs/results/slicing.md#p5-p10-p10a",
     ),
     Claim(
         "P6",
@@ -476,7 +476,7 @@ CLAIMS = (
         "perform best; both avoid moving B",
         "the two highest means, both drawn with Stationary B",
         "results/simulated/mlp2-pvc12.csv",
-        "docs/reproduction.md#why-p7-does-not-hold-and-what-decides-it",
+        "docs/results/slicing.md#p4-p7-p9",
         (_PVC_2, "Outer Prod.", "Block", "B"),
     ),
     Claim(
@@ -490,14 +490,13 @@ CLAIMS = (
     ),
     Claim(
         "P9",
-        "PVC MLP-2, Outer Prod.: the factor in the plot is between slow local GEMMs and slow "
-        "accumulates",
+        "PVC MLP-2: the factor of Outer Prod. is between slow local GEMMs and slow accumulates",
         _p9,
         "a happy medium between those two extremes",
         "at each batch size the drawn A,B factor is between 1 and the highest; local GEMMs without "
         "replication count as slower, the rest with the highest factor as longer",
         "results/simulated/mlp2-pvc12.csv",
-        "docs/reproduction.md#why-p9-does-not-hold",
+        "docs/results/slicing.md#p4-p7-p9",
     ),
     Claim(
         "P10",
@@ -506,7 +505,7 @@ CLAIMS = (
         "a smaller difference; Stationary C winning out",
         "the mean spread is smaller; the best line is drawn with Stationary C",
         "results/simulated/mlp2-pvc12.csv, results/simulated/mlp2-h100x8.csv",
-        "docs/reproduction.md#why-p10-does-not-hold-and-what-it-rests-on",
+        "docs/results/slicing.md#p5-p10-p10a",
     ),
     Claim(
         "P10a",
@@ -516,17 +515,16 @@ CLAIMS = (
         "drawn with Stationary C, and more than 5 % below that with Stationary B at each batch "
         "size",
         "results/simulated/mlp2-h100x8.csv",
-        "docs/reproduction.md#why-p10-does-not-hold-and-what-it-rests-on",
+        "docs/results/slicing.md#p5-p10-p10a",
     ),
     Claim(
         "P11",
-        "direct execution is almost always as good as the optimal schedule; misaligned tiles are "
-        "where one matters",
+        "direct execution almost always as good as the best schedule, not so with misaligned tiles",
         _p11,
         "almost always",
         "within 5 % in nine cases of ten, and less often where tiles are misaligned",
         "results/simulated/lowering-pvc12.csv, results/simulated/lowering-h100x8.csv",
-        "docs/reproduction.md#lowering-p11",
+        "docs/results/slicing.md#p11",
     ),
     Claim(
         "P12",
@@ -535,7 +533,7 @@ CLAIMS = (
         "within 5 %, behind",
         "mean over the batch sizes of ours / DTensor simulated at least 0.95, below 1",
         "results/simulated/mlp2-pvc12.csv",
-        "docs/reproduction.md#why-p12-does-not-hold",
+        "docs/results/slicing.md#p12-p12a",
     ),
     Claim(
         "P12a",
@@ -544,7 +542,7 @@ CLAIMS = (
         "even outperforming it for our best-performing partitioning",
         "at each batch size above DTensor simulated, by Column or Inner Prod.",
         "results/simulated/mlp1-pvc12.csv",
-        "docs/reproduction.md#why-p12-does-not-hold",
+        "docs/results/slicing.md#p12-p12a",
     ),
     Claim(
         "P12b",

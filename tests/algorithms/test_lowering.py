@@ -349,7 +349,7 @@ ALIGNED = [
 def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_tiles(
     machine, batch, layout, stationary, monkeypatch
 ):
-    """docs/reproduction.md has all cases, and misaligned tiles, where it is not."""
+    """results/simulated has more cases, and misaligned tiles, where it is not."""
     monkeypatch.setattr(op_search, "MOST_SELECTIONS", 200_000)
     texts = layout.split(",") if "," in layout else [layout] * 3
     problem = Problem(batch, 12288, 12288, machine.devices, *texts)

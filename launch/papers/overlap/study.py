@@ -4,7 +4,7 @@ that overlap with their AllGather or ReduceScatter.
 =================  ===============================================================================
 study              what is simulated
 =================  ===============================================================================
-flux8              own rows first against rows as they lie, 8 A100 on NVLink (Figure 8)
+flux8              own rows first against rows in row order, 8 A100 on NVLink (Figure 8)
 flux9              tiles pushed against tiles pulled, 8 A100 on PCIe and on NVLink (Figure 9)
 flux10             each communication tile, 8 A100 on NVLink (Figure 10)
 flux11 to flux13   nothing overlapped, chunks, FLUX; a node of A100 PCIe, A100 NVLink, H800
@@ -13,7 +13,7 @@ flux14             the same for m of 64 and 512 (Figure 14)
 flux15             two nodes (Figure 15)
 td11 to td14       nothing overlapped, TD, FLUX; one node and two of H800 (Figures 11 to 14)
 td17, td18         nothing overlapped, TD; MI308X (Figures 17 and 18)
-order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
+order              own rows last or in row order; one peer at a time or all of a mesh (TD, 3.7)
 td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on one node and
                    two of H800 (Tables 4 and 5)
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
@@ -280,7 +280,7 @@ _ONE, _ON_ALL = ["a100nvlink"], [*FLUX_MACHINES.values()]
 _COMPARED = [Contender("collective"), Contender("chunks"), Contender("flux")]
 _ORDERS = [
     Contender("td", {"swizzle": "ranks"}, "own rows last"),
-    Contender("td", {"swizzle": "naive"}, "as they lie"),
+    Contender("td", {"swizzle": "naive"}, "in row order"),
     Contender("td", {"order": "mesh"}, "all peers"),
     Contender("td", {"order": "ranks"}, "one peer"),
 ]

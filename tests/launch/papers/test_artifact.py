@@ -176,7 +176,7 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
         and "\nNOT REPRODUCED (documented) P7 " in described
         and "2 PASS, 0 FAIL, 1 NOT REPRODUCED (documented)" in described
     )
-    assert "drbench artifact --only P1" in described and "reproduction.md#why" in described
+    assert "drbench artifact --only P1" in described and "slicing.md#p4-p7-p9" in described
     assert main(["artifact", "--only", "P7", "--json", *out]) == 0
     check, _ = json.loads(capsys.readouterr().out)
     assert check["verdict"] == "NOT REPRODUCED (documented)"

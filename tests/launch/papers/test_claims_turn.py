@@ -26,7 +26,7 @@ OTHERWISE = [
     ("F5", {"study": "flux8", "variant": "naive"}, 0.5),
     ("T1", {"study": "td11", "method": "td"}, 1.7),
     ("T3", {"study": "td13", "method": "td", "m": 32768}, 2),
-    ("T6", {"study": "order", "variant": "as they lie"}, 0.1),
+    ("T6", {"study": "order", "variant": "in row order"}, 0.1),
     ("T7", {"study": "split", "ranks": 16, "variant": ["2", "4", "8"]}, 2),
     ("T14", {"study": "td13", "method": "flux"}, 1.1),
     ("T15", {"study": "td14", "method": "flux"}, 1.1),
