@@ -1,5 +1,5 @@
-"""The bars of the core, measured: rows for tables of performance.md and algorithms.md. Not a test:
-it takes minutes and wants a quiet machine.
+"""The bars of the core, measured: rows for the tables of docs/results/core.md. Not a test: it takes
+minutes and needs a quiet machine.
 
     python -m benchmarks core [SECTION...] [--out DIR] [--scale 1] [--iters 5] [--budget 8]
 
