@@ -12,30 +12,35 @@ def _gpu(machine: str) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-#: Folders of the cases that were verified, and what they are.
+#: Folders of verified cases, and which programs they are of.
 _RUNS = {
-    "exact": "universal: layouts, stationary matrices, element types",
-    "algorithms": "every algorithm that runs on GPUs",
-    "overlap": "fused overlap, by variant and tile",
+    "exact": "universal, layouts",
+    "algorithms": "every algorithm",
+    "overlap": "fused overlap, variants and tiles",
 }
-_SIGNALS = {"streams": "streams", "hosts": "hosts", "poll": "none"}
 
 
 @block
 def gpu_runs(machine: str) -> str:
-    """What has run on a GPU, by the ranks that shared it."""
+    """How many cases were exact, by the ranks that shared a GPU; who waited for signals, and who
+    moved what collectives need."""
+    folder = RESULTS / "measured" / machine
     lines = []
-    for folder in sorted((RESULTS / "measured" / machine).glob("*-p*")):
-        kind, _, ranks = folder.name.rpartition("-p")
-        found = records(f"measured/{machine}/{folder.name}")
-        exact = found[(found.status == "ok") & (found.error == 0)]
-        refused = (found.status == "unsupported").sum()
-        signals = " or ".join(sorted({_SIGNALS[each] for each in exact.progress}))
-        how = ", ".join(sorted({*exact.collectives}))
-        order = [*_RUNS].index(kind), int(ranks)
-        lines.append((*order, ranks, _RUNS[kind], len(exact), refused, len(found), signals, how))
-    header = ["ranks on the GPU", "programs", "exact", "refused", "cases", "signals", "collectives"]
-    return table(header, [line[2:] for line in sorted(lines)])
+    for ranks in sorted({path.name.partition("-p")[2] for path in folder.glob("*-p*")}):
+        cells, signals, collectives = [], set(), set()
+        for kind in _RUNS:
+            if not (folder / f"{kind}-p{ranks}").is_dir():
+                cells.append("")
+                continue
+            found = records(f"measured/{machine}/{kind}-p{ranks}")
+            exact = found[(found.status == "ok") & (found.error == 0)]
+            refused = (found.status == "unsupported").sum()
+            cells.append(f"{len(exact)} of {len(found) - refused}")
+            signals |= {*exact.progress} - {"poll"}
+            collectives |= {*exact.collectives}
+        lines.append((ranks, *cells, ", ".join(signals), ", ".join(collectives)))
+    header = [f"{each}: exact" for each in _RUNS.values()]
+    return table(["ranks", *header, "signals", "collectives"], lines)
 
 
 #: Names of the report in the words of the pages.
