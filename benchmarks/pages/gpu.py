@@ -43,7 +43,7 @@ def gpu_runs(machine: str) -> str:
     return table(["ranks", *header, "signals", "collectives"], lines)
 
 
-#: Names of the report in the words of the pages.
+#: Words of the report, which is a committed record, and those of the pages.
 _WORDS = {"products of": "local GEMMs of", "mlp": "MLP-", " h=": ", h = ", " m=": ", m = "}
 
 
@@ -84,14 +84,15 @@ def gpu_host(machine: str) -> str:
 def gpu_overlap(machine: str, *blocks: int) -> str:
     """A GEMM of 8192³ at the same time as accumulates, by the thread blocks that add (0: no
     limit), with the bar where there is one."""
-    bars = {each["what"]: each for each in _gpu(machine)["checks"]}
+    checks = _gpu(machine)["checks"]
+    bars = {tuple(each["what"].split(" ", 3)[::3]): each for each in checks}
     lines = []
     for line in _gpu_lines(machine, "overlap"):
         count = line["blocks"] or 0
         if line["what"] != "accumulates" or count not in blocks:
             continue
-        name = f"{line['arithmetic']} product beside accumulates, {count} blocks"
-        bar = bars.get(name, {"bar": "", "ok": None})
+        key = line["arithmetic"], f"accumulates, {count} blocks"
+        bar = bars.get(key, {"bar": "", "ok": None})
         lines.append(
             (
                 line["arithmetic"],

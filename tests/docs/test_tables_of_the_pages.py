@@ -38,16 +38,16 @@ def test_every_table_that_can_be_made_is_on_a_page():
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [
         ("x\n<!-- docs: rates(2) -->\n| a | rate |\n|---|---|\n| x | 10.1 |\n<!-- docs: end -->\n",
          "page.md:2: rates(2) gives '| x | 20.0 |', the page has '| x | 10.1 |'"),
         ("<!-- docs: rates() -->\n<!-- docs: end -->\n", "gives 'other lines'"),
     ],
 )  # fmt: skip
-def test_a_table_that_differs_is_found(known, text, said):
+def test_a_table_that_differs_is_found(known, text, message):
     (found,) = command.check(text, "page.md")
-    assert said in found
+    assert message in found
 
 
 @pytest.mark.parametrize("call", ["none()", "rates", "rates(open('x'))", "rates.x()"])
