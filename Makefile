@@ -9,7 +9,7 @@
 # make docs   write the tables of the committed records into README, ARTIFACT and docs/
 # make docs-check  hold the tables of those pages against the records; changes nothing
 # make site   build the site of these pages in build/site, strictly: open build/site/index.html
-# make bench  measure the tables of docs/performance.md (half an hour, on a quiet machine)
+# make bench  measure the tables of docs/results/core.md (an hour, on a quiet machine)
 #
 # Each makes its environment first: .venv, with everything in it. Variables:
 #   PYTHON=python3.12   the Python to make it with (3.11 or newer)

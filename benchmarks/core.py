@@ -1,5 +1,5 @@
-"""The bars of the core, measured: rows for tables of performance.md and algorithms.md. Not a test:
-it takes minutes and wants a quiet machine.
+"""The bars of the core, measured: rows for the tables of docs/results/core.md. Not a test: it takes
+minutes and needs a quiet machine.
 
     python -m benchmarks core [SECTION...] [--out DIR] [--scale 1] [--iters 5] [--budget 8]
 
@@ -42,7 +42,7 @@ ENVIRON = {
     "cliques": {"MPIR_CVAR_NUM_CLIQUES": "2"},
 }
 BARS = Path(__file__).parent / "bars"
-#: Turns of each way to reach the others in ``mixed``, and of each case in ``executor``; plans.
+#: Rounds of ``mixed`` and ``executor``; plans of a case.
 ROUNDS, PLANS = 3, 9
 #: Of a row that compares with the roof: what the record of the run calls it.
 MEASURED = (
@@ -132,7 +132,7 @@ def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Times on a throttled network over the larger of compute and transfers, and over their sum.
 
     Compute is the same program on a free network. The machine's speed may differ from run to run,
-    so both are set against the roof next to them, and compute is said at the throttled run's speed.
+    so both are divided by the roof next to them, and compute is given at the throttled run's speed.
     """
     for description, case, *how in cases(section, scale, **limits):
         for share in (0.3, 0.7, 1.0):

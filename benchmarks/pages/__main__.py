@@ -1,9 +1,9 @@
-"""Hold the tables of README.md, ARTIFACT.md and docs/ against the records that they come from.
+"""Compare the tables of README.md, ARTIFACT.md and docs/ with the records that they come from.
 
 python -m benchmarks pages            exit 1 if a table differs from its records
 python -m benchmarks pages --write    write the tables of the records into the pages
 
-A table lies between ``<!-- docs: NAME(constants) -->`` and ``<!-- docs: end -->``, each on a line
+A table is between ``<!-- docs: NAME(constants) -->`` and ``<!-- docs: end -->``, each on a line
 of its own. Prose has no measured numbers: it points to a table.
 """
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from . import core as core  # of these the tables are registered
 from . import gallery as gallery
 from . import gpu as gpu
+from . import libraries as libraries
 from . import model as model
 from . import papers as papers
-from . import peers as peers
 from . import program as program
 from .records import ROOT
 from .tables import make
@@ -44,7 +44,7 @@ def check(text: str, name: str) -> list[str]:
             pairs = zip(block[2].splitlines(), made.splitlines())
             is_, wanted = next((each for each in pairs if each[0] != each[1]), ("", "other lines"))
             line = text.count("\n", 0, block.start()) + 1
-            found.append(f"{name}:{line}: {block[1]} gives {wanted!r}, the page says {is_!r}")
+            found.append(f"{name}:{line}: {block[1]} gives {wanted!r}, the page has {is_!r}")
     return found
 
 
@@ -62,7 +62,7 @@ def main() -> int:
         findings += check(text, str(path.relative_to(ROOT)))
     for finding in findings:
         print(finding, file=sys.stderr)
-    print(f"{count} tables are those of the records; {len(findings)} to mend")
+    print(f"{count} tables are those of the records; {len(findings)} differ")
     return 1 if findings else 0
 
 

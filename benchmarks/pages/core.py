@@ -1,196 +1,203 @@
-"""Tables of performance.md and algorithms.md: rows of ``benchmarks/core.py`` and of sweeps."""
+"""Tables of results/core.md: rows of ``benchmarks/core.py`` and of sweeps."""
 
-from pandas import DataFrame
+from collections.abc import Callable, Iterator
+from math import inf, isfinite, nan
+from typing import NamedTuple
 
-from .records import HERE, core, only, records
-from .tables import block, describe_time, list_rows, say_yes, table
+from numpy import minimum
+from pandas import DataFrame, concat
+
+from ..dtensor_rows import CALLS, call_us
+from .records import HERE, core, records, rows
+from .tables import block, describe_time, table
+
+#: With a look-ahead of one a case may take so much of the larger of its compute and transfers.
+OVERLAPPED = 1.10
+#: Fused programs may be so much slower than the universal algorithm in the same rounds.
+AS_UNIVERSAL = 0.97
 
 
-def describe_share(row) -> str:
-    """Ratio to the roof, and the interval of the median or, in older rows, the range; noisy ones in
-    square brackets.
+class Bar(NamedTuple):
+    """A bar and the cases that it is set for.
+
+    Attributes
+    ----------
+    section : str
+        The section of ``benchmarks/core.py``, or the benchmark, that measures them.
+    what : str
+        Which cases.
+    over : str
+        What their time, or their speed, is divided by, if anything.
+    found : DataFrame
+        A row a case, with the columns of :func:`_cases`.
+    describe : callable
+        The text of a value.
+    """
+
+    section: str
+    what: str
+    over: str
+    found: DataFrame
+    describe: Callable[[float], str] = "{:.2f}".format
+
+
+def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan, case=None) -> DataFrame:
+    """Cases: name, value and its interval, the least and the most that it may be (its effective
+    bar), and whether it is noisy."""
+    columns = {"value": value, "low": low, "high": high, "least": least, "most": most}
+    noisy = found.reindex(columns=["noisy"]).noisy.astype(str) == "True"
+    named = {"case": found.case if case is None else case}
+    return DataFrame({**named, **columns, "noisy": noisy}).reset_index(drop=True)
+
+
+def _of_roof(found: DataFrame) -> DataFrame:
+    """Ratios to the roof. No case with uneven work can exceed its balance limit, so its effective
+    bar is the bar times that."""
+    low, high = found.percent_of_roof_low, found.percent_of_roof_high
+    low, high = low.fillna(found.percent_of_roof_min), high.fillna(found.percent_of_roof_max)
+    effective = found.bar * found.balance_limit.fillna(1)
+    return _cases(found, found.percent_of_roof / 100, low / 100, high / 100, least=effective)
+
+
+def _of_times(found: DataFrame) -> DataFrame:
+    """Ratios of times on slow networks, by the share of the transfers."""
+    named = found.case + found.transfers_over_compute.map(", transfers {:g}".format)
+    return _cases(found, found.ratio, found.low, found.high, found.bar_low, found.bar, named)
+
+
+def _overlapped(found: DataFrame) -> DataFrame:
+    """Times with a look-ahead of one over the larger of compute and transfers."""
+    found = found[found.prefetch == 1].assign(bar_low=nan, bar=OVERLAPPED, low=nan, high=nan)
+    return _of_times(found.rename(columns={"time_over_max": "ratio"}))
+
+
+def _fused(section: str, at_roof: bool) -> DataFrame:
+    """Each fused program with the better of the tiles that were tried: its ratio to the universal
+    algorithm, or ``at_roof`` to the roof, with the lower of the two bars."""
+    found = core(section)
+    found = found[found.tile > 0].sort_values("of_universal").groupby("case", sort=False).tail(1)
+    if not at_roof:
+        return _cases(
+            found,
+            found.of_universal,
+            found.of_universal_low,
+            found.of_universal_high,
+            least=AS_UNIVERSAL,
+        )
+    least = minimum(found.bar, AS_UNIVERSAL * found.ratio / found.of_universal)
+    return _cases(found, found.ratio, found.low, found.high, least=least)
+
+
+def _seconds(found: DataFrame) -> DataFrame:
+    return _cases(found, found.median_s, found.least_s, found.most_s, most=found.bar_s)
+
+
+def _calls() -> DataFrame:
+    """What calls of DTensor on drbench cost beyond others, in seconds."""
+    found = rows(f"{HERE}/dtensor-p2/calls.csv")
+    made = [
+        {"case": call, "bar": bar, **dict(zip(("us", "low", "high"), call_us(found, call, beyond)))}
+        for call, beyond, bar in CALLS
+        if bar
+    ]
+    us = DataFrame(made)
+    return _cases(us, us.us / 1e6, us.low / 1e6, us.high / 1e6, most=us.bar / 1e6)
+
+
+def _bars() -> Iterator[Bar]:
+    """Every bar of the core, in the order of the page."""
+    cube, mlp, rma = (core("one_node", table=each) for each in ("cube", "mlp", "rma"))
+    misaligned, level = (cube.case.str.contains(each) for each in ("misaligned", "level"))
+    by_b = cube.case.str.contains("S-B")
+    where = "tiles read in place"
+    for what, chosen in (
+        ("aligned, Stationary C", ~misaligned & ~by_b),
+        ("aligned, Stationary B", ~misaligned & by_b),
+        ("misaligned", misaligned & ~level),
+        ("misaligned, `work=level`", level),
+    ):
+        yield Bar("one_node", f"4096³, {where}, {what}", "roof", _of_roof(cube[chosen]))
+    yield Bar("one_node", f"MLP layers, m = 1024, {where}", "roof", _of_roof(mlp))
+    for m in (256, 4096):
+        found = _of_roof(core("layers", m=m))
+        yield Bar("layers", f"MLP layers, m = {m}, {where}", "roof", found)
+    uneven = rma.case.str.contains("misaligned")
+    for what, chosen in (("aligned", ~uneven), ("misaligned", uneven)):
+        yield Bar("one_node", f"4096³, MPI RMA, {what}", "roof", _of_roof(rma[chosen]))
+    remote = core("remote", progress="poll")
+    yield Bar("remote", "4096³, every rank remote, TCP", "roof", _of_roof(remote))
+    mixed = core("mixed")
+    found = _cases(mixed, mixed.ratio, mixed.low, mixed.high, least=mixed.bar)
+    yield Bar("mixed", "four ranks on two virtual nodes", "one node", found)
+    overlap = core("overlap")
+    adds = overlap.case.str.contains("S-B")
+    for what, chosen in (("Stationary C", ~adds), ("Stationary B, `sums=accumulate`", adds)):
+        yield Bar("overlap", f"throttled, {what}", "larger", _overlapped(overlap[chosen]))
+    sums, fused = core("sums"), concat([core("gather"), core("reduce")])
+    pushed = sums[sums.bar > 0]
+    yield Bar("sums", "throttled, Stationary B, `sums=push`", "larger", _of_times(pushed))
+    chosen = fused[fused.against == "larger"]
+    yield Bar("gather, reduce", "throttled, fused overlap", "larger", _of_times(chosen))
+    chosen = fused[fused.against == "sum"]
+    yield Bar("gather, reduce", "throttled, `collective`", "sum", _of_times(chosen))
+    chosen = fused[fused.against == "pull"]
+    yield Bar("gather", "throttled, `ag_gemm`", "pull", _of_times(chosen))
+    for section, text, over in (
+        ("signals", f"4096³, {where}, fused overlap", "`universal`"),
+        ("signals_remote", "4096³, every rank remote, TCP, fused overlap", "roof"),
+    ):
+        yield Bar(section, text, over, _fused(section, over == "roof"))
+    cost = core("signals", case="Push and Await")
+    found = _cases(cost, cost.cost_s, most=cost.bar)
+    yield Bar("signals", "core time of a Push and its Await", "", found, describe_time)
+    text, found = "core time of a step, local GEMM 8 × 8 × 8", _seconds(core("executor"))
+    yield Bar("executor", text, "", found, describe_time)
+    planning = core("planning")
+    found = _seconds(planning.assign(median_s=planning.most_s, least_s=nan, most_s=nan))
+    yield Bar("planning", "a rank of p = 4096: slowest of nine plans", "", found, describe_time)
+    yield Bar("dtensor", "own cost of DTensor's calls, 16 × 16", "", _calls(), describe_time)
+
+
+@block
+def core_bars() -> str:
+    """Every bar of the core: how many cases meet it, and the case with the smallest margin."""
+    lines = []
+    for bar in _bars():
+        found = bar.found.assign(margin=(bar.found.value / bar.found.least).fillna(inf))
+        found.margin = minimum(found.margin, (bar.found.most / bar.found.value).fillna(inf))
+        quiet = found[~found.noisy]
+        tightest = quiet.loc[quiet.margin.idxmin()]
+        count = f"{(quiet.margin >= 1).sum()} of {len(quiet)}"
+        noisy = f", {len(found) - len(quiet)} noisy" if len(quiet) < len(found) else ""
+        cells = _describe_bar(tightest, bar.describe)
+        where = tightest.case.removeprefix("universal, ")
+        lines.append((f"`{bar.section}`", bar.what, bar.over, where, *cells, count + noisy))
+    header = ["benchmark", "cases", "relative to", "smallest margin", "measured"]
+    return table([*header, "effective bar", "met"], lines)
+
+
+def _describe_bar(case, describe: Callable[[float], str]) -> tuple[str, str]:
+    """The value of a case with its interval, and its bar. Where they differ and look alike, both
+    have as many digits as it takes.
 
     Examples
     --------
-    >>> row = DataFrame({"percent_of_roof": [98.0], "noisy": [True]}).assign(
-    ...     percent_of_roof_low=97.0,
-    ...     percent_of_roof_high=99.0,
-    ...     percent_of_roof_min=90.0,
-    ...     percent_of_roof_max=120.0,
-    ... )
-    >>> describe_share(next(row.itertuples()))
-    '[0.98 (0.97–0.99)]'
+    >>> columns = ("value", "low", "high", "least", "most")
+    >>> case = DataFrame([(0.92958, 0.921, nan, 0.93, nan)], columns=columns).iloc[0]
+    >>> _describe_bar(case, "{:.2f}".format)
+    ('0.9296', '≥ 0.9300')
     """
-    text = f"{row.percent_of_roof / 100:.2f}"
-    low, high = row.percent_of_roof_low, row.percent_of_roof_high
-    if not low > 0:
-        low, high = row.percent_of_roof_min, row.percent_of_roof_max
-    if low > 0:
-        text += f" ({low / 100:.2f}–{high / 100:.2f})"
-    return f"[{text}]" if str(row.noisy) == "True" else text
-
-
-def _describe(row, name: str = "") -> str:
-    """A median of ratios and its interval."""
-    ratio, low, high = (getattr(row, f"{name}{each}") for each in ("ratio", "low", "high"))
-    return f"{ratio:.2f} ({low:.2f}–{high:.2f})"
-
-
-def _met(row, limit: float = 1.0) -> str:
-    return say_yes(row.percent_of_roof >= 100 * row.bar * limit)
-
-
-@block
-def core_ratios(part: str) -> str:
-    """The ratios to the roof on one node: ``cube``, ``mlp`` or ``rma``."""
-    return _against_bars(core("one_node", table=part))
-
-
-@block
-def core_layers(m: int) -> str:
-    """The ratios to the roof of MLP layers of m rows."""
-    return _against_bars(core("layers", m=m))
-
-
-@block
-def core_collectives() -> str:
-    """The 2-D algorithms that sum C."""
-    found = core("collectives", collectives="mpi")
-    return table(
-        ["algorithm", "ratio to the roof"],
-        [(row.case, describe_share(row)) for row in found.itertuples()],
-    )
-
-
-@block
-def core_mixed() -> str:
-    """Two virtual nodes against one: the ratio, and MiB that all ranks move, by what."""
-    found = core("mixed").copy()
-    moved = ["direct_bytes", "get_bytes", "put_bytes", "one_get_bytes", "one_accumulate_bytes"]
-    found[moved] /= 2**20
-    return list_rows(
-        "case|m x n x k|ratio (range)|read in place|MPI_Rget|pushed|one node: Rget|accumulated|bar"
-        "|met",
-        "{case}|{m} x {n} x {k}|{ratio}|{direct_bytes:.0f}|{get_bytes:.0f}|{put_bytes:.0f}"
-        "|{one_get_bytes:.0f}|{one_accumulate_bytes:.0f}|{bar:.2f}|{met}",
-        found,
-        met=lambda row: say_yes(row.ratio >= row.bar),
-        ratio=_describe,
-    )
-
-
-def _against_bars(found: DataFrame) -> str:
-    """A line a case; where ranks have uneven work also what the busiest one allows, by which the
-    ratio is divided before it is held against its bar."""
-    limits = found.reindex(columns=["balance_limit"]).balance_limit.fillna(1)
-    uneven = bool((limits < 1).any())
-    header = ["case", "ratio to the roof (interval)", *["limit by balance"] * uneven, "bar", "met"]
-    return table(
-        header,
-        [
-            (
-                row.case,
-                describe_share(row),
-                *[f"{limit:.2f}" if limit < 1 else ""] * uneven,
-                f"{row.bar:.2f}",
-                _met(row, limit),
-            )
-            for row, limit in zip(found.itertuples(), limits)
-        ],
-    )
-
-
-@block
-def core_remote() -> str:
-    """The ratios with every rank remote, by who drives MPI."""
-    lines = []
-    for case, each in core("remote").groupby("case", sort=False):
-        by = {row.progress: row for row in each.itertuples()}
-        poll, none = by["poll"], by.get("none")
-        shares = describe_share(poll), describe_share(none) if none else ""
-        lines.append((case, *shares, f"{poll.bar:.2f}", _met(poll)))
-    return table(["case", "poll (default)", "none", "bar", "met"], lines)
-
-
-@block
-def core_overlap() -> str:
-    """Throttled times over the larger of compute and transfers, and over their sum."""
-    found = core("overlap")
-    return table(
-        ["case", "transfers / compute", "prefetch 1: time / max", "prefetch 0: time / sum"],
-        [
-            (
-                case,
-                share,
-                f"{only(each, prefetch=1).time_over_max:.2f}",
-                f"{only(each, prefetch=0).time_over_sum:.2f}",
-            )
-            for (case, share), each in found.groupby(["case", "transfers_over_compute"], sort=False)
-        ],
-    )
-
-
-_KINDS = ("gather", "reduce")
-
-
-@block
-def core_throttled(*kinds: str) -> str:
-    """Times of fused overlap over the larger of compute and transfers, or over their sum."""
-    shares = sorted(core(kinds[0]).transfers_over_compute.unique())
-    lines = []
-    for kind in kinds:
-        for (case, against), each in core(kind).groupby(["case", "against"], sort=False):
-            cells = [only(each, transfers_over_compute=share) for share in shares]
-            low, high = max(0.0, cells[0].bar_low), cells[0].bar
-            bar = f"{low:.2f}–{high:.2f}" if low else f"{high:.2f}" if high > 0 else ""
-            met = all(low <= round(cell.ratio, 2) <= high for cell in cells)
-            name = f"{case}, {kind}" if case == "collective" else case
-            verdict = say_yes(met) if bar else ""
-            lines.append((name, against, *map(_describe, cells), bar, verdict))
-    return table(["program", "over", *(f"{share:g}" for share in shares), "bar", "met"], lines)
-
-
-@block
-def core_signals(section: str) -> str:
-    """Fused overlap against the roof and against the universal algorithm, each program with the
-    fastest of the tiles that were tried: ``signals`` on a node, ``signals_remote`` over TCP."""
-    lines = []
-    for kind in _KINDS:
-        found = core(section, kind=kind).rename(columns={"of_universal": "of_universal_ratio"})
-        for case, each in found.groupby("case", sort=False):
-            row = max(each.itertuples(), key=lambda row: row.of_universal_ratio)
-            if not row.tile > 0:
-                lines.append((case, "", _describe(row), "1", ""))
-                continue
-            met = round(row.of_universal_ratio, 2) >= 0.97 or row.ratio >= row.bar
-            shares = _describe(row), _describe(row, "of_universal_")
-            lines.append((case, f"{row.tile:.0f}", *shares, say_yes(met)))
-    return table(["program", "tile", "ratio to the roof", "to universal", "met"], lines)
-
-
-@block
-def core_executor() -> str:
-    """What a step of next to no work takes of a core."""
-    return list_rows(
-        "products of 8 x 8 x 8, and their steps|a step|bar|met",
-        "{case}|{step}|{bar}|{met}",
-        core("executor"),
-        step=lambda row: describe_time(row.median_s),
-        bar=lambda row: describe_time(row.bar_s),
-        met=lambda row: say_yes(row.median_s <= row.bar_s),
-    )
-
-
-@block
-def core_planning() -> str:
-    """Time to plan one rank of 4096."""
-    return list_rows(
-        "tiles of one rank of p = 4096|steps|time to plan|bar",
-        "{case}|{steps:.0f}|{time}|{bar}",
-        core("planning"),
-        time=lambda row: describe_time(row.median_s),
-        bar=lambda row: describe_time(row.bar_s),
-    )
+    value, bars = describe(case.value), {}
+    for sign, bar in (("≥", case.least), ("≤", case.most)):
+        if isfinite(bar):
+            bars[sign] = describe(bar)
+            if bars[sign] == value and (case.value < bar) == (sign == "≥"):
+                value, bars[sign] = f"{case.value:.4f}", f"{bar:.4f}"
+    if isfinite(case.low) and isfinite(case.high):
+        value += f" ({describe(case.low)}–{describe(case.high)})"
+    if len(bars) == 2:
+        return value, "–".join(bars.values())
+    return value, " ".join(*bars.items())
 
 
 _DATAFLOW = {"C": "OS", "A": "LS", "B": "RS"}
@@ -222,7 +229,7 @@ def algorithms() -> str:
 
 @block
 def throttled() -> str:
-    """Median times of the algorithms over the local product, on throttled links; noisy ones in
+    """Median times of the algorithms over the local GEMM, on throttled links; noisy ones in
     square brackets."""
     folders = {
         "3072³, both directions alike": "measured/epyc-2core/algorithms-throttled-p4",
@@ -235,8 +242,8 @@ def throttled() -> str:
         for row in found[alike].itertuples():
             ratio = f"{row.time_s / row.local_gemm_s:.2f}"
             cells.setdefault(row.algorithm, {})[title] = f"[{ratio}]" if row.noisy else ratio
-    lines = [(name, *(told[title] for title in folders)) for name, told in cells.items()]
+    lines = [(name, *(shares[title] for title in folders)) for name, shares in cells.items()]
     return table(
-        ["median time / local product", *folders],
+        ["median time / local GEMM", *folders],
         sorted(lines, key=lambda line: line[1].strip("[]")),
     )

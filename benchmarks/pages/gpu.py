@@ -1,27 +1,64 @@
-"""Tables of gpu.md: what ``launch/gpu_check.sh`` found."""
+"""Tables of GPUs: what ``launch/gpu_check.sh`` found."""
 
 import json
 
-from .records import RESULTS
+from .records import RESULTS, records
 from .tables import block, table
 
 
 def _gpu(machine: str) -> dict:
-    """What launch/gpu_check.sh found."""
+    """The report of launch/gpu_check.sh."""
     path = RESULTS / "measured" / machine / "gpu_check.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+#: Folders of verified cases, and which programs they are of.
+_RUNS = {
+    "exact": "universal, layouts",
+    "algorithms": "every algorithm",
+    "overlap": "fused overlap, variants and tiles",
+}
+
+
+@block
+def gpu_runs(machine: str) -> str:
+    """How many cases were exact, by the ranks that shared a GPU; who waited for signals, and who
+    moved what collectives need."""
+    folder = RESULTS / "measured" / machine
+    lines = []
+    for ranks in sorted({path.name.partition("-p")[2] for path in folder.glob("*-p*")}):
+        cells, signals, collectives = [], set(), set()
+        for kind in _RUNS:
+            if not (folder / f"{kind}-p{ranks}").is_dir():
+                cells.append("")
+                continue
+            found = records(f"measured/{machine}/{kind}-p{ranks}")
+            exact = found[(found.status == "ok") & (found.error == 0)]
+            refused = (found.status == "unsupported").sum()
+            cells.append(f"{len(exact)} of {len(found) - refused}")
+            signals |= {*exact.progress} - {"poll"}
+            collectives |= {*exact.collectives}
+        lines.append((ranks, *cells, ", ".join(signals), ", ".join(collectives)))
+    header = [f"{each}: exact" for each in _RUNS.values()]
+    return table(["ranks", *header, "signals", "collectives"], lines)
+
+
+#: Words of the report, which is a committed record, and those of the pages.
+_WORDS = {"products of": "local GEMMs of", "mlp": "MLP-", " h=": ", h = ", " m=": ", m = "}
+
+
 @block
 def gpu_checks(machine: str, *without: str) -> str:
-    """What drbench claims about GPUs, tried on one; lines whose name holds a word of ``without``
-    have a table of their own."""
-    say = {True: "yes", False: "no", None: ""}
-    lines = [
-        (each["what"], each["value"], each["bar"], say[each["ok"]])
-        for each in _gpu(machine)["checks"]
-        if not any(word in each["what"] for word in without)
-    ]
+    """Speeds on one GPU against their bars, without lines whose name has a word of ``without``."""
+    met = {True: "yes", False: "no", None: ""}
+    lines = []
+    for each in _gpu(machine)["checks"]:
+        name = each["what"]
+        if each["value"].startswith("exit") or any(word in name for word in without):
+            continue
+        for old, new in _WORDS.items():
+            name = name.replace(old, new)
+        lines.append((name, each["value"], each["bar"].replace(">=", "≥"), met[each["ok"]]))
     return table(["what", "measured", "bar", "met"], lines)
 
 
@@ -35,44 +72,37 @@ def gpu_host(machine: str) -> str:
     """Microseconds of the host for each kind of step, alone and in a graph."""
     found = {line["what"]: f"{line['us']:.1f}" for line in _gpu_lines(machine, "host")}
     graph = " in a graph, done"
-    rows = [
-        (what, took, found.get(what + graph, ""))
+    lines = [
+        (what.replace("product", "local GEMM"), took, found.get(what + graph, ""))
         for what, took in found.items()
         if graph not in what
     ]
-    return table(["step", "launched by itself", "in a graph"], rows)
+    return table(["step", "launched by itself, µs", "in a graph, µs"], lines)
 
 
 @block
-def gpu_products(machine: str) -> str:
-    """TFLOP/s of single products, by shape and arithmetic."""
-    found: dict[tuple, dict] = {}
-    for line in _gpu_lines(machine, "product"):
-        shape = tuple(line[extent] for extent in "mnk")
-        found.setdefault(shape, {})[line["arithmetic"]] = f"{line['tflops']:.1f}"
-    kinds = list(next(iter(found.values())))
-    return table(
-        ["m × n × k", *kinds],
-        [
-            (" × ".join(map(str, shape)), *(rates[kind] for kind in kinds))
-            for shape, rates in found.items()
-        ],
-    )
-
-
-@block
-def gpu_overlap(machine: str) -> str:
-    """A product of 8192³ beside accumulates, by the blocks that add."""
-    lines = [
-        (
-            line["arithmetic"],
-            line["blocks"] or "no limit",
-            f"{line['gb_per_s']:.0f}",
-            f"{line['both_ms'] / line['product_alone_ms']:.2f}",
-            f"{line['hidden']:.2f}",
+def gpu_overlap(machine: str, *blocks: int) -> str:
+    """A GEMM of 8192³ at the same time as accumulates, by the thread blocks that add (0: no
+    limit), with the bar where there is one."""
+    checks = _gpu(machine)["checks"]
+    bars = {tuple(each["what"].split(" ", 3)[::3]): each for each in checks}
+    lines = []
+    for line in _gpu_lines(machine, "overlap"):
+        count = line["blocks"] or 0
+        if line["what"] != "accumulates" or count not in blocks:
+            continue
+        key = line["arithmetic"], f"accumulates, {count} blocks"
+        bar = bars.get(key, {"bar": "", "ok": None})
+        lines.append(
+            (
+                line["arithmetic"],
+                count or "no limit",
+                f"{line['gb_per_s']:.0f}",
+                f"{line['both_ms'] / line['product_alone_ms']:.2f}",
+                f"{line['hidden']:.2f}",
+                bar["bar"].replace(">=", "≥").removesuffix(" hidden"),
+                {True: "yes", False: "no", None: ""}[bar["ok"]],
+            )
         )
-        for line in _gpu_lines(machine, "overlap")
-        if line["what"] == "accumulates"
-    ]
-    header = ["arithmetic", "blocks that add", "GB/s added alone", "both, to the product alone"]
-    return table([*header, "hidden of the shorter"], lines)
+    header = ["arithmetic", "blocks that add", "GB/s added alone", "both over the GEMM alone"]
+    return table([*header, "hidden of the shorter", "bar", "met"], lines)

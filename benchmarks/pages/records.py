@@ -9,9 +9,9 @@ from launch.host.files import ROOT
 from plots.select.records import read_records
 
 RESULTS = ROOT / "results"
-#: Where the algorithms were measured, and DTensor beside drbench.
+#: Where the algorithms were measured, and DTensor next to drbench.
 HERE = "measured/spr-2core"
-#: Where everything else was: the core (performance.md), the peers, the layers, the model's machine.
+#: Where everything else was: the core, the libraries, the layers, the performance model.
 CORE = "measured/epyc-2core"
 
 

@@ -19,7 +19,7 @@ AHEAD, AS_FAST = 1.0, 1 / 0.98
 
 
 def _performance(folder: Path, table: str):
-    """A table of docs/performance.md."""
+    """A file of the bars of docs/results/core.md."""
     return read_csv(folder / f"performance/{table}.csv")
 
 
@@ -91,7 +91,7 @@ CLAIMS = (
         _at_bar,
         "each case at its bar",
         _ONE_NODE,
-        see="docs/performance.md#one-node-tiles-read-in-place",
+        see="docs/results/core.md#what-is-not-met-and-why",
         query=("one_node", _MISALIGNED),
     ),
     _claim(
@@ -139,7 +139,7 @@ CLAIMS = (
         _planned,
         "each case at most at its bar",
         "performance/planning.csv",
-        see="docs/performance.md#planning-and-the-executors-own-cost",
+        see="docs/results/core.md#what-is-not-met-and-why",
     ),
     _claim(
         "S12",

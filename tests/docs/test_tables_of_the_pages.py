@@ -1,14 +1,16 @@
 """Every table of measurements on the pages is what its committed records give."""
 
 import re
+import shutil
 
 import pytest
 from made_up import made_up
 from pandas import DataFrame
 
 from benchmarks.pages import __main__ as command
-from benchmarks.pages import core, peers, records
+from benchmarks.pages import core, libraries, records
 from benchmarks.pages.tables import BLOCKS, make
+from plots.select.records import frame
 
 PAGES = command.list_pages()
 
@@ -21,13 +23,13 @@ def known(monkeypatch):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_says_what_the_records_say(path):
+def test_the_tables_of_a_page_are_those_of_the_records(path):
     assert command.check(path.read_text("utf-8"), path.name) == []
 
 
 def test_the_first_page_the_artifact_and_all_of_docs_are_checked():
     names = {path.name for path in PAGES}
-    assert {"README.md", "ARTIFACT.md", "performance.md", "peers.md", "slicing.md"} <= names
+    assert {"README.md", "ARTIFACT.md", "core.md", "libraries.md", "slicing.md"} <= names
 
 
 def test_every_table_that_can_be_made_is_on_a_page():
@@ -36,16 +38,16 @@ def test_every_table_that_can_be_made_is_on_a_page():
 
 
 @pytest.mark.parametrize(
-    "text, described",
+    "text, message",
     [
         ("x\n<!-- docs: rates(2) -->\n| a | rate |\n|---|---|\n| x | 10.1 |\n<!-- docs: end -->\n",
-         "page.md:2: rates(2) gives '| x | 20.0 |', the page says '| x | 10.1 |'"),
+         "page.md:2: rates(2) gives '| x | 20.0 |', the page has '| x | 10.1 |'"),
         ("<!-- docs: rates() -->\n<!-- docs: end -->\n", "gives 'other lines'"),
     ],
 )  # fmt: skip
-def test_a_table_that_differs_is_found(known, text, described):
+def test_a_table_that_differs_is_found(known, text, message):
     (found,) = command.check(text, "page.md")
-    assert described in found
+    assert message in found
 
 
 @pytest.mark.parametrize("call", ["none()", "rates", "rates(open('x'))", "rates.x()"])
@@ -62,17 +64,17 @@ def test_writing_puts_tables_right_and_leaves_the_rest(known):
 
 
 def test_a_changed_record_is_found(monkeypatch, tmp_path):
-    """The times to plan of performance.md, with one number of the file changed."""
-    name = f"{records.CORE}/performance/planning.csv"
-    text = (records.RESULTS / name).read_text()
-    (tmp_path / name).parent.mkdir(parents=True)
-    was = records.only(records.core("planning"), case="512 x 512 tiles, S-C").median_s
-    page = "<!-- docs: core_planning() -->\n" + make("core_planning()") + "<!-- docs: end -->\n"
-    (tmp_path / name).write_text(text.replace(str(was), "0.131", 1))
+    """The bars of the core, with the time of one plan changed."""
+    for name in (f"{records.CORE}/performance", f"{records.HERE}/dtensor-p2"):
+        shutil.copytree(records.RESULTS / name, tmp_path / name)
+    page = "<!-- docs: core_bars() -->\n" + make("core_bars()") + "<!-- docs: end -->\n"
+    path = tmp_path / f"{records.CORE}/performance/planning.csv"
+    was = records.only(records.core("planning"), case="512 x 512 tiles, S-A").most_s
+    path.write_text(path.read_text().replace(str(was), "0.431", 1))
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     records.rows.cache_clear()
     try:
-        assert re.search(r"131 ms", str(command.check(page, "page.md")))
+        assert re.search(r"431 ms", str(command.check(page, "page.md")))
     finally:
         records.rows.cache_clear()
 
@@ -88,32 +90,34 @@ def test_lines_fit_a_screen(path):
     assert long == []
 
 
-def test_bars_are_held_against_what_uneven_work_allows(monkeypatch):
-    row = {"percent_of_roof_low": 79.0, "percent_of_roof_high": 82.0, "noisy": False, "bar": 0.93}
+def test_a_bar_is_multiplied_by_the_balance_limit_and_noisy_cases_do_not_count(monkeypatch):
+    columns = ("percent_of_roof_low", "percent_of_roof_high", "balance_limit", "bar", "noisy")
     made = DataFrame(
         [
-            row | {"case": "even", "percent_of_roof": 92.0, "balance_limit": None},
-            row | {"case": "uneven", "percent_of_roof": 81.0, "balance_limit": 0.855},
-        ]
+            ("even", 94.0, 93.5, 94.5, None, 0.93, False),
+            ("uneven", 79.4, 79.0, 82.0, 0.855, 0.93, False),
+            ("shared", 12.0, 1.0, 70.0, None, 0.93, True),
+        ],
+        columns=("case", "percent_of_roof", *columns),
+    ).assign(percent_of_roof_min=0.0, percent_of_roof_max=200.0)
+    bar = core.Bar("here", "all", "roof", core._of_roof(made))
+    monkeypatch.setattr(core, "_bars", lambda: [bar])
+    assert core.core_bars().splitlines()[2] == (
+        "| `here` | all | roof | uneven | 0.79 (0.79–0.82) | ≥ 0.80 | 1 of 2, 1 noisy |"
     )
-    monkeypatch.setattr(core, "core", lambda section, **fields: made)
-    lines = core.core_ratios("cube").splitlines()
-    assert lines[0].split(" | ")[2] == "limit by balance"
-    assert lines[2].endswith("|  | 0.93 | no |") and lines[3].endswith("| 0.85 | 0.93 | yes |")
-    old = made.drop(columns="balance_limit")
-    monkeypatch.setattr(core, "core", lambda section, **fields: old)
-    assert "balance" not in core.core_layers(256)
-    assert core.core_layers(256).count("| no |") == 2
 
 
-def test_libraries_are_shown_as_they_come_and_at_their_best(monkeypatch):
-    """Six rounds: cosma takes twice as long as it comes, and with a forced split 1.1 times."""
+def test_libraries_are_compared_by_default_and_at_their_best(monkeypatch):
+    """Seven rounds: COSMA takes twice as long by default, and about as long with a forced split;
+    ScaLAPACK ran in one."""
     made = []
-    for turn in range(1, 7):
+    for turn in range(1, 8):
         for who, label, seconds in (
-            ("drbench", "row", 1.0),
+            ("drbench", "row", 0.9),
+            ("drbench", "block", 1.0),
             ("cosma", "its own choice", 2.0),
-            ("cosma", "pk2", 1.1),
+            ("cosma", "pk2", 0.9 + turn % 2 / 5),
+            *([("scalapack", "as shipped", 3.0)] if turn == 1 else []),
         ):
             made.append(
                 made_up(
@@ -124,8 +128,15 @@ def test_libraries_are_shown_as_they_come_and_at_their_best(monkeypatch):
                     gflops=1.0,
                 )
             )
-    monkeypatch.setattr(peers, "records", lambda name: made)
-    assert peers.peers_best("here/peers-p2").splitlines()[2] == (
-        "| square 8 | row 1000 ms | 2.00 (2.00–2.00), cosma | "
-        "1.10 (1.10–1.10), cosma pk2 | 2000 ms | pk2 1100 ms | – / – |"
-    )
+    monkeypatch.setattr(libraries, "records", lambda name: frame(made))
+    assert [line.split(" | ")[2:] for line in libraries.libraries("peers-p2").splitlines()[2:]] == [
+        ["drbench", "block, 1000.0 ms", "1", "row, 900.0 ms", "0.90 (0.90–0.90) |"],
+        [
+            *("COSMA", "its own choice, 2000.0 ms", "2.00 (2.00–2.00)"),
+            *("pk2, 1100.0 ms", "1.10 (0.90–1.10), not distinguishable |"),
+        ],
+        [
+            *("ScaLAPACK", "as shipped, 3000.0 ms", "3.00, not distinguishable"),
+            *("as shipped, 3000.0 ms", "3.00, not distinguishable |"),
+        ],
+    ]

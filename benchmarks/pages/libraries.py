@@ -1,0 +1,164 @@
+"""Tables of results/libraries.md: drbench next to other libraries."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import chain
+
+from drbench.measure.noise import Ratio, ratio_of
+from drbench.measure.record_file import read_csv
+from launch.studies.libraries import Line, best_settings, lines, placement_lines
+from launch.sweeps.rounds import over
+from plots.select.records import rows as records_of
+
+from ..dtensor_rows import steps
+from .records import HERE, RESULTS, records, rows
+from .tables import block, table
+
+#: How pages call the libraries.
+_NAMES = {
+    "drbench": "drbench",
+    "dtensor": "DTensor",
+    "scalapack": "ScaLAPACK",
+    "cosma": "COSMA",
+    "pylops": "pylops-mpi",
+    "heat": "HeAT",
+}
+#: The layout that drbench takes for A, B and C where none is given.
+_DEFAULT = "block"
+
+
+@block
+def libraries(*folders: str) -> str:
+    """Each library by default and with its fastest setting: its time, and how many times as long as
+    drbench takes by default in the same rounds. Noisy ones in square brackets."""
+    over_default = "over drbench's default"
+    header = ["shape", "ranks", "library", "default", over_default, "fastest setting", over_default]
+    return table(header, chain.from_iterable(map(_compare, folders)))
+
+
+def _compare(folder: str) -> Iterator[tuple]:
+    """The lines of a folder of records."""
+    found = records(f"measured/{folder}")
+    times: dict[tuple, dict[int, float]] = defaultdict(dict)
+    for record in records_of(found):
+        turn, *contender = record.case.split(" | ")
+        if record.status == "ok":
+            times[tuple(contender)][int(turn)] = record.time_s
+    every = lines(found)
+    fastest = {(line.shape, line.who): line for line in best_settings(every)}
+    default: dict[tuple, Line] = {}
+    for line in every:
+        if line.who != "drbench" or line.label == _DEFAULT:
+            default.setdefault((line.shape, line.who), line)
+
+    def describe(line: Line) -> tuple[str, str]:
+        base = times[line.shape, "drbench", _DEFAULT]
+        ratio = ratio_of(over(times[line[:3]], base))
+        text = f"{line.label}, {1e3 * line.median_s:.1f} ms"
+        is_base = line[1:3] == ("drbench", _DEFAULT)
+        return f"[{text}]" if line.noisy else text, "1" if is_base else _describe_apart(ratio)
+
+    for (shape, who), line in default.items():
+        if line.median_s is not None and who in _NAMES:
+            best = fastest[shape, who]
+            ranks = folder.rpartition("-p")[2]
+            yield shape, ranks, _NAMES[who], *describe(line), *describe(best)
+
+
+def _describe_ratio(ratio: Ratio) -> str:
+    return str(ratio).replace("-", "–")
+
+
+def _describe_apart(ratio: Ratio) -> str:
+    """A ratio of times, and whether it is known to be another than 1.
+
+    Examples
+    --------
+    >>> _describe_apart(Ratio(1.25, 1.05, 2.0)), _describe_apart(Ratio(1.25))
+    ('1.25 (1.05–2.00)', '1.25, not distinguishable')
+    """
+    return _describe_ratio(ratio) + ("" if ratio.apart else ", not distinguishable")
+
+
+_TRIPLES = f"{HERE}/dtensor-triples-p4"
+
+
+@block
+def triples() -> str:
+    """What DTensor does with all triples of layouts, without replication and with each replication
+    factor, and which of the two moves more bytes where DTensor repeats no local GEMM."""
+    one, factors = rows(f"{_TRIPLES}/bytes.csv"), rows(f"{_TRIPLES}/replicated.csv")
+    does = ("multiplies", "reshards C", "reshards an operand", "reshards an operand and C")
+    less = one.dtensor_bytes - one.drbench_bytes
+    whole = factors[[*_COUNTED]].sum()
+    return table(
+        ["cases", *does, "repeats local GEMMs", "drbench moves fewer / as many / more bytes"],
+        [
+            (
+                f"{len(one)} without replication",
+                *((one.dtensor == each).sum() for each in does),
+                one.steps.str.contains(r"\dx mm").sum(),
+                f"{(less > 0).sum()} / {(less == 0).sum()} / {(less < 0).sum()}",
+            ),
+            (
+                f"{factors.runs.sum()} with all replication factors",
+                *whole[: len(does) + 1],
+                " / ".join(map(str, whole[-3:])),
+            ),
+        ],
+    )
+
+
+#: Columns of the triples with replication, in the order of the table.
+_COUNTED = (
+    *("multiplies", "reshards_c", "reshards_operand", "reshards_both", "repeats"),
+    *("fewer", "same", "more"),
+)
+
+
+def _of_roof(record) -> str:
+    share, low, high = (
+        getattr(record, f"percent_of_roof{end}") / 100 for end in ("", "_low", "_high")
+    )
+    return f"{share:.2f} ({low:.2f}–{high:.2f})"
+
+
+@block
+def placements() -> str:
+    """Multiplications of DTensors by placements."""
+    header = ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time"]
+    header += ["stock, of torch's roof", "drbench, of torch's roof", "rounds"]
+    return table(
+        header,
+        [
+            (
+                f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
+                *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
+                *map(_describe_ratio, (line.time, line.cpu)),
+                *map(_of_roof, (line.stock, line.ours)),
+                line.rounds,
+            )
+            for line in placement_lines(
+                read_csv(RESULTS / f"{HERE}/placements-p2/rounds/records.csv")
+            )
+        ],
+    )
+
+
+@block
+def dtensor_mlp() -> str:
+    """Training steps of the MLP, forward and backward."""
+    header = ["batch × width × hidden", "stock", "drbench", "stock / drbench, time"]
+    return table(
+        [*header, "CPU time", "rounds"],
+        [
+            (
+                "×".join(map(str, step.work[:3])),
+                *(f"{1e3 * seconds:.2f} ms" for seconds in (step.stock_s, step.ours_s)),
+                *map(_describe_ratio, (step.time, step.cpu)),
+                step.rounds,
+            )
+            for step in steps(rows(f"{HERE}/dtensor-p2/mlp.csv"))
+            if "backward" in step.work[3]
+        ],
+    )
