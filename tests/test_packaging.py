@@ -15,8 +15,10 @@ from begun import begun
 
 from algorithms import algorithms
 from drbench import __version__
+from launch.cases.case import FIELDS
 from launch.commands.cli import cli
 from partitions import PRESETS
+from plots.registry import figures
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -194,3 +196,40 @@ def test_the_addresses_of_the_project_are_papers_of_the_citation():
         assert label.startswith("Paper: ") and len(label) <= 32  # PyPI takes no longer ones
         assert f"doi: {address.removeprefix('https://doi.org/')}\n" in text
         assert f'title: "{label.removeprefix("Paper: ")}' in text
+
+
+# -- the changelog
+
+
+def removed() -> list[str]:
+    """The items of the changelog that name what is gone."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = text.partition("### Removed\n")[2].partition("\n### ")[0]
+    return re.split(r"\n- ", "\n" + section.strip())[1:]
+
+
+def test_the_changelog_is_short_and_each_removal_names_a_way_on():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    ways = (": use ", ": leave ", ": take ", ": nothing ", ": a lock ", ": refused ")
+    assert removed() and all(any(way in item for way in ways) for item in removed())
+
+
+def test_what_the_changelog_says_to_use_exists():
+    """Options of commands, ``-o`` of algorithms and of every run, figures; commands are those of
+    tests/test_docs.py."""
+    group = cli.make_context("drbench", ["list"])
+    commands = [cli.get_command(group, name) for name in cli.list_commands(group)]
+    flags = {flag for each in commands for option in each.params for flag in option.opts}
+    names = {name for each in algorithms().values() for name in each.options} | {*FIELDS}
+    ways = (re.findall(r"(?s): use (.*?\.)(?= |$)", item) for item in removed())
+    used = " ".join(way for each in ways for way in each)
+    spans = re.findall(r"`([^`]+)`", used)
+    assert len(spans) > 40
+    for span in spans:
+        for flag in re.findall(r"(?:^|\s)(--[a-z][\w-]*|-[a-z])\b", span):
+            assert flag in flags
+        for name in re.findall(r"-o (\w+)=", span):
+            assert name in names | {"rounds"}
+        if span.startswith("overlap-"):
+            assert span in figures()
