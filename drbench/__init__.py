@@ -5,12 +5,26 @@ which is imported when one of its names is asked for. Under PyTorch's DTensor: :
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 #: What :mod:`drbench.library` brings.
-_LIBRARY = ("Context", "Matrix", "Product", "init", "multiply", "redistribute")
+_LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
+
+
+if TYPE_CHECKING:  # what type checkers and editors see of the names below
+    from .library import Context, Matrix, MultiplicationPlan, init, multiply, redistribute
+
+__all__ = [
+    "Context",
+    "Matrix",
+    "MultiplicationPlan",
+    "__version__",
+    "init",
+    "multiply",
+    "redistribute",
+]
 
 
 def __getattr__(name: str) -> Any:

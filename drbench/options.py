@@ -177,7 +177,7 @@ def named(*options: Option) -> dict[str, Option]:
 
 def read_as_any(options: Iterable[Option], value: Any) -> Any:
     """A value as the first of these descriptions that takes it; the last one's error otherwise."""
-    refusal = None
+    refusal: DrbenchError = UsageError("no value is taken.")
     for option in options:
         try:
             return option.read(value)

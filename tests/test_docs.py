@@ -169,8 +169,6 @@ NOT_SO = {"mine.toml", "./mine.toml", "./mycluster.toml", "run.json", "rows", "c
 @pytest.mark.parametrize("text", [*OF_PAGES, *every_command(cli, "drbench")])
 def test_every_command_of_a_page_and_of_a_help_text_is_taken(text, monkeypatch, capsys):
     """Names and values of ``-o`` too, and options that go together; not what is not here (3)."""
-    if text.startswith("# Changelog"):  # of earlier releases
-        return
     monkeypatch.chdir(ROOT)
     for words in commands(text):
         whole = {"-m", "--preset"} & {*words} or words[0] == "sweep" and words[1:]

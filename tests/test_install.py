@@ -80,7 +80,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in SUFFIXES
+        if path.suffix in SUFFIXES or path.name == "py.typed"
     }
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     assert f"-{__version__}-" in wheel.name and f"-{__version__}.tar" in sdist.name

@@ -113,12 +113,16 @@ def imports(path, text):
 def _imports(path, text):
     package = path.split("/")[:-1]
     tree = ast.parse(text, path)
-    deferred = set()
+    deferred, only_types = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             deferred |= {id(inside) for inside in ast.walk(node)}
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            only_types |= {id(inside) for inside in ast.walk(node)}  # nothing runs it
     for node in ast.walk(tree):
         names = []
+        if id(node) in only_types:
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

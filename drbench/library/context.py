@@ -10,18 +10,22 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 import threadpoolctl
 from mpi4py import MPI
+from numpy.typing import ArrayLike, DTypeLike
 
 from drbench.common import as_int, parse_transport, until_heard
+from drbench.device.base import Device
 from drbench.errors import CaseFailed, DrbenchError, UnsupportedError, UsageError, did_you_mean
 from drbench.host.matrix import Window
 from drbench.host.topology import start_mpi
+from drbench.model.machine import Machine
 from drbench.program.problem import Operand
-from partitions import Partition
 
 from .exchange import Exchange
 from .explain import Explanation
@@ -29,7 +33,7 @@ from .heap import parse_bytes
 from .matrix import Matrix
 from .on_device import open_ground
 from .plan import Multiplication, Redistribution
-from .spec import Spec
+from .spec import Layout, Spec
 
 #: How long a rank that ends with an error waits for the others before it ends them.
 _PATIENCE_S = 5.0
@@ -53,10 +57,26 @@ class Context:
     lock : threading.RLock
         Held by whoever runs a plan.
     closed : bool
+
+    Examples
+    --------
+    >>> import drbench
+    >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+    ...     A = ctx.from_global(np.arange(6.0).reshape(2, 3), "row")
+    ...     B = ctx.zeros((3, 4), "column", "float64")
+    ...     print(ctx.rank, ctx.size, ctx.multiply(A, B))
+    0 1 2x4 float64 row
     """
 
     def __init__(
-        self, comm=None, heap="1G", blas="auto", *, transport="auto", threads=None, device=None
+        self,
+        comm: MPI.Intracomm | None = None,
+        heap: str | int = "1G",
+        blas: Any = "auto",
+        *,
+        transport: str = "auto",
+        threads: int | None = None,
+        device: str | Device | None = None,
     ):
         nbytes, choice = parse_bytes(heap), parse_transport(transport)
         if choice.kind == "throttled":
@@ -84,16 +104,24 @@ class Context:
 
     # -- matrices
 
-    def empty(self, shape, layout="block", dtype="float32") -> Matrix:
+    def empty(
+        self, shape: Sequence[int], layout: Layout = "block", dtype: DTypeLike = "float32"
+    ) -> Matrix:
         """A matrix with whatever its memory holds (not collective).
 
         Parameters
         ----------
         shape : (int, int)
+            Rows and columns of the whole matrix.
         layout : str or Partition
             Any text form of :mod:`partitions.text` or :mod:`partitions.dtensor`.
         dtype : str or numpy dtype
             float32, float64, or bfloat16 (of the package ml_dtypes).
+
+        Returns
+        -------
+        Matrix
+            Uninitialised; each rank holds its own rows and columns.
 
         Raises
         ------
@@ -108,24 +136,48 @@ class Context:
             spec = self.specs.of(shape, layout, dtype)
             return Matrix(self, spec, *self._allocate(spec.local_shape, spec.dtype))
 
-    def zeros(self, shape, layout="block", dtype="float32") -> Matrix:
-        """A matrix of zeros; as :meth:`empty`."""
+    def zeros(
+        self, shape: Sequence[int], layout: Layout = "block", dtype: DTypeLike = "float32"
+    ) -> Matrix:
+        """A matrix of zeros (not collective).
+
+        Parameters
+        ----------
+        shape, layout, dtype
+            As of :meth:`empty`.
+
+        Returns
+        -------
+        Matrix
+            Every element is 0.
+
+        Raises
+        ------
+        UsageError, OutOfMemory
+            As of :meth:`empty`.
+        """
         made = self.empty(shape, layout, dtype)
         self.ground.zero(made.local)
         return made
 
-    def wrap(self, local: np.ndarray, layout, shape) -> Matrix:
-        """A matrix of local arrays that are there (not collective): in place where the array lies
-        in the heap and its strides suit BLAS, else a copy in the heap.
+    def wrap(self, local: ArrayLike, layout: Layout, shape: Sequence[int]) -> Matrix:
+        """A matrix of local arrays that exist already (not collective).
 
         Parameters
         ----------
         local : array
-            This rank's rows × its columns: NumPy's, on a GPU CuPy's or what speaks DLPack or
+            This rank's rows × its columns: NumPy's, on a GPU CuPy's or one with DLPack or
             ``__cuda_array_interface__`` (NumPy's is copied there).
         layout : str or Partition
+            As of :meth:`empty`.
         shape : (int, int)
             Of the whole matrix.
+
+        Returns
+        -------
+        Matrix
+            Of the same memory where the array is in the heap and its strides suit BLAS
+            (:meth:`holds`), else of a copy in the heap.
 
         Raises
         ------
@@ -133,6 +185,14 @@ class Context:
             If the array has another shape than the layout gives this rank.
         OutOfMemory
             As of :meth:`empty`.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.wrap(np.eye(2), "row", (2, 2))
+        ...     print(A, ctx.holds(A.local))
+        2x2 float64 row True
         """
         with self.lock:
             self._check_open()
@@ -155,8 +215,26 @@ class Context:
                 local = copied
             return Matrix(self, spec, local, offset)
 
-    def from_global(self, array: np.ndarray, layout="block") -> Matrix:
-        """A matrix of an array that every rank has whole; each copies its part (not collective)."""
+    def from_global(self, array: ArrayLike, layout: Layout = "block") -> Matrix:
+        """A matrix of an array that every rank has whole (not collective).
+
+        Parameters
+        ----------
+        array : array
+            m×n; the same on every rank.
+        layout : str or Partition
+            As of :meth:`empty`.
+
+        Returns
+        -------
+        Matrix
+            Of the array's type; each rank copies its own rows and columns.
+
+        Raises
+        ------
+        UsageError, OutOfMemory
+            As of :meth:`empty`.
+        """
         array = self.ground.taken(array)
         made = self.empty(array.shape, layout, array.dtype)
         whole = made.spec.partition
@@ -168,8 +246,18 @@ class Context:
         return made
 
     def holds(self, local: np.ndarray) -> bool:
-        """Whether :meth:`wrap` uses a local array where it lies: in this rank's part of the heap,
-        and contiguous along one axis."""
+        """Whether :meth:`wrap` uses a local array without a copy (not collective).
+
+        Parameters
+        ----------
+        local : ndarray
+            On a GPU CuPy's.
+
+        Returns
+        -------
+        bool
+            True if it is in this rank's part of the heap, and contiguous along one axis.
+        """
         return self.heap.offset_of(local) is not None
 
     # -- what ranks do together
@@ -178,22 +266,38 @@ class Context:
         self,
         A: Matrix,
         B: Matrix,
-        out: Matrix | str | Partition | None = None,
+        out: Matrix | Layout | None = None,
         *,
         stationary: str = "auto",
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Matrix:
-        """C = beta·C + alpha·A·B (:func:`drbench.multiply`)."""
+        """C = beta·C + alpha·A·B, for any layouts (collective).
+
+        Parameters
+        ----------
+        A, B, out, stationary, alpha, beta
+            As of :func:`drbench.multiply`.
+
+        Returns
+        -------
+        Matrix
+            C, complete on every rank, in every replica.
+
+        Raises
+        ------
+        UsageError, OutOfMemory
+            As of :func:`drbench.multiply`.
+        """
         with self.lock:
             self._check(A, B)
             A, B = self._summed(A), self._summed(B)
-            plan, fault = self._multiplication(A, B, out, stationary, beta), None
-            if not isinstance(out, Matrix):
-                out, fault = self._new(plan.specs["C"])
-            places = A.place + B.place + out.place if fault is None else ()
+            plan = self._multiplication(A, B, out, stationary, beta)
+            C, fault = (out, None) if isinstance(out, Matrix) else self._new(plan.specs["C"])
+            places = () if C is None else A.place + B.place + C.place
             plan.run(places, fault, alpha=alpha, beta=beta)
-            return out
+            assert C is not None  # a fault ends every rank
+            return C
 
     def plan(
         self,
@@ -205,7 +309,24 @@ class Context:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> MultiplicationPlan:
-        """The product of these three matrices, to be called again and again (not collective).
+        """The multiplication of these three matrices, to be called repeatedly (not collective).
+
+        Parameters
+        ----------
+        A, B, C : Matrix
+            m×k, k×n and m×n, of this context and one element type.
+        stationary, alpha, beta
+            As of :func:`drbench.multiply`.
+
+        Returns
+        -------
+        MultiplicationPlan
+            Call it to multiply what the local arrays hold then.
+
+        Raises
+        ------
+        UsageError
+            If shapes or types do not fit, or C is no matrix.
 
         Examples
         --------
@@ -221,11 +342,13 @@ class Context:
             if not isinstance(C, Matrix):
                 raise UsageError(f"a plan needs the matrix that it writes, got {C!r}.")
             self._check(A, B)
-            operands = tuple(self._with_sum(each) for each in (A, B))
+            operands = self._with_sum(A), self._with_sum(B)
             plan = self._multiplication(*operands, C, stationary, beta)
             return MultiplicationPlan(self, plan, (A, B, C), operands, alpha, beta)
 
-    def _multiplication(self, A, B, out, stationary: str, beta: float) -> Multiplication:
+    def _multiplication(
+        self, A: Matrix, B: Matrix, out: Matrix | Layout | None, stationary: str, beta: float
+    ) -> Multiplication:
         """The plan of a product, and every error that can be known from the specs alone."""
         if isinstance(out, Matrix):
             self._check(out)
@@ -240,16 +363,21 @@ class Context:
     def multiplication(
         self, a: Spec, b: Spec, c: Spec, stationary: str = "auto", update: bool = False
     ) -> Multiplication:
-        """The plan of a product of three specs (not collective); the same for the same specs.
+        """The plan of a multiplication of three specs (not collective).
 
         Parameters
         ----------
         a, b, c : Spec
-            Of :attr:`specs`; no sum of A or B is pending (:attr:`Spec.whole`).
+            Of :attr:`specs`; no reduction of A or B is pending (:attr:`Spec.whole`).
         stationary : str
             As of :func:`drbench.multiply`.
         update : bool
             C is added to.
+
+        Returns
+        -------
+        Multiplication
+            The same object for the same specs.
 
         Raises
         ------
@@ -281,15 +409,33 @@ class Context:
             hint = did_you_mean(str(stationary), ("A", "B", "C", "auto"))
             raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.{hint}")
 
-    def redistribute(self, A: Matrix, layout, *, copy: bool = False) -> Matrix:
-        """A in another layout (:func:`drbench.redistribute`)."""
+    def redistribute(self, A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> Matrix:
+        """A in another layout (collective).
+
+        Parameters
+        ----------
+        A, layout, copy
+            As of :func:`drbench.redistribute`.
+
+        Returns
+        -------
+        Matrix
+            The same elements, in the new layout.
+
+        Raises
+        ------
+        UsageError, OutOfMemory
+            As of :func:`drbench.redistribute`.
+        """
+        out: Matrix | None
         with self.lock:
             self._check(A)
             if isinstance(layout, Matrix):
                 self._check(layout)
-                new, out, fault = layout.spec, layout, None
+                new = layout.spec
                 if new.shape != A.shape or new.dtype != A.dtype:
                     raise UsageError(f"{A} cannot become {layout}: shapes or types differ.")
+                out, fault = layout, None
             else:
                 new = self.specs.of(A.shape, layout, A.dtype)
                 within = self._kept(("within", new, A.spec), lambda: new.within(A.spec))
@@ -300,11 +446,23 @@ class Context:
                     return Matrix(self, new, local, at + row * by_row + col * by_col)
                 out, fault = self._new(new)
             plan = self.redistribution(A.spec, new)
-            plan.run(A.place + out.place if fault is None else (), fault)
+            plan.run(() if out is None else A.place + out.place, fault)
+            assert out is not None  # a fault ends every rank
             return out
 
     def fence(self, A: Matrix) -> None:
-        """Complete the puts and accumulates of all ranks (:meth:`Matrix.fence`; collective)."""
+        """Complete the puts and accumulates of all ranks (collective).
+
+        Parameters
+        ----------
+        A : Matrix
+            Whose tiles are read or changed one by one (:meth:`Matrix.fence`).
+
+        Raises
+        ------
+        UnsupportedError
+            If the matrix is on a device.
+        """
         with self.lock:
             self._check(A)
             if not isinstance(self.heap.window, Window):
@@ -324,7 +482,26 @@ class Context:
                 A.placed = self.ground.matrix(operand, A.dtype, exchange.places(0))
 
     def to_global(self, A: Matrix, root: int | None = None) -> np.ndarray | None:
-        """The whole matrix on every rank, or on one (collective)."""
+        """The whole matrix on every rank, or on one (collective).
+
+        Parameters
+        ----------
+        A : Matrix
+            Any matrix of this context.
+        root : int, optional
+            The only rank that gets it.
+
+        Returns
+        -------
+        ndarray or None
+            m×n, an array of this rank's own, of the kind of ``A.local``; None on the other ranks if
+            there is a ``root``.
+
+        Raises
+        ------
+        UsageError
+            If ``root`` is no rank.
+        """
         with self.lock:
             self._check(A)
             if root is not None:
@@ -349,11 +526,23 @@ class Context:
         return A if A.spec.whole is A.spec else self.empty(A.shape, A.spec.whole, A.dtype)
 
     def redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
-        """The plan that brings one spec into another, as :meth:`multiplication` gives one; with
-        ``root`` on that rank alone."""
+        """The plan that brings one spec into another (not collective).
+
+        Parameters
+        ----------
+        a, c : Spec
+            The old and the new layout of one matrix.
+        root : int, optional
+            The only rank that receives.
+
+        Returns
+        -------
+        Redistribution
+            The same object for the same specs.
+        """
         return self._kept((a, c, root), lambda: Redistribution(self.ground, a, c, root))
 
-    def _kept(self, key: tuple, make: Callable):
+    def _kept(self, key: tuple, make: Callable[[], Any]) -> Any:
         """The plan of a key, made once; the oldest go once there are many."""
         if key not in self._plans:
             made = make()
@@ -379,7 +568,7 @@ class Context:
         if self.closed:
             raise UsageError("the context is closed. Make another with drbench.init.")
 
-    def _check(self, *matrices) -> None:
+    def _check(self, *matrices: Matrix) -> None:
         self._check_open()
         for each in matrices:
             if context_of(each) is not self:
@@ -451,7 +640,12 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, kind, error, where) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         if error is None:
             self.close()
             return
@@ -465,27 +659,48 @@ class Context:
 
 
 class MultiplicationPlan:
-    """A planned product; call it to do it (collective).
+    """A planned multiplication; call it to carry it out (collective). Made by
+    :meth:`Context.plan`.
 
     Attributes
     ----------
     matrices : tuple of Matrix
-        A, B, C; what lies in their local arrays counts at each call. Of a Partial operand the sum
-        is taken at each call.
+        A, B, C; each call multiplies what their local arrays hold then. A Partial operand is
+        reduced at each call.
     alpha, beta : float
         May be set between calls; beta between 0 and another value only by a new plan.
     """
 
     __slots__ = ("context", "plan", "matrices", "alpha", "beta", "_places", "_sums")
 
-    def __init__(self, context: Context, plan: Multiplication, matrices, operands, alpha, beta):
+    def __init__(
+        self,
+        context: Context,
+        plan: Multiplication,
+        matrices: tuple[Matrix, Matrix, Matrix],
+        operands: tuple[Matrix, Matrix],
+        alpha: float,
+        beta: float,
+    ):
         self.context, self.plan, self.matrices = context, plan, matrices
         self.alpha, self.beta = alpha, beta
-        self._places = sum((matrix.place for matrix in (*operands, matrices[2])), ())
+        a, b = operands
+        self._places = a.place + b.place + matrices[2].place
         self._sums = [pair for pair in zip(matrices, operands) if pair[0] is not pair[1]]
 
     def __call__(self) -> Matrix:
-        """C = beta·C + alpha·A·B (collective); C."""
+        """C = beta·C + alpha·A·B (collective).
+
+        Returns
+        -------
+        Matrix
+            C.
+
+        Raises
+        ------
+        UsageError
+            On every rank, if the context is closed or ranks make different calls.
+        """
         with self.context.lock:
             self.context._check_open()
             for pending, whole in self._sums:
@@ -493,13 +708,18 @@ class MultiplicationPlan:
             self.plan.run(self._places, alpha=self.alpha, beta=self.beta)
         return self.matrices[2]
 
-    def explain(self, machine=None) -> Explanation:
-        """What it moves and does (:class:`Explanation`; not collective).
+    def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> Explanation:
+        """What it moves and does (not collective).
 
         Parameters
         ----------
         machine : Machine, or path of a machine file, optional
-            To predict its time with.
+            The performance model that predicts its time.
+
+        Returns
+        -------
+        Explanation
+            In numbers; ``str()`` of it is text.
         """
         return Explanation.of(self.plan, machine)
 
@@ -571,7 +791,7 @@ def _leaving(error: BaseException | None) -> DrbenchError | None:
     return CaseFailed(f"left with {type(error).__name__}: {line}")
 
 
-def context_of(matrix) -> Context:
+def context_of(matrix: Any) -> Context:
     """The context of a matrix; a UsageError if it is none."""
     if not isinstance(matrix, Matrix):
         raise UsageError(

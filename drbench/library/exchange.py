@@ -18,7 +18,7 @@ from drbench.host.matrix import Place
 
 #: A record: three places, the number of what is done, whether this rank cannot; alpha and beta.
 _NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 13
-_PLACES = [None] + [struct.Struct(f"={3 * n}q") for n in (1, 2, 3)]
+_PLACES = [struct.Struct(f"={3 * n}q") for n in (0, 1, 2, 3)]
 _LAST = struct.Struct("=?7xdd")
 
 
@@ -48,12 +48,16 @@ class Exchange:
         self.comm, self.what = comm, what
         mine, self._all = np.zeros(WIDTH, np.int64), np.zeros((comm.size, WIDTH), np.int64)
         mine[_NUMBER] = self._number = number_of(what)
-        self._mine = memoryview(mine).cast("B")
+        self._mine = mine.data.cast("B")
         self._send, self._receive = [mine, MPI.INT64_T], [self._all, MPI.INT64_T]
         self._fixed, self._factors = self._all[:, :_FACTORS], self._all[:, _FACTORS:]
 
     def handshake(
-        self, places: tuple = (), fault: DrbenchError | None = None, alpha=1.0, beta=0.0
+        self,
+        places: tuple[int, ...] = (),
+        fault: DrbenchError | None = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
     ) -> bytes:
         """Say where this rank's arrays lie, and hear where all others' do (collective).
 

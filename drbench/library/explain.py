@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from drbench.common import TransportChoice
@@ -44,8 +45,17 @@ class Explanation:
     time_s: float | None
 
     @classmethod
-    def of(cls, plan: Multiplication, machine=None) -> Explanation:
-        """Of a plan; ``machine`` is a :class:`Machine` or the path of its file."""
+    def of(
+        cls, plan: Multiplication, machine: Machine | str | os.PathLike[str] | None = None
+    ) -> Explanation:
+        """The explanation of a plan.
+
+        Parameters
+        ----------
+        plan : Multiplication
+        machine : Machine, or path of a machine file, optional
+            The performance model that predicts its time.
+        """
         traces = [plan.trace(rank) for rank in range(plan.ground.size)]
         item, time_s = plan.problem.itemsize, None
         if machine is not None:

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import ArrayLike
 
 from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
@@ -51,10 +52,10 @@ class Ground:
         That stand on it: all of them forget what lies in the arena when a larger one replaces it.
     """
 
-    types = TYPES
-    on_cores = True
+    types: tuple[str, ...] = TYPES
+    on_cores: bool = True
 
-    def __init__(self, comm: MPI.Comm, nbytes: int, blas, transport: TransportChoice):
+    def __init__(self, comm: MPI.Comm, nbytes: int, blas: Any, transport: TransportChoice):
         self.comm = comm.Dup()
         self.rank, self.size = self.comm.rank, self.comm.size
         self.topology = Topology(self.comm)
@@ -78,7 +79,7 @@ class Ground:
 
     # -- arrays as users have them
 
-    def taken(self, array) -> np.ndarray:
+    def taken(self, array: ArrayLike) -> np.ndarray:
         """An array from elsewhere as one of the kind that lies here, in the same memory."""
         return np.asarray(array)
 
@@ -86,11 +87,11 @@ class Ground:
         """An array of this rank's own."""
         return np.empty(shape, dtype)
 
-    def zero(self, array) -> None:
+    def zero(self, array: np.ndarray) -> None:
         """Make every element 0."""
         array.fill(0)
 
-    def copy(self, target, source) -> None:
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         """target[...] = source."""
         np.copyto(target, source)
 
@@ -104,18 +105,24 @@ class Ground:
         self.heap.window.sync()
 
     def matrix(
-        self, operand: Operand, dtype, places: list[Place], private=None
+        self,
+        operand: Operand,
+        dtype: np.dtype,
+        places: list[Place],
+        private: np.ndarray | None = None,
     ) -> DistributedMatrix:
         """A matrix whose local arrays lie at places of the heap; with ``private`` this rank's is
         that array of its own, which no other rank sees."""
         window = self.heap.window if private is None else self.heap.window.private(private)
         return DistributedMatrix(operand, self.topology, dtype, window, places)
 
-    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Any:
+    def executor(
+        self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed: dict | None = None
+    ) -> Any:
         """What runs a trace on matrices, in the arena that all share. ``get`` is how a device reads
         what it can reach; cores read in place. ``agreed`` is ``read_apart`` of an earlier one."""
         if trace.problem is None:
-            return Mover(trace, matrices, self.arena)
+            return Mover(trace, matrices, self.arena)  # type: ignore[unreachable]
         found = Executor(trace, matrices, blas=self.blas, prefetch=prefetch, arena=self.arena)
         found.yields = self.yields
         return found

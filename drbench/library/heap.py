@@ -11,6 +11,7 @@ import ctypes
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import psutil
@@ -140,12 +141,13 @@ class Heap:
         self.window = self._open(topology, transport)
         own = self.window.in_reach[topology.comm.rank]
         self.base = own.__array_interface__["data"][0]
-        self._space, self._left = Space(nbytes, self.base % HUGE_BYTES), deque()
+        self._space = Space(nbytes, self.base % HUGE_BYTES)
+        self._left: deque[tuple[int, int]] = deque()
         self._spare: dict[int, deque] = {}  # places of a size that were let go of
         self._gathered = 0
         self._bytes = ctypes.c_char * nbytes  # made once: that takes longer than to make an array
 
-    def _open(self, topology: Topology, transport: TransportChoice):
+    def _open(self, topology: Topology, transport: TransportChoice) -> Any:
         """The window, once all ranks have room for it (collective)."""
         _check_capacity(topology, self.nbytes)
         return Window(topology, self.nbytes, gather=False, transport=transport)
@@ -207,13 +209,15 @@ class Heap:
         array = self._lent(start, (shape[0], apart // dtype.itemsize), dtype, holder)
         return array[:, : shape[1]], start
 
-    def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: _Holder):
+    def _lent(
+        self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: _Holder
+    ) -> np.ndarray:
         """The array of a place, which keeps its holder."""
-        memory = self._bytes.from_address(self.base)
+        memory: Any = self._bytes.from_address(self.base)
         memory.owner = holder
         return np.ndarray(shape, dtype, memory, start)
 
-    def _too_small(self, shape, dtype, nbytes: int) -> str:
+    def _too_small(self, shape: tuple[int, int], dtype: np.dtype, nbytes: int) -> str:
         rows, cols = shape
         free, largest = self._space.nbytes - self._space.taken, self._space.largest
         return (

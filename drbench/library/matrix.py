@@ -4,9 +4,11 @@ the paper's Table 1, which read and change single tiles of any rank."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import ArrayLike
 
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.executor import Executor
@@ -17,7 +19,10 @@ from drbench.program.steps import Block
 from drbench.program.trace import trace
 from partitions import Interval
 
-from .spec import Spec
+from .spec import Layout, Spec
+
+#: A tile (i, j) of the tile grid.
+Tile = tuple[int, int]
 
 
 class Matrix:
@@ -57,9 +62,10 @@ class Matrix:
     __slots__ = ("context", "spec", "local", "place", "placed", "__weakref__")
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
-    def __init__(self, context, spec: Spec, local: np.ndarray, offset: int = 0):
+    def __init__(self, context: Any, spec: Spec, local: np.ndarray, offset: int = 0):
         self.context, self.spec, self.local = context, spec, local
-        self.place = (offset, *local.strides)
+        by_row, by_col = local.strides
+        self.place = offset, by_row, by_col
         self.placed: DistributedMatrix | None = None
 
     @property
@@ -92,8 +98,18 @@ class Matrix:
         """The transposed matrix, in the same memory."""
         return Matrix(self.context, self.spec.T, self.local.T, self.place[0])
 
-    def __getitem__(self, ranges) -> Matrix:
-        """A range of rows and one of columns, in the same memory, as a matrix.
+    def __getitem__(self, ranges: slice | tuple[slice, slice]) -> Matrix:
+        """A range of rows and one of columns, in the same memory (not collective).
+
+        Parameters
+        ----------
+        ranges : slice, or pair of slices
+            Rows, or rows and columns, without steps.
+
+        Returns
+        -------
+        Matrix
+            Of those rows and columns; to write into it changes this matrix.
 
         Raises
         ------
@@ -123,32 +139,83 @@ class Matrix:
         return self.context.multiply(self, other)
 
     def to_global(self, root: int | None = None) -> np.ndarray | None:
-        """The whole matrix as an array of this rank's own, of the kind of ``local`` (collective).
+        """The whole matrix as an array of this rank's own (collective).
 
         Parameters
         ----------
         root : int, optional
             Only this rank gets it; the others get None.
+
+        Returns
+        -------
+        ndarray or None
+            m×n, of the kind of ``local``.
+
+        Raises
+        ------
+        UsageError
+            If ``root`` is no rank.
         """
         return self.context.to_global(self, root)
 
-    def redistribute(self, layout, *, copy: bool = False) -> Matrix:
-        """This matrix in another layout (:func:`drbench.redistribute`)."""
+    def redistribute(self, layout: Matrix | Layout, *, copy: bool = False) -> Matrix:
+        """This matrix in another layout (collective).
+
+        Parameters
+        ----------
+        layout, copy
+            As of :func:`drbench.redistribute`.
+
+        Returns
+        -------
+        Matrix
+            The same elements, in the new layout.
+        """
         return self.context.redistribute(self, layout, copy=copy)
 
     # -- Table 1 of the paper: tiles one by one
 
     def grid_shape(self) -> tuple[int, int]:
-        """Rows and columns of the tile grid."""
+        """Rows and columns of the tile grid (not collective).
+
+        Returns
+        -------
+        (int, int)
+        """
         return self.spec.partition.grid_shape
 
-    def tile_bounds(self, idx) -> tuple[Interval, Interval]:
-        """Half-open row and column bounds of a tile."""
+    def tile_bounds(self, idx: Tile) -> tuple[Interval, Interval]:
+        """Half-open row and column bounds of a tile (not collective).
+
+        Parameters
+        ----------
+        idx : (int, int)
+            The tile.
+
+        Returns
+        -------
+        (Interval, Interval)
+            In elements of the whole matrix.
+        """
         return self.spec.partition.tile_bounds(idx)
 
-    def overlapping_tiles(self, region, replica: int | None = None) -> list[tuple[int, int]]:
-        """Indices of the tiles that overlap a region ((row0, row1), (col0, col1)); the same in
-        every replica."""
+    def overlapping_tiles(
+        self, region: tuple[tuple[int, int], tuple[int, int]], replica: int | None = None
+    ) -> list[Tile]:
+        """The tiles that overlap a region (not collective).
+
+        Parameters
+        ----------
+        region : ((int, int), (int, int))
+            Half-open bounds of rows and of columns.
+        replica : int, optional
+            Any: the tiles are the same in every replica.
+
+        Returns
+        -------
+        list of (int, int)
+            In row-major order.
+        """
         self._check_replica(replica)
         return self.spec.partition.overlapping_tiles(*region)
 
@@ -179,22 +246,47 @@ class Matrix:
         """
         self.context.fence(self)
 
-    def tile(self, idx, replica: int | None = None) -> np.ndarray:
-        """A tile in place, rows×columns, until the context is closed. Writable by its owner; the
-        tile of another rank only in reach of shared memory.
+    def tile(self, idx: Tile, replica: int | None = None) -> np.ndarray:
+        """A tile in place (not collective).
+
+        Parameters
+        ----------
+        idx : (int, int)
+            The tile.
+        replica : int, optional
+            The caller's own by default.
+
+        Returns
+        -------
+        ndarray
+            Rows × columns of the tile, valid until the context is closed. Its owner may write into
+            it; the tile of another rank is within reach only by shared memory.
 
         Raises
         ------
         UsageError
-            If there is no such replica; so for all primitives.
+            If there is no such replica, or no fence came before; so for all primitives.
         UnsupportedError
             If the tile is out of this rank's reach.
         """
         placed, block = self._block(idx, replica)
         return self._reached(placed, block, "Use get_tile.")
 
-    def get_tile_async(self, idx, replica: int | None = None) -> tuple[np.ndarray, MPI.Request]:
-        """Start copying a tile: the copy, and the request to wait for before it is read."""
+    def get_tile_async(
+        self, idx: Tile, replica: int | None = None
+    ) -> tuple[np.ndarray, MPI.Request]:
+        """Start copying a tile (not collective).
+
+        Parameters
+        ----------
+        idx, replica
+            As of :meth:`tile`.
+
+        Returns
+        -------
+        (ndarray, MPI.Request)
+            The copy, rows × columns, and the request to wait for before it is read.
+        """
         with self.context.lock:
             placed, block = self._block(idx, replica)
             copy, view = np.empty(block.shape, self.dtype), placed.view(block)
@@ -203,15 +295,33 @@ class Matrix:
             copy[...] = view
             return copy, MPI.REQUEST_NULL
 
-    def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
-        """A copy of a tile."""
+    def get_tile(self, idx: Tile, replica: int | None = None) -> np.ndarray:
+        """A copy of a tile (not collective).
+
+        Parameters
+        ----------
+        idx, replica
+            As of :meth:`tile`.
+
+        Returns
+        -------
+        ndarray
+            Rows × columns of the tile.
+        """
         copy, request = self.get_tile_async(idx, replica)
         request.Wait()
         return copy
 
-    def put_tile(self, idx, value, replica: int | None = None) -> None:
-        """Overwrite a tile; visible to everyone after :meth:`fence`. No other rank may read or
-        change the tile until then.
+    def put_tile(self, idx: Tile, value: ArrayLike, replica: int | None = None) -> None:
+        """Overwrite a tile (not collective); visible to every rank after :meth:`fence`. No other
+        rank may read or change the tile until then.
+
+        Parameters
+        ----------
+        idx, replica
+            As of :meth:`tile`.
+        value : array
+            Of the tile's shape.
 
         Raises
         ------
@@ -226,8 +336,16 @@ class Matrix:
             else:
                 view[...] = value
 
-    def accumulate_tile(self, idx, value, replica: int | None = None) -> None:
-        """Add to a tile, atomically per element; complete everywhere after :meth:`fence`.
+    def accumulate_tile(self, idx: Tile, value: ArrayLike, replica: int | None = None) -> None:
+        """Add to a tile, atomically per element (not collective); complete on every rank after
+        :meth:`fence`.
+
+        Parameters
+        ----------
+        idx, replica
+            As of :meth:`tile`.
+        value : array
+            Of the tile's shape.
 
         Raises
         ------
@@ -257,11 +375,33 @@ class Matrix:
                 np.add(view, value, out=view)
 
     def reduce_replicas(self, origin: int = 0) -> None:
-        """Origin's tiles += the tiles of all other replicas (collective)."""
+        """Add the tiles of all other replicas to those of one (collective).
+
+        Parameters
+        ----------
+        origin : int
+            The replica that is added to.
+
+        Raises
+        ------
+        UsageError
+            If there is no such replica.
+        """
         self._among_replicas(reduce_replicas, origin)
 
     def broadcast_replica(self, origin: int = 0) -> None:
-        """All other replicas' tiles = origin's (collective)."""
+        """Copy the tiles of one replica to all others (collective).
+
+        Parameters
+        ----------
+        origin : int
+            The replica that is copied.
+
+        Raises
+        ------
+        UsageError
+            If there is no such replica.
+        """
         self._among_replicas(broadcast_replica, origin)
 
     def _among_replicas(self, program: Callable, origin: int) -> None:
@@ -271,6 +411,7 @@ class Matrix:
         ground = self.context.ground
         with self.context.lock:
             self.fence()
+            assert self.placed is not None  # from the first fence on
             steps = program(self.placed.operand, ground.rank, origin)
             name = self.placed.operand.name
             found = trace(steps, None, ground.rank, fresh=False, written=name)
@@ -278,7 +419,7 @@ class Matrix:
                 executor.yields = ground.yields
                 executor.run()
 
-    def _block(self, idx, replica: int | None) -> tuple[DistributedMatrix, Block]:
+    def _block(self, idx: Tile, replica: int | None) -> tuple[DistributedMatrix, Block]:
         """A tile as a block, and the matrix that it is a block of."""
         self._check_replica(replica)
         if self.placed is None or self.context.closed:
@@ -287,14 +428,14 @@ class Matrix:
                 "first, in an open context."
             )
         replica = self.placed.replica if replica is None else replica
-        return self.placed, self.placed.operand.tile_block(tuple(idx), replica)
+        return self.placed, self.placed.operand.tile_block((int(idx[0]), int(idx[1])), replica)
 
     def _check_replica(self, replica: int | None) -> None:
         replicas = self.spec.partition.replicas
         if replica is not None and not 0 <= replica < replicas:
             raise UsageError(f"{self} has replicas 0 to {replicas - 1}, got {replica}.")
 
-    def _value(self, value, block: Block) -> np.ndarray:
+    def _value(self, value: ArrayLike, block: Block) -> np.ndarray:
         value = np.ascontiguousarray(value, dtype=self.dtype)
         if value.shape != block.shape:
             raise UsageError(

@@ -3,6 +3,8 @@ what differs is where bytes lie and what runs a trace."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from mpi4py import MPI
 
@@ -23,7 +25,11 @@ from .heap import Heap
 
 
 def open_ground(
-    comm: MPI.Comm, nbytes: int, blas, transport: TransportChoice, device: str | Device | None
+    comm: MPI.Comm,
+    nbytes: int,
+    blas: Any,
+    transport: TransportChoice,
+    device: str | Device | None,
 ) -> Ground:
     """The ground of a context (collective), as :func:`drbench.init` is asked for it."""
     if device is None or device == "cpu":
@@ -52,10 +58,10 @@ class DeviceHeap(Heap):
                 )
         return Slab(topology, self.device, self.nbytes, self.nbytes, transport)
 
-    def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder):
+    def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: Any) -> Any:
         return self.device.lend(self.base + start, shape, dtype, holder)
 
-    def offset_of(self, array) -> int | None:
+    def offset_of(self, array: Any) -> int | None:
         return super().offset_of(self.device.seen(array))
 
 
@@ -72,8 +78,16 @@ class DeviceGround(Ground):
     on_cores = False
     _memory: Memory | None  # the arena's
 
-    def __init__(self, comm, nbytes: int, blas, transport, device: str | Device):
-        self._asked, self._memory, self._lanes = device, None, {}
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        nbytes: int,
+        blas: Any,
+        transport: TransportChoice,
+        device: str | Device,
+    ):
+        self._asked, self._memory = device, None
+        self._lanes: dict = {}
         super().__init__(comm, nbytes, blas, transport)
 
     def _open_heap(self, nbytes: int, transport: TransportChoice) -> DeviceHeap:
@@ -87,18 +101,18 @@ class DeviceGround(Ground):
 
     # -- arrays as users have them
 
-    def taken(self, array):
+    def taken(self, array: Any) -> Any:
         return self.device.taken(array)
 
-    def empty(self, shape: tuple[int, int], dtype: np.dtype):
+    def empty(self, shape: tuple[int, int], dtype: np.dtype) -> Any:
         return self.device.empty(shape, dtype)
 
-    def zero(self, array) -> None:
+    def zero(self, array: Any) -> None:
         self.finish_user_work()
         self.device.zero(self.device.seen(array), self._moves)
         self._moves.synchronise()
 
-    def copy(self, target, source) -> None:
+    def copy(self, target: Any, source: Any) -> None:
         target, source = self.device.seen(target), self.device.seen(source)
         if type(source) is np.ndarray:  # between host and device rows are copied at a pitch
             transposed = target.strides[0] < target.strides[1]
@@ -115,7 +129,9 @@ class DeviceGround(Ground):
     def sync(self) -> None:
         """The host has no loads and stores of its own there."""
 
-    def matrix(self, operand: Operand, dtype, places: list[Place], private=None):
+    def matrix(
+        self, operand: Operand, dtype: np.dtype, places: list[Place], private: Any = None
+    ) -> Any:
         slab, window = self.heap.window, None
         if private is not None:  # no other rank sees it
             own = self.device.seen(private).reshape(-1).view(np.uint8)
@@ -124,7 +140,7 @@ class DeviceGround(Ground):
         return DeviceMatrix(operand, self.topology, dtype, slab, places, window)
 
     def executor(
-        self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None
+        self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed: dict | None = None
     ) -> ExecutorBase:
         return DeviceExecutor(
             trace,
@@ -163,7 +179,8 @@ def _found(topology: Topology) -> Device:
     """This rank's GPU; if one rank has none, all raise the error of the first (collective)."""
     from drbench.device.gpu.cuda import cuda_device
 
-    device = refusal = None
+    device: Any = None
+    refusal = None
     try:
         device = cuda_device(topology.node.rank, topology.node.size)
     except DrbenchError as error:

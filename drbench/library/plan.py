@@ -4,8 +4,10 @@ to where the arrays lie."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Generator
 from functools import cached_property
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from drbench.host.matrix import Place
 from drbench.host.topology import mpi_adds
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
+from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 
 from .exchange import Exchange
@@ -30,7 +33,7 @@ _MOST_BOUND = 32
 #: An address that the heap's offsets are added to where only distances matter; no memory is there.
 _SOMEWHERE = 1 << 40
 #: Candidates that NumPy tries before it gives up deciding whether arrays share memory.
-_MOST_WORK = 1 << 16
+_MOST_WORK: Any = 1 << 16
 
 
 class Plan:
@@ -111,7 +114,7 @@ class Plan:
                 places[ground.rank] = Place(0, *local.strides)
             matrices[name] = ground.matrix(self._operand(name), spec.dtype, places, local)
         if private is None:
-            self._check_apart({name: matrix.places for name, matrix in matrices.items()})
+            self._check_apart({name: [*matrix.places] for name, matrix in matrices.items()})
         if self._first is None:
             trace = self.trace(ground.rank)
             executor = ground.executor(trace, matrices, self._prefetch, self.get, self._agreed)
@@ -137,9 +140,9 @@ class Plan:
         size = self.specs["C"].dtype.itemsize
         for name in places:
             for rank in range(self.ground.comm.size):
-                shapes = [self.specs[each].partition.local_shape(rank) for each in (name, "C")]
-                ends = [places[each][rank] for each in (name, "C")]
-                if name != "C" and overlap(*ends, *shapes, size):
+                one, two = (self.specs[each].partition.local_shape(rank) for each in (name, "C"))
+                here, there = (places[each][rank] for each in (name, "C"))
+                if name != "C" and overlap(here, there, one, two, size):
                     raise UsageError(
                         f"{self.what}: C shares memory with {name} on rank {rank}. Write into "
                         "another matrix."
@@ -157,8 +160,8 @@ class Multiplication(Plan):
 
     def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
         (m, k), (_, n) = a.shape, b.shape
-        parts = a.partition, b.partition, c.partition
-        problem = Problem(m, n, k, ground.size, *parts, a.dtype.name, updates=update)
+        A, B, C = map(Operand, "ABC", (a.partition, b.partition, c.partition))
+        problem = Problem(m, n, k, ground.size, A, B, C, a.dtype.name, updates=update)
         self.problem = problem.on_nodes(ground.nodes)
         self.update = update
         adds = ground.in_place or mpi_adds(c.dtype)
@@ -207,9 +210,12 @@ class Redistribution(Plan):
 
     def trace(self, rank: int) -> Trace:
         old, new = (self._operand(name) for name in "AC")
-        nothing = (step for step in ())
-        program = redistribute(old, new, rank) if self.root in (None, rank) else nothing
+        program = redistribute(old, new, rank) if self.root in (None, rank) else _nothing()
         return trace(program, None, rank, fresh=False)
+
+
+def _nothing() -> Generator[Step, Any, None]:
+    yield from ()
 
 
 def overlap(
@@ -229,10 +235,13 @@ def overlap(
     """
     views = []
     for at, shape in ((one, shape_one), (two, shape_two)):
-        interface = {"data": (_SOMEWHERE + at.offset, True), "strides": (at.by_row, at.by_col)}
+        interface: dict[str, Any] = {
+            "data": (_SOMEWHERE + at.offset, True),
+            "strides": (at.by_row, at.by_col),
+        }
         interface |= {"shape": shape, "typestr": f"|V{item}", "version": 3}
         views.append(np.asarray(SimpleNamespace(__array_interface__=interface)))
     try:
-        return np.shares_memory(*views, max_work=_MOST_WORK)
+        return np.shares_memory(views[0], views[1], max_work=_MOST_WORK)
     except np.exceptions.TooHardError:
         return True

@@ -3,10 +3,12 @@ are alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from drbench.common import as_int, numpy_type
 from drbench.errors import UsageError
@@ -14,6 +16,9 @@ from partitions import LayoutError, Partition, partition, sources, stored_runs, 
 
 #: Types of elements.
 TYPES = ("float32", "float64", "bfloat16")
+#: How a matrix is laid out: a text form of :mod:`partitions.text` or :mod:`partitions.dtensor`, a
+#: partition, or the spec of another matrix.
+Layout: TypeAlias = "str | Partition | Spec"
 #: Requests that are remembered; then all are forgotten.
 _MOST = 4096
 
@@ -57,6 +62,11 @@ class Spec:
     def part(self, rows: slice, cols: slice) -> tuple[Spec, slice, slice]:
         """Of a range of rows and one of columns, and where these lie in the local array.
 
+        Parameters
+        ----------
+        rows, cols : slice
+            Without steps.
+
         Raises
         ------
         UsageError
@@ -78,8 +88,11 @@ class Spec:
             if len(self._parts) > _MOST:
                 self._parts.clear()
             part = Spec(self.partition.part(*spans), self.dtype, self.rank)
-            held = (np.searchsorted(index, span) for index, span in zip(self.indices, spans))
-            found = self._parts[key] = part, *(slice(*map(int, ends)) for ends in held)
+            down, across = (
+                slice(*map(int, np.searchsorted(index, span)))
+                for index, span in zip(self.indices, spans)
+            )
+            found = self._parts[key] = part, down, across
         return found
 
     @cached_property
@@ -144,11 +157,13 @@ class Spec:
         for rank in range(self.partition.nprocs):
             if sources(other.partition, self.partition, rank) != [other.partition.replica_of(rank)]:
                 return None  # a sum is pending here and not there
-            shifts = [_shift(self.runs(axis, rank), other.runs(axis, rank)) for axis in (0, 1)]
-            if None in shifts:
+            down, across = (
+                _shift(self.runs(axis, rank), other.runs(axis, rank)) for axis in (0, 1)
+            )
+            if down is None or across is None:
                 return None
             if rank == self.rank:
-                mine = shifts[0], shifts[1]
+                mine = down, across
         return mine
 
     def __repr__(self) -> str:
@@ -172,7 +187,7 @@ def _shift(part: list, whole: list) -> int | None:
     return shifts.pop() if shifts else 0
 
 
-def extents(shape) -> tuple[int, int]:
+def extents(shape: Sequence[int]) -> tuple[int, int]:
     """The rows and columns of a shape.
 
     Raises
@@ -199,9 +214,10 @@ class Specs:
     """The specs of one context."""
 
     def __init__(self, nprocs: int, rank: int, types: tuple[str, ...] = TYPES):
-        self._nprocs, self._rank, self._types, self._found = nprocs, rank, types, {}
+        self._nprocs, self._rank, self._types = nprocs, rank, types
+        self._found: dict[tuple, Spec] = {}
 
-    def of(self, shape, layout: str | Partition | Spec, dtype) -> Spec:
+    def of(self, shape: Sequence[int], layout: Layout, dtype: DTypeLike) -> Spec:
         """The spec of a layout; the same object for the same request.
 
         Raises
@@ -210,8 +226,7 @@ class Specs:
             If the layout cannot be read or does not fit shape and ranks, or the type is none of
             those that the context has.
         """
-        shape = extents(shape)
-        key = shape, layout, dtype
+        key = extents(shape), layout, dtype
         try:
             found = self._found.get(key)
         except TypeError:  # a list cannot be a key
@@ -222,7 +237,7 @@ class Specs:
             found = self._found[key] = self._made(*key)
         return found
 
-    def _made(self, shape: tuple[int, int], layout, dtype) -> Spec:
+    def _made(self, shape: tuple[int, int], layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
             raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):
@@ -251,7 +266,11 @@ class Specs:
                 f"layout {whole.text} is of {whole.shape[0]}x{whole.shape[1]} on {whole.nprocs} "
                 f"ranks; the matrix is {'x'.join(map(str, shape))} on {self._nprocs}."
             )
-        key = whole, whole.text, kind  # other words for the same layout share all but the text
+        key: tuple = (
+            whole,
+            whole.text,
+            kind,
+        )  # other words for the same layout share all but the text
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = Spec(whole, kind, self._rank)

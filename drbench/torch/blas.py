@@ -25,11 +25,15 @@ class TorchBlas:
         capability = torch.backends.cpu.get_cpu_capability()
         self.info = BlasInfo(f"torch {torch.__version__}", capability)
 
-    def gemm(self, a, b, c, beta: float, alpha: float = 1.0) -> None:
+    def gemm(
+        self, a: np.ndarray, b: np.ndarray, c: np.ndarray, beta: float, alpha: float = 1.0
+    ) -> None:
         """c = beta·c + alpha·a·b (:meth:`drbench.host.blas.Blas.gemm`)."""
         self.prepared(a, b, c)(beta, alpha)
 
-    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+    def prepared(
+        self, a: np.ndarray, b: np.ndarray, c: np.ndarray
+    ) -> Callable[[float, float], None]:
         """``call_gemm(beta, alpha)`` of three arrays that stay where they are
         (:meth:`drbench.host.blas.Blas.prepared`)."""
         if not c.size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 
 from drbench.errors import UsageError
 
@@ -57,15 +59,38 @@ class Decision:
 
 
 @contextlib.contextmanager
-def out(*placements):
-    """Products inside the block have these placements, one for each dimension of the mesh.
+def out(*placements: Placement) -> Iterator[None]:
+    """A context manager: multiplications inside of it return these placements.
 
-    Of a product of more than two dimensions, as of ``torch.nn.Linear``, rows are all dimensions but
-    the last. The backward pass of the block is not concerned.
+    In a multiplication of more than two dimensions, as of ``torch.nn.Linear``, rows are all
+    dimensions but the last. The backward pass of the block is not concerned.
+
+    Parameters
+    ----------
+    *placements : Placement
+        One for each dimension of the mesh.
+
+    Returns
+    -------
+    context manager
+        Of no value.
+
+    Raises
+    ------
+    UsageError
+        By the multiplication, if the placements do not fit its mesh or a matrix.
 
     Examples
     --------
-    ``with drbench.torch.out(Shard(1)): C = A @ B``
+    >>> import drbench.torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> installed = drbench.torch.install(heap="1M")
+    >>> A = distribute_tensor(torch.ones(2, 2), init_device_mesh("cpu", (1,)), [Shard(0)])
+    >>> with drbench.torch.out(Shard(1)):
+    ...     C = A @ A
+    >>> C.placements
+    (Shard(dim=1),)
+    >>> drbench.torch.uninstall()
     """
     token = _wanted.set(tuple(placements))
     try:
@@ -79,7 +104,7 @@ def wanted() -> tuple | None:
     return _wanted.get()
 
 
-def decide(op, args: tuple, kwargs: dict, placements: tuple | None, when: str) -> Decision:
+def decide(op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: str) -> Decision:
     """Who multiplies the last two of ``args``.
 
     Parameters
@@ -118,7 +143,7 @@ def decide(op, args: tuple, kwargs: dict, placements: tuple | None, when: str) -
     elif placements is not None and placements != tuple(spec.placements):
         spec = spec_like(spec, placements)
     shapes = sa.tensor_meta.shape, sb.tensor_meta.shape, spec.tensor_meta.shape
-    layouts = ()
+    layouts: tuple[str, ...] = ()
     if any(spec_of(each).mesh != mesh for each in args):
         why = "operands are on different meshes"
     elif any(spec_of(each).tensor_meta.dtype != meta.dtype for each in args):
@@ -156,7 +181,7 @@ def decide(op, args: tuple, kwargs: dict, placements: tuple | None, when: str) -
     return Decision("drbench", why, spec, layouts, sharding)
 
 
-def _fitting(placements: tuple, mesh) -> tuple:
+def _fitting(placements: tuple, mesh: Any) -> tuple:
     """Placements with dimensions counted from the front."""
     if len(placements) != mesh.ndim:
         raise UsageError(

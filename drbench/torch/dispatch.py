@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from mpi4py import MPI
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
 from drbench.errors import UsageError
 from drbench.library import Context, init
+from drbench.library.spec import Spec
 
 from . import private
 from .decision import TYPES, Decision, decide, wanted
@@ -46,11 +50,11 @@ class Counts:
 
 
 class Installed:
-    """drbench as DTensor's multiplier; made by :func:`drbench.torch.install`.
+    """What DTensor calls once drbench is installed; made by :func:`drbench.torch.install`.
 
     Parameters
     ----------
-    comm : MPI.Comm
+    comm : MPI.Intracomm
         Whose ranks are those of torch.distributed.
     heap : str or int
         Bytes of each rank's part of the heap of each context.
@@ -60,12 +64,12 @@ class Installed:
         Of :func:`drbench.init`.
     """
 
-    def __init__(self, comm: MPI.Comm, heap, when: str, options: dict):
+    def __init__(self, comm: MPI.Intracomm, heap: str | int, when: str, options: dict):
         self.comm, self.heap, self.when, self.options = comm, heap, when, options
         self._contexts: dict[tuple, Context | None] = {}
         self._decisions: dict[tuple, Decision] = {}
         self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept
-        self._multiplications: dict[tuple, DTensorMultiplication | None] = {}
+        self._multiplications: dict[int, DTensorMultiplication] = {}
         self._tally: Counter = Counter()
         self._reasons: Counter = Counter()
         self._handled = {
@@ -101,8 +105,19 @@ class Installed:
         """So far."""
         return Counts(stock=dict(self._reasons), **self._tally)
 
-    def context(self, mesh) -> Context | None:
-        """Of the ranks of a mesh (collective over them when it is made); None on other ranks."""
+    def context(self, mesh: DeviceMesh) -> Context | None:
+        """The context of the ranks of a mesh (collective over them when it is made).
+
+        Parameters
+        ----------
+        mesh : DeviceMesh
+            Of ranks of torch.distributed.
+
+        Returns
+        -------
+        Context or None
+            None on ranks that are not on the mesh.
+        """
         ranks = tuple(mesh.mesh.flatten().tolist())
         if ranks not in self._contexts:
             self._contexts[ranks] = self._opened(ranks)
@@ -121,8 +136,20 @@ class Installed:
 
     # -- products
 
-    def decision(self, op, args: tuple, kwargs: dict) -> Decision:
-        """Who makes a product; the same for the same specs."""
+    def decision(self, op: Any, args: tuple, kwargs: dict) -> Decision:
+        """Who multiplies (not collective); the same for the same specs.
+
+        Parameters
+        ----------
+        op : OpOverload
+            aten.mm or aten.addmm.
+        args, kwargs : tuple, dict
+            Of the call.
+
+        Returns
+        -------
+        Decision
+        """
         placements = wanted()
         try:
             specs = [private.spec_of(each) for each in args]
@@ -149,8 +176,20 @@ class Installed:
             each.clear()
 
     def multiplication(self, decision: Decision, args: tuple) -> DTensorMultiplication | None:
-        """What makes it; None on ranks that are not on the mesh (collective over the mesh, the
-        first time)."""
+        """What multiplies by a decision (collective over the mesh, the first time).
+
+        Parameters
+        ----------
+        decision : Decision
+            For drbench.
+        args : tuple
+            Of the call.
+
+        Returns
+        -------
+        DTensorMultiplication or None
+            None on ranks that are not on the mesh.
+        """
         found = self._multiplications.get(id(decision))
         if found is None:
             a, b = args[-2:]
@@ -162,8 +201,21 @@ class Installed:
             self._multiplications[id(decision)] = found  # decisions are kept: an id stays theirs
         return found
 
-    def multiply(self, op, args: tuple, kwargs: dict):
-        """The handler of mm and addmm."""
+    def multiply(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        """The handler of mm and addmm (collective over the mesh).
+
+        Parameters
+        ----------
+        op : OpOverload
+            aten.mm or aten.addmm.
+        args, kwargs : tuple, dict
+            Of the call.
+
+        Returns
+        -------
+        DTensor
+            The result, by drbench or by stock torch.
+        """
         a, b = args[-2:]
         if not isinstance(a, DTensor) or not isinstance(b, DTensor):
             return self._stock(op, args, kwargs, "an operand is no DTensor")
@@ -192,7 +244,7 @@ class Installed:
         self._tally["drbench"] += 1
         return private.wrapped(local, decision.out)
 
-    def _stock(self, op, args, kwargs, why: str, spec=None):
+    def _stock(self, op: Any, args: tuple, kwargs: dict, why: str, spec: Any = None) -> Any:
         """As torch does it by itself, in the placements that are asked for."""
         self._reasons[why] += 1
         table = private.handlers()
@@ -205,15 +257,15 @@ class Installed:
             made = made.redistribute(spec.mesh, spec.placements)
         return made
 
-    def _batched(self, op, args: tuple, kwargs: dict):
+    def _batched(self, op: Any, args: tuple, kwargs: dict) -> Any:
         return self._stock(op, args, kwargs, "batched products are multiplied by torch alone")
 
-    def _divided(self, op, args: tuple, kwargs: dict):
+    def _divided(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """The handler of what inference mode does not divide into products of matrices."""
         return op.decompose(*args, **kwargs)
 
 
-def _bias(term: DTensor, c, out_spec):
+def _bias(term: DTensor, c: Spec, out_spec: Any) -> Callable[[torch.Tensor], Any]:
     """What fills the local tensor of C with addmm's first argument, in C's layout."""
     alike = _is_laid_out_alike(term, out_spec)
     if not alike and not all(each.is_replicate() for each in term.placements):  # all ranks do
@@ -233,7 +285,7 @@ def _bias(term: DTensor, c, out_spec):
     return start
 
 
-def _is_laid_out_alike(term: DTensor, spec) -> bool:
+def _is_laid_out_alike(term: DTensor, spec: Any) -> bool:
     """Whether each rank has just the part of addmm's first argument that its part of C needs."""
     if any(private.split_factor(each) is not None for each in spec.placements):
         return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch.distributed.tensor import DTensor
 
@@ -11,13 +13,14 @@ from partitions import LayoutError, partition
 from partitions.redistribution import flows
 
 from . import private
+from .decision import Decision
 from .dispatch import installed
 from .layouts import layout_text
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One product of DTensors.
+    """Who multiplies two DTensors, and what that moves. Made by :func:`explain`.
 
     Attributes
     ----------
@@ -28,7 +31,7 @@ class Explanation:
     placements : tuple of Placement or None
         Of the result; None where that is not known before.
     moved_bytes : int or None
-        By all ranks together, if drbench multiplies; sums of Partial operands are beside that.
+        By all ranks together, if drbench multiplies, without the reduction of Partial operands.
     stock_moves : tuple of str
         What stock would redistribute, before and after.
     stock_bytes : int or None
@@ -63,15 +66,34 @@ class Explanation:
 
 
 def explain(A: DTensor, B: DTensor) -> Explanation:
-    """Who would multiply A·B here and now, what moves, and why (nothing is multiplied; collective
-    over the mesh the first time that its ranks are used).
+    """Who would multiply A·B, which bytes move, and why; nothing is multiplied (collective over the
+    mesh the first time that its ranks are used).
 
-    Inside ``with drbench.torch.out(...)`` the placements asked for count.
+    Parameters
+    ----------
+    A, B : DTensor
+        m×k and k×n, on one mesh. Inside ``with drbench.torch.out(...)`` the result has the
+        placements asked for.
+
+    Returns
+    -------
+    Explanation
+        In numbers; ``str()`` of it is text.
 
     Raises
     ------
     UsageError
-        If A or B is no DTensor of two dimensions.
+        If A or B is no DTensor of two dimensions, or drbench is not installed.
+
+    Examples
+    --------
+    >>> import drbench.torch, torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> installed = drbench.torch.install(heap="1M", when="always")
+    >>> A = distribute_tensor(torch.ones(2, 2), init_device_mesh("cpu", (1,)), [Shard(0)])
+    >>> print(drbench.torch.explain(A, A).who)
+    drbench
+    >>> drbench.torch.uninstall()
     """
     for each in (A, B):
         if not isinstance(each, DTensor) or each.ndim != 2:
@@ -107,7 +129,9 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
     )
 
 
-def _stock_moves(decision, operands, spec) -> tuple[tuple, int | None]:
+def _stock_moves(
+    decision: Decision, operands: tuple[DTensor, DTensor], spec: Any
+) -> tuple[tuple, int | None]:
     """What stock would redistribute, and the fewest bytes that this takes."""
     sharding = decision.sharding
     if sharding is None:
@@ -118,7 +142,8 @@ def _stock_moves(decision, operands, spec) -> tuple[tuple, int | None]:
         for name, tensor, new in zip("AB", operands, wanted):
             changes.append((name, private.spec_of(tensor), new))
     changes.append(("C", sharding.output_spec, spec))
-    text, nbytes = [], 0
+    text: list[str] = []
+    nbytes: int | None = 0
     for name, old, new in changes:
         if old.placements == new.placements:
             continue
@@ -133,7 +158,7 @@ def _stock_moves(decision, operands, spec) -> tuple[tuple, int | None]:
     return tuple(text), nbytes
 
 
-def _least(old, new) -> int | None:
+def _least(old: Any, new: Any) -> int | None:
     """Elements that change their rank between two specs; None where that is not known."""
     shape, ranks = tuple(old.tensor_meta.shape), old.mesh.size()
     try:
@@ -146,5 +171,5 @@ def _least(old, new) -> int | None:
     return sum(elements for *_, elements in flows(*parts))
 
 
-def _placements_text(placements) -> str:
+def _placements_text(placements: Sequence) -> str:
     return "(" + ", ".join(map(str, placements)) + ")"

@@ -1,6 +1,8 @@
-"""To put drbench under DTensor, and to take it away."""
+"""Let drbench multiply DTensors, and end that again."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from mpi4py import MPI
 from torch.distributed.device_mesh import init_device_mesh
@@ -16,24 +18,36 @@ from .ranks import check_launcher, check_ranks, start_process_group
 _WHEN = ("auto", "always")
 
 
-def install(comm=None, heap="1G", *, when="auto", blas="torch", transport="auto") -> Installed:
+def install(
+    comm: MPI.Intracomm | None = None,
+    heap: str | int = "1G",
+    *,
+    when: str = "auto",
+    blas: Any = "torch",
+    transport: str = "auto",
+) -> Installed:
     """Let drbench multiply DTensors (collective over all ranks).
 
     Parameters
     ----------
-    comm : MPI.Comm, optional
-        All ranks of torch.distributed, in its order; ``MPI.COMM_WORLD`` by default. If no process
-        group is there, one is started (gloo).
+    comm : MPI.Intracomm, optional
+        All ranks of torch.distributed, in its order; ``MPI.COMM_WORLD`` by default. If there is no
+        process group, one is started (gloo).
     heap : str or int
         Bytes of each rank's part of the heap. Each set of ranks that multiplies (a mesh, a
-        sub-mesh) has a heap of its own; memory is used only once tensors lie in it.
+        sub-mesh) has a heap of its own; memory is used only once tensors are allocated.
     when : str
         ``auto``: drbench multiplies where stock would move something before or after;
         ``always``: wherever it can.
     blas : "torch", "auto" or object
-        What multiplies local blocks: torch's own GEMM, or what :func:`drbench.init` takes.
+        Performs local GEMMs: torch's own, or as of :func:`drbench.init`.
     transport : str
         As of :func:`drbench.init`.
+
+    Returns
+    -------
+    Installed
+        What DTensor calls from now on; :func:`uninstall` ends it.
 
     Raises
     ------
@@ -43,6 +57,16 @@ def install(comm=None, heap="1G", *, when="auto", blas="torch", transport="auto"
         If this torch has not the private names that this needs.
     UsageError
         If it is installed already, or ranks of MPI and of torch.distributed differ.
+
+    Examples
+    --------
+    >>> import drbench.torch, torch
+    >>> from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    >>> installed = drbench.torch.install(heap="1M", when="always")
+    >>> A = distribute_tensor(torch.ones(2, 2), init_device_mesh("cpu", (1,)), [Shard(0)])
+    >>> (A @ A).to_local().tolist(), drbench.torch.counts().drbench
+    ([[2.0, 2.0], [2.0, 2.0]], 1)
+    >>> drbench.torch.uninstall()
     """
     if when not in _WHEN:
         raise UsageError(f"when must be auto or always, got {when!r}.{did_you_mean(when, _WHEN)}")
@@ -63,7 +87,7 @@ def install(comm=None, heap="1G", *, when="auto", blas="torch", transport="auto"
     return made
 
 
-def _handler():
+def _handler() -> Any:
     try:
         return private.handlers().get(private.MM)
     except AttributeError:  # probe() says what is missing
@@ -71,11 +95,28 @@ def _handler():
 
 
 def uninstall() -> None:
-    """Leave DTensor as it was, and close the heaps (collective). Tensors that lie in them stay
-    valid."""
+    """Restore DTensor's own multiplications, and close the heaps (collective). Tensors in the heaps
+    stay valid.
+
+    Raises
+    ------
+    UsageError
+        If drbench is not installed.
+    """
     installed().leave()
 
 
 def counts() -> Counts:
-    """What became of the products since :func:`install`."""
+    """How many multiplications drbench and stock torch made since :func:`install`.
+
+    Returns
+    -------
+    Counts
+        Of this rank.
+
+    Raises
+    ------
+    UsageError
+        If drbench is not installed.
+    """
     return installed().counts

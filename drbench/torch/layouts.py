@@ -4,6 +4,7 @@ element."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .private import reduction, split_factor
 
@@ -32,7 +33,7 @@ def layout_text(placements: Sequence, mesh_shape: Sequence[int]) -> str:
     return ",".join(words) + "@" + "x".join(map(str, mesh_shape))
 
 
-def _word(placement) -> str:
+def _word(placement: Any) -> str:
     kind = reduction(placement)
     if kind is not None:
         if kind != "sum":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -40,7 +44,13 @@ class DTensorMultiplication:
     a, b, c : Spec
     """
 
-    def __init__(self, context: Context, shape, layouts, dtype: str):
+    def __init__(
+        self,
+        context: Context,
+        shape: tuple[int, int, int],
+        layouts: tuple[str, ...],
+        dtype: str,
+    ):
         m, n, k = shape
         self.context = context
         self.a, self.b, self.c = (
@@ -69,7 +79,14 @@ class DTensorMultiplication:
         """What this rank's steps move, by counter."""
         return traffic(self.plan().trace(self.context.rank)).counters
 
-    def __call__(self, locals_, start=None, alpha=1.0, beta=0.0, counts=None) -> torch.Tensor:
+    def __call__(
+        self,
+        locals_: tuple[torch.Tensor, torch.Tensor],
+        start: Callable[[torch.Tensor], Any] | None = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        counts: Counter | None = None,
+    ) -> torch.Tensor:
         """The local tensor of C (collective).
 
         Parameters
@@ -86,6 +103,7 @@ class DTensorMultiplication:
             placements give it.
         """
         context, fault = self.context, None
+        ends: tuple[int, ...]
         with context.lock:
             try:
                 (ends_a, *held), (ends_b, *more) = (
@@ -106,7 +124,7 @@ class DTensorMultiplication:
             self.plan(start is not None).run(ends, fault, alpha=alpha, beta=beta)
         return c
 
-    def _placed(self, local: torch.Tensor, spec: Spec, total, counts) -> tuple:
+    def _placed(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
         """Where a local tensor lies that peers can read and BLAS multiply: itself, or a copy, and
         behind it what its sum is written into; then the tensors to hold on to."""
         if local.shape != spec.local_shape:
@@ -129,7 +147,8 @@ class DTensorMultiplication:
 def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
     """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes; None
     if it cannot be used where it lies."""
-    (by_row, by_col), item, offset = local.stride(), local.itemsize, 0
+    (by_row, by_col), item = local.stride(), local.itemsize
+    offset: int | None = 0
     strides = by_row * item, by_col * item
     if local.numel():
         offset = context.heap.offset_at(local.data_ptr(), local.shape, strides, item)
@@ -152,7 +171,9 @@ def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, tuple[i
     return made, place
 
 
-def _new(shape, dtype: np.dtype, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+def _new(
+    shape: tuple[int, int], dtype: np.dtype, context: Context
+) -> tuple[torch.Tensor, tuple[int, int, int]]:
     array, offset = context.heap.allocate(shape, dtype)
     bits = dtype.itemsize == 2  # its name takes 2 us
     if not torch.is_inference_mode_enabled():
@@ -160,4 +181,5 @@ def _new(shape, dtype: np.dtype, context: Context) -> tuple[torch.Tensor, tuple[
     else:
         with torch.inference_mode(False):  # else it could not be written outside of it
             made = tensor_of(array, bits)
-    return made, (offset, *array.strides)
+    by_row, by_col = array.strides
+    return made, (offset, by_row, by_col)

@@ -1,13 +1,16 @@
-"""Tensors that lie in the heap from the start, so that products copy nothing."""
+"""Tensors in the heap from the start, so that multiplications copy nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 
 from drbench.errors import DrbenchError, UsageError
+from drbench.library import Context
 
 from . import private
 from .decision import TYPES
@@ -16,18 +19,30 @@ from .layouts import layout_text
 from .multiplication import copied, new_local, place_of
 
 
-def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32) -> DTensor:
-    """A DTensor whose local tensor lies in the heap, with whatever that holds.
-
-    Collective over the mesh the first time that its ranks are used.
+def empty(
+    shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+    dtype: torch.dtype = torch.float32,
+) -> DTensor:
+    """An uninitialised DTensor whose local tensor is in the heap, so that a multiplication copies
+    nothing (collective over the mesh the first time that its ranks are used).
 
     Parameters
     ----------
     shape : (int, int)
+        Rows and columns of the whole matrix.
     mesh : DeviceMesh
+        Of ranks of torch.distributed, on CPUs.
     placements : sequence of Placement
+        One for each dimension of the mesh.
     dtype : torch.dtype
         float32, float64, or bfloat16.
+
+    Returns
+    -------
+    DTensor
+        With whatever its memory holds.
 
     Raises
     ------
@@ -35,6 +50,15 @@ def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32)
         If type or placements are none of those.
     OutOfMemory
         If this rank's part of the heap has no room.
+
+    Examples
+    --------
+    >>> import drbench.torch
+    >>> from torch.distributed.tensor import Shard, init_device_mesh
+    >>> installed = drbench.torch.install(heap="1M")
+    >>> drbench.torch.empty((4, 6), init_device_mesh("cpu", (1,)), [Shard(1)]).shape
+    torch.Size([4, 6])
+    >>> drbench.torch.uninstall()
     """
     if dtype not in TYPES:
         raise UsageError(f"the heap takes {', '.join(map(str, TYPES))}; got {dtype}.")
@@ -59,19 +83,41 @@ def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32)
 
 
 def adopt(module: torch.nn.Module) -> torch.nn.Module:
-    """Move the matrices among a module's DTensor parameters into the heap (collective over their
-    meshes); the module.
+    """Move a module's DTensor parameters of two dimensions into the heap (collective over their
+    meshes).
 
     Parameters stay the same objects: optimizers and tied weights need not know. Parameters of types
     that drbench does not multiply stay where they are.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Parallelised already.
+
+    Returns
+    -------
+    torch.nn.Module
+        The module itself.
 
     Raises
     ------
     OutOfMemory
         On every rank, if one has no room; then nothing was moved.
+
+    Examples
+    --------
+    >>> import drbench.torch
+    >>> from torch.distributed.tensor import distribute_module, init_device_mesh
+    >>> installed = drbench.torch.install(heap="1M")
+    >>> layer = distribute_module(torch.nn.Linear(4, 2), init_device_mesh("cpu", (1,)))
+    >>> drbench.torch.adopt(layer) is layer
+    True
+    >>> drbench.torch.uninstall()
     """
     state = installed()
-    moved, meshes, fault = [], {}, None
+    moved: list[tuple] = []
+    meshes: dict[int, Context] = {}
+    fault: DrbenchError | None = None
     for parameter in module.parameters():
         data = parameter.data
         if not isinstance(data, DTensor) or data.ndim != 2 or data.dtype not in TYPES:

@@ -7,6 +7,8 @@ plain dict first. Tested with torch 2.13; :func:`probe` says what another versio
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
@@ -26,7 +28,7 @@ def handlers() -> dict:
     return DTensor._op_dispatcher._custom_op_handlers
 
 
-def spec_of(tensor: DTensor):
+def spec_of(tensor: DTensor) -> Any:
     """Mesh, placements, shape, strides and type; equal for tensors that are laid out alike."""
     return tensor._spec
 
@@ -47,7 +49,7 @@ def is_traced(tensor: DTensor) -> bool:
     return type(tensor._local_tensor).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
-def stock_sharding(op, args: tuple, kwargs: dict):
+def stock_sharding(op: Any, args: tuple, kwargs: dict) -> Any:
     """What DTensor itself would do: ``output_spec``, ``needs_redistribute``, and with it
     ``redistribute_schema``."""
     dispatcher = DTensor._op_dispatcher
@@ -56,35 +58,35 @@ def stock_sharding(op, args: tuple, kwargs: dict):
     return info.output_sharding
 
 
-def wrapped(local: torch.Tensor, spec) -> DTensor:
+def wrapped(local: torch.Tensor, spec: Any) -> DTensor:
     """A DTensor of a local tensor. ``__init__`` is left out: it does nothing, in 2 us."""
     return DTensor.__new__(DTensor, local, spec, requires_grad=local.requires_grad)
 
 
-def spec_like(spec, placements: tuple):
+def spec_like(spec: Any, placements: tuple) -> Any:
     """The spec of the same tensor with other placements."""
     return type(spec)(spec.mesh, placements, tensor_meta=spec.tensor_meta)
 
 
-def split_factor(placement) -> int | None:
+def split_factor(placement: Any) -> int | None:
     """Of a _StridedShard; None for every other placement."""
     return getattr(placement, "split_factor", None)
 
 
-def strided_shard(dim: int, factor: int):
+def strided_shard(dim: int, factor: int) -> Any:
     """A _StridedShard."""
     from torch.distributed.tensor.placement_types import _StridedShard
 
     return _StridedShard(dim, split_factor=factor)
 
 
-def in_default_order(spec) -> bool:
+def in_default_order(spec: Any) -> bool:
     """Whether what several mesh dimensions cut is cut from the left to the right."""
     order = getattr(spec, "shard_order", None)
     return order is None or type(spec).is_default_device_order(order)
 
 
-def probe(mesh) -> None:
+def probe(mesh: Any) -> None:
     """Try every name on a mesh of all ranks; nothing is moved.
 
     Raises
@@ -112,7 +114,12 @@ def probe(mesh) -> None:
         put_local(one, ones)
         table = handlers()
         before = table.get(MM)
-        table[MM] = lambda op, args, kwargs: seen.append(op) or wrapped(ones, spec)
+
+        def handler(op: Any, args: tuple, kwargs: dict) -> DTensor:
+            seen.append(op)
+            return wrapped(ones, spec)
+
+        table[MM] = handler
         try:
             one @ one
         finally:
@@ -133,7 +140,7 @@ def _refusal(what: str) -> MissingError:
     )
 
 
-def reduction(placement) -> str | None:
+def reduction(placement: Any) -> str | None:
     """What a pending sum does: ``sum``, or something else; None for placements without one."""
     if not placement.is_partial():
         return None

@@ -10,6 +10,7 @@ import socket
 import sys
 
 import torch.distributed as dist
+from mpi4py import MPI
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from drbench.errors import UnsupportedError, UsageError
@@ -63,7 +64,7 @@ def _report_once(refusal: UnsupportedError) -> None:
     sys.excepthook = hook
 
 
-def start_process_group(comm, nodes: int = 1, backend: str = "gloo") -> None:
+def start_process_group(comm: MPI.Comm, nodes: int = 1, backend: str = "gloo") -> None:
     """torch's process group on the ranks of an MPI communicator, once a process (collective).
 
     Rank 0 opens a store and tells its port over MPI; nothing is asked of the environment. The group
@@ -98,7 +99,7 @@ def start_process_group(comm, nodes: int = 1, backend: str = "gloo") -> None:
     atexit.register(_end_process_group)
 
 
-def check_ranks(comm) -> None:
+def check_ranks(comm: MPI.Comm) -> None:
     """Refuse a process group whose ranks are not those of the communicator (collective)."""
     found = comm.allgather((dist.get_rank(), dist.get_world_size()))
     for rank, each in enumerate(found):

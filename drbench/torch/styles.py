@@ -1,56 +1,72 @@
-"""Tensor-parallel styles that leave the moving to the product."""
+"""Tensor-parallel styles in which the multiplication moves the data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
+import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.distributed.tensor.placement_types import Placement
 
 from .decision import out
 from .private import strided_shard
 
 
 class ColumnParallel(ColwiseParallel):
-    """As torch's ``ColwiseParallel``, but the input is not gathered before the product: it is read
-    where it lies.
+    """As torch's ``ColwiseParallel``, but the input is not gathered before the multiplication: each
+    rank reads it in place.
 
     Parameters
     ----------
     input_layouts, output_layouts, use_local_output
-        Of ``ColwiseParallel``.
+        As of ``ColwiseParallel``.
+
+    Examples
+    --------
+    >>> style = ColumnParallel(input_layouts=Shard(0), output_layouts=Shard(-1))
+    >>> style.desired_input_layouts
+    (Shard(dim=0),)
     """
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any):
         super().__init__(**options)
         self.desired_input_layouts = self.input_layouts
 
-    def _apply(self, module: nn.Module, device_mesh) -> nn.Module:
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return _asking(super()._apply(module, device_mesh), self.output_layouts)
 
 
 class RowParallel(RowwiseParallel):
-    """As torch's ``RowwiseParallel``, but the product makes the output layout itself: no sum stays
-    pending, nothing is reduced or scattered afterwards.
+    """As torch's ``RowwiseParallel``, but the multiplication writes the output layout itself: no
+    reduction is pending, and nothing is scattered afterwards.
 
     Parameters
     ----------
     input_layouts, output_layouts, use_local_output
-        Of ``RowwiseParallel``.
+        As of ``RowwiseParallel``.
+
+    Examples
+    --------
+    >>> RowParallel(input_layouts=Shard(-1), output_layouts=Shard(0)).output_layouts
+    (Shard(dim=0),)
     """
 
-    def _apply(self, module: nn.Module, device_mesh) -> nn.Module:
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return _asking(super()._apply(module, device_mesh), self.output_layouts)
 
 
-def _asking(module: nn.Module, layouts) -> nn.Module:
+def _asking(module: nn.Module, layouts: Sequence[Placement]) -> nn.Module:
     """The module, whose products have the layouts of its output."""
     if not isinstance(module, nn.Linear):
         return module
     forward = module.forward
 
-    def run(x):
+    def run(x: torch.Tensor) -> torch.Tensor:
         with out(*(_of_matrix(each, x.shape) for each in layouts)):
             return forward(x)
 
@@ -58,7 +74,7 @@ def _asking(module: nn.Module, layouts) -> nn.Module:
     return module
 
 
-def _of_matrix(placement, shape):
+def _of_matrix(placement: Placement, shape: Sequence[int]) -> Placement:
     """The placement of a tensor as that of the matrix of all rows and the last dimension.
 
     Examples

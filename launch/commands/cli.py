@@ -145,6 +145,8 @@ class Group(click.Group):
 
     def get_command(self, ctx, name):
         """The command of a name; what there is no more answers with what does the same."""
+        if ctx.resilient_parsing and name not in {*_HIDDEN, *_COMMANDS}:
+            return None  # a shell completes the line, and prints nothing
         if name in REMOVED:
             raise UsageError(f"there is no drbench {name} any more: use {REMOVED[name]}.")
         module = _HIDDEN.get(name) or _COMMANDS.get(name, ("",))[0]

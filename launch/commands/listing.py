@@ -22,6 +22,7 @@ from launch.libraries import LIBRARIES, get_library
 from partitions import PRESETS
 from partitions.text import added_kinds
 
+from .completion import NAMES, complete_list, one_of
 from .options import command, json_option
 
 
@@ -35,8 +36,8 @@ class _Kind(NamedTuple):
 
 
 @command("list")
-@click.argument("what", required=False, metavar="[KIND]")
-@click.argument("name", required=False, metavar="[NAME]")
+@click.argument("what", required=False, metavar="[KIND]", shell_complete=one_of(*NAMES))
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_list)
 @json_option()
 def list_(what, name, as_json):
     """List what there is of a KIND, and with NAME one of it with its options: {kinds}.

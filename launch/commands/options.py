@@ -20,6 +20,8 @@ from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
 from launch.host.mpi import launched
 
+from .completion import STATIONARY, complete_pair, names_of, one_of
+
 #: Headings of the help, in their order.
 _HEADINGS = (
     "Problem",
@@ -108,6 +110,11 @@ class Value(click.ParamType):
         except DrbenchError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(self, ctx, param, incomplete):
+        """The words that it may be."""
+        words = (word for each in self.options for word in each.words)
+        return one_of(*words)(ctx, param, incomplete)
+
 
 class _File(click.Path):
     def convert(self, value, param, ctx):
@@ -133,6 +140,13 @@ PAGE_OR_DATA = Value(Option(check=_written_as(".html", ".json")))
 SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
+#: How a shell completes fields of a case whose values are names.
+_COMPLETED = {
+    **dict.fromkeys("abc", names_of("partitions")),
+    "preset": names_of("presets"),
+    "algorithm": names_of("algorithms", "libraries"),
+    "transport": names_of("transports"),
+}
 #: Options of algorithms that are options of their own on the command line.
 _OWN = ("stationary", "mesh")
 
@@ -159,6 +173,8 @@ def _described(described: Option, kind: click.ParamType | None, *names: str, **w
         + (f" [default: {described.default_text}]" if described.default_text else ""),
         "group": described.group,
     }
+    if described.name in _COMPLETED:
+        words["shell_complete"] = _COMPLETED[described.name]
     flag = described.flag
     if described.type is bool:
         if not switch:
@@ -299,6 +315,7 @@ def machine_option(name: str = "model"):
         metavar="NAME|FILE",
         group="Machine model",
         help="Machine model; NAME,CONSTANT=VALUE changes it.",
+        shell_complete=names_of("machines", or_file=True),
     )
 
 
@@ -316,6 +333,7 @@ def problem_options(*fields: str, required: bool = True, **dtype):
                 option(
                     "--stationary",
                     type=TEXT,
+                    shell_complete=one_of(*STATIONARY),
                     metavar="A|B|C|auto",
                     group="Algorithm",
                     help="Matrix whose tiles do not move. [default: auto]",
@@ -364,6 +382,7 @@ def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorit
         type=Value(Option(check=pair)),
         metavar="NAME=VALUE",
         help=help,
+        shell_complete=complete_pair,
         group="Algorithm",
         callback=once,
     )

@@ -12,6 +12,7 @@ from drbench.options import Option
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
+from .completion import names_of
 from .options import (
     PAGE,
     Value,
@@ -176,7 +177,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 @command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names_of("figures"))
 @click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
 @save_option()
 @option(

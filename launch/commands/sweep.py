@@ -20,6 +20,7 @@ from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.sweep import run_sweep
 
+from .completion import names_of
 from .guards import default_ranks, refuse_too_many
 from .options import (
     BYTES,
@@ -66,7 +67,9 @@ def _part(text: str) -> tuple[int, int]:
         "--stream": "--json",
     },
 )
-@click.argument("sweep", type=TEXT, metavar="FILE|NAME")
+@click.argument(
+    "sweep", type=TEXT, metavar="FILE|NAME", shell_complete=names_of("sweeps", or_file=True)
+)
 @ranks_option()
 @option(
     "-o",
@@ -115,6 +118,7 @@ def _part(text: str) -> tuple[int, int]:
     group="Ranks and data movement",
     type=TEXT,
     help="What starts the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
+    shell_complete=names_of("launchers", or_file=True),
 )
 @peak_option()
 @of_case(

@@ -8,6 +8,7 @@ from drbench.errors import EXIT_CODES, UsageError
 from launch.host.show import table
 from launch.host.units import between, format_bytes, seconds, span
 
+from ..completion import names_of
 from ..options import (
     BYTES,
     SIZE,
@@ -31,6 +32,7 @@ from ..options import (
     metavar="MODEL:PART",
     group="Problem",
     help="A part of a published transformer, as llama3-70b:mlp; see drbench list chains.",
+    shell_complete=names_of("chains"),
 )
 @option(
     "-m",

@@ -19,6 +19,7 @@ from launch.host.show import brief, multiplication_text, predicted_text
 from launch.host.units import format_bytes, plural, seconds
 from launch.views.tables import Column, Table
 
+from ..completion import complete_names
 from ..guards import refuse_too_many
 from ..options import (
     BYTES,
@@ -111,6 +112,7 @@ def _letters(text: str) -> str:
     metavar="A,B,...",
     group="Algorithm",
     help="Algorithms to try. [default: all]",
+    shell_complete=complete_names("algorithms"),
 )
 @machine_option("machine")
 @option(

@@ -1,0 +1,120 @@
+"""A shell completes commands, options and the names that they take, and prints nothing else."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from launch.commands.cli import cli
+from launch.commands.completion import NAMES
+from launch.commands.listing import KINDS
+from plots.registry import figures
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def completed(line: str) -> list[str]:
+    """What a shell offers for the last word of a line."""
+    *before, last = line.split(" ")
+    shell = ShellComplete(cli, {"obj": ()}, "drbench", "_DRBENCH_COMPLETE")
+    return [item.value for item in shell.get_completions(before, last) if item.type == "plain"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_name_that_is_completed_is_listed(kind):
+    listed = " ".join(" ".join(row) for row in KINDS[kind].rows())
+    assert [*NAMES] == [*KINDS]
+    assert [*NAMES[kind]()] and all(name in listed for name in NAMES[kind]())
+
+
+def test_figures_are_completed_by_the_names_of_the_registry():
+    assert NAMES["figures"]() == [*figures()], "write the names into launch/commands/completion.py"
+
+
+@pytest.mark.parametrize(
+    "line, some",
+    [
+        ("", "run tune explain list"),
+        ("tu", "tune"),
+        ("run --", "--preset --machine --alpha"),
+        ("run --preset me", "megatron megatron-2"),
+        ("run --a ", "row column block traditional"),
+        ("run --algorithm ", "universal cannon scalapack"),
+        ("run --stationary ", "auto A B C"),
+        ("run --transport ", "auto direct rma"),
+        ("run --transpose ", "a b ab"),
+        ("run --backend ", "numpy cupy"),
+        ("tune --machine h100", "h100x8 h100x8measured"),
+        ("tune --only universal,sum", "universal,summa universal,summa2.5d"),
+        ("run -o ", "sums= chunk= seed= check="),
+        ("run -o sums=", "sums=auto sums=accumulate sums=push"),
+        ("run -o chunk=a", "chunk=auto"),
+        ("run -o check=", "check=true check=false"),
+        ("run --algorithm gemm_rs -o variant=", "variant=write variant=ring"),
+        ("chain --preset llama3-8b", "llama3-8b:mlp"),
+        ("sweep ml", "mlp mlp1"),
+        ("sweep --launcher sl", "slurm"),
+        ("plot over", "overlap-flux overlap-td"),
+        ("list ", "algorithms machines"),
+        ("list machines tpu", "tpuv4 tpuv4sim"),
+    ],
+)
+def test_a_line_is_completed(line, some):
+    assert set(some.split()) <= set(completed(line))
+
+
+@pytest.mark.parametrize("line", ["advise --", "nothing ", "list nothing x", "run -o nothing="])
+def test_a_line_that_is_wrong_is_completed_without_an_error(line, capsys):
+    completed(line)
+    assert capsys.readouterr() == ("", "")
+
+
+def run(words: list[str], line: str | None = None, instruction: str = "bash_complete"):
+    """A process that completes a line, or runs words with the environment of one."""
+    environ = {**os.environ, "_DRBENCH_COMPLETE": instruction}
+    if line is not None:
+        environ |= {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("line", ["drbench run --algorithm ", "drbench plot ", "drbench run -o "])
+def test_completing_loads_nothing_that_draws_or_starts_mpi(line):
+    code = (
+        "import atexit, sys; from drbench.__main__ import main; atexit.register(lambda: "
+        "print(*{'matplotlib', 'pandas', 'mpi4py', 'scipy'} & {*sys.modules}, file=sys.stderr)); "
+        "main()"
+    )
+    ended = run([sys.executable, "-c", code], line)
+    assert ended.stdout.startswith("plain,") and ended.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_of_a_shell_can_be_read_by_it(shell, tmp_path):
+    script = run([sys.executable, "-m", "drbench"], instruction=f"{shell}_source").stdout
+    assert "_DRBENCH_COMPLETE" in script and "drbench" in script
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    path = tmp_path / "complete"
+    path.write_text(script)
+    subprocess.run([shell, "-n", path], check=True, timeout=60)
+
+
+def test_bash_completes_with_the_script_that_it_is_given(tmp_path):
+    command = tmp_path / "drbench"
+    command.write_text(
+        f"#!{sys.executable}\nfrom drbench.__main__ import main\nmain()\n", encoding="utf-8"
+    )
+    command.chmod(0o755)
+    code = (
+        f'PATH={tmp_path}:$PATH; eval "$(_DRBENCH_COMPLETE=bash_source drbench)"; '
+        'COMP_WORDS=(drbench tune --machine pv); COMP_CWORD=3; $(complete -p drbench | sed "s/.*-F '
+        '//;s/ .*//") drbench pv tune; echo "${COMPREPLY[@]}"'
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "_DRBENCH_COMPLETE"}
+    ended = subprocess.run(
+        ["bash", "-c", code], env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.stdout, ended.stderr) == ("pvc12\n", "")
