@@ -121,6 +121,33 @@ class Option:
         }[self.type]
         return ", or ".join([kind, *self.words])
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """How its values are written, for help and tables.
+
+        Examples
+        --------
+        >>> Option("width", int, words=("all",)).values, Option("k", ("a", "b")).values
+        (('N', 'all'), ('a', 'b'))
+        """
+        if self.metavar:
+            return tuple(self.metavar.split("|"))
+        words = self.type if isinstance(self.type, tuple) else self.words
+        kinds = {int: ("SIZE",) if self.unit else ("N",), float: ("NUMBER",), str: ("TEXT",)}
+        kinds |= {bool: ("true", "false")}
+        return (*(() if isinstance(self.type, tuple) else kinds[self.type]), *words)
+
+    @property
+    def default_text(self) -> str:
+        """Its default in words; empty if it has none.
+
+        Examples
+        --------
+        >>> Option("deep", bool, False).default_text, Option("chunk", says="all").default_text
+        ('false', 'all')
+        """
+        return self.says or ("" if self.default is None else str(self.default).lower())
+
     def read(self, value: Any) -> Any:
         """A value as the command line, a sweep file or a record has it, checked.
 

@@ -63,15 +63,17 @@ EXPERTS = Option(
     "experts",
     int,
     least=1,
-    help="matrices of B, one an expert; m counts tokens, each of which goes to some experts.",
+    help="matrices that B holds, one for each expert; m counts tokens.",
     says="8",
 )
-TOPK = Option("topk", int, least=1, help="experts of a token.", says="2, or all experts if fewer")
+TOPK = Option(
+    "topk", int, least=1, help="experts that each token goes to.", says="2, or all experts if fewer"
+)
 ROUTING = Option(
     "routing",
     metavar="uniform|skewed[:SEED]",
     check=_routing,
-    help="how often experts are chosen: all alike, or some the more often (Zipf).",
+    help="experts are chosen all alike, or some more often (Zipf).",
     says="uniform",
 )
 #: Options of every program of this kind.

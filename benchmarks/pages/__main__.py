@@ -18,6 +18,7 @@ from . import model as model
 from . import papers as papers
 from . import peers as peers
 from . import program as program
+from . import reference as reference
 from .records import ROOT
 from .tables import make
 

@@ -13,7 +13,7 @@ NAMES = {
     "algorithms": [*algorithms()],
     "libraries": [*PEERS],
     "presets": [*PRESETS],
-    "partitions": ["row", "block:3x2", "tiles:", "/cN", "S(0)"],
+    "partitions": ["row", "block:3x2", "tiles:", "grid:", "/cN", "S(0)"],
     "transports": ["auto", "direct", "rma", "throttled:GBps,us"],
     "sweeps": ["exhaustive", "lowering"],
     "figures": ["algorithms", "best", "llm-weak", "--moving-only"],
