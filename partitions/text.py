@@ -45,7 +45,7 @@ ABOUT = (
     ),
     (
         "grid:2x3x4",
-        "A, B and C each stored once on one grid over m, n and k; further ranks hold nothing",
+        "A, B and C each stored once on one grid over m, n and k; further ranks store nothing",
     ),
     (".../cN", "N replicas, each on 1/N of the ranks; N divides the ranks; not for grid"),
     (
@@ -53,7 +53,7 @@ ABOUT = (
         "DTensor placements, one for each dimension of a mesh: rows, columns or all on each rank",
     ),
     ("_S(0,2)", "DTensor's _StridedShard, with split factor 2"),
-    ("P", "DTensor's Partial, for C: each rank holds a term of a sum that stays pending"),
+    ("P", "DTensor's Partial, for C: each rank has a term of a sum that stays pending"),
 )
 
 FORMS = (

@@ -63,7 +63,7 @@ EXPERTS = Option(
     "experts",
     int,
     least=1,
-    help="matrices that B holds, one for each expert; m counts tokens.",
+    help="matrices in B, one for each expert; m counts tokens.",
     says="8",
 )
 TOPK = Option(

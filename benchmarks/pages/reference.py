@@ -236,12 +236,12 @@ def machine_constants() -> str:
 
 #: Where a file has what a launcher consists of.
 _OF_LAUNCHER = {
-    "words": "launch.launcher",
-    "ranks_per_node": "launch.ranks_per_node",
-    "cores_per_node": "launch.cores_per_node",
-    "sbatch": "launch.sbatch",
-    "modules": "modules.load",
-    "environment": "environment",
+    "words": "[launch] launcher",
+    "ranks_per_node": "[launch] ranks_per_node",
+    "cores_per_node": "[launch] cores_per_node",
+    "sbatch": "[launch] sbatch",
+    "modules": "[modules] load",
+    "environment": "[environment] NAME",
 }
 
 

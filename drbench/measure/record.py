@@ -85,7 +85,7 @@ class Record:
     m: Integer = _column("rows of A and C", "elements")
     n: Integer = _column("columns of B and C", "elements")
     k: Integer = _column("columns of A, rows of B", "elements")
-    experts: Integer = _column("matrices that B holds; m then counts tokens")
+    experts: Integer = _column("expert matrices in B; m then counts tokens")
     topk: Integer = _column("experts of one token")
     routing: Text = _column("uniform or skewed, and :SEED")
     transpose: Text = _column("operands that are stored transposed: a, b or ab; empty: none")
