@@ -107,11 +107,14 @@ class Case:
         group="Layout",
         check=_partition,
         metavar="PARTITION",
-        help="Partition of A; see drbench list partitions.",
+        help="Partition of A.",
         says="the algorithm's own",
     )
     b: str | None = _is(
-        group="Layout", check=_partition, metavar="PARTITION", help="Partition of B, likewise."
+        group="Layout",
+        check=_partition,
+        metavar="PARTITION",
+        help="Partition of B; see drbench list partitions.",
     )
     c: str | None = _is(
         group="Layout", check=_partition, metavar="PARTITION", help="Partition of C, likewise."
