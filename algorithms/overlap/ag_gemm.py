@@ -46,8 +46,8 @@ ORDER = Option(
 ORDERS = replace(
     ORDER,
     type=("ranks", "mesh", "turns"),
-    help="order of copies: rank by rank (ranks), or a tile of each rank; own tiles first "
-    "(mesh) or not.",
+    help="copies go rank by rank (ranks), or a tile of each rank: own tiles first (mesh), or "
+    "not (turns).",
 )
 
 
