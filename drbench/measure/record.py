@@ -77,7 +77,7 @@ class Record:
     panel: Integer = _column("width of SUMMA's panels", "elements")
     unroll: Integer = _column("ring steps merged into one GEMM")
     chunk: Integer = _column("longest range of an axis that one GEMM covers", "elements")
-    schedule: Text = _column("direct, greedy, cost or exhaustive")
+    schedule: Text = _column("direct, greedy, cost or exhaustive, and :COMPUTExCOMM")
     ir_max_compute: Integer = _column("most GEMMs in one operation of a lowered program")
     ir_max_comm: Integer = _column("most transfers in one operation of a lowered program")
     assemble: Text = _column("packing of operands in older records: never or always; empty: auto")
@@ -111,7 +111,9 @@ class Record:
     collectives: Text = _column(
         "who moves the data of collectives: mpi; on devices nccl, gpu-aware or staged"
     )
-    transport: Text = _column("auto, direct, rma or throttled:GBps,us")
+    transport: Text = _column(
+        "direct, rma, mixed (both, on several nodes) or throttled:GBps,us; auto before a run"
+    )
     arbitration: Text = _column("how simulated transfers share links: fair or fifo")
     get: Text = _column("tiles of ranks on the same node: view (read in place) or copy")
     progress: Text = _column(
