@@ -35,7 +35,7 @@ def layout(m: int, n: int, k: int, nprocs: int, *, mesh: str | None = None, **op
 
 @algorithm("cannon", options=(DATAFLOW, MESH), resolve=resolve, layout=layout)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
-    """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
+    """A skew, then p - 1 shifts of both moving matrices on a square p x p mesh (Cannon)."""
     chip, transposed = Mesh(problem, rank, mesh), dataflow == "RS"
     if transposed:  # C[q, j] += A[q, i] · B[i, j] is LS of Cᵀ = Bᵀ · Aᵀ, in which rows are columns
         chip = chip.transposed()

@@ -59,7 +59,7 @@ def baseline_of(problem: Problem) -> tuple[str, dict] | None:
     congruent=all_groups,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
-    """One AllGather or ReduceScatter a direction of the mesh, then one product (MeshSlice
+    """One AllGather or ReduceScatter in each direction of the mesh, one GEMM, no overlap (MeshSlice
     §2.3.4)."""
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile

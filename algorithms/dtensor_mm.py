@@ -52,8 +52,8 @@ def resolve(problem: Problem, in_place: bool = True, *, strategy: str | None = N
 STRATEGY = Option(
     "strategy",
     ("auto", *_STRATEGIES),
-    help="DTensor's for mm: all of B gathered (rows), all of A (columns), or a sum of partial "
-    "products (partial); auto: what redistributes the fewest bytes of A and B, as DTensor.",
+    help="gather B (rows), gather A (columns), or sum partial results (partial); auto: fewest "
+    "bytes.",
     default_text="auto",
     tried=("auto", "columns", "partial"),
 )
@@ -75,8 +75,8 @@ def layout(m: int, n: int, k: int, nprocs: int, *, strategy: str | None = None) 
     dispatches=lambda problem, **resolved: 1,  # then the host runs ahead of the device
 )
 def program(problem: Problem, rank: int, *, strategy: str) -> Steps:
-    """DTensor's torch.mm on rows and columns: redistribute, multiply, scatter the sum (PyTorch's
-    sharding strategies of mm)."""
+    """torch.mm of DTensor on row and column shards: redistribute, multiply, reduce-scatter
+    (PyTorch)."""
     everyone = Group("row", tuple(range(problem.nprocs)), rank)
     a_wanted, b_wanted, left = _STRATEGIES[strategy]
     a = yield from _redistributed(problem.a, a_wanted, everyone)

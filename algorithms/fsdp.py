@@ -20,6 +20,6 @@ def resolve(problem: Problem, in_place: bool = True, *, unroll: int | None = Non
 
 @algorithm("fsdp", options=(UNROLL,), resolve=resolve, layout=LAYOUT, congruent=all_groups)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Steps:
-    """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
+    """Weights go round one ring, overlapped with GEMMs of the own rows (FSDP)."""
     # C[i, :] += A[i, l] · B[l, :]
     yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll)

@@ -37,15 +37,14 @@ DATAFLOWS = ("OS", "LS", "RS")
 DATAFLOW = Option(
     "dataflow",
     ("auto", *DATAFLOWS),
-    help="what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto: "
-    "the largest.",
+    help="which matrix stays: C (OS), A (LS) or B (RS); auto: the largest.",
     default_text="auto",
     tried=DATAFLOWS,
 )
 MESH = Option(
     "mesh",
     metavar="ROWSxCOLS",
-    help="process mesh, as 2x3.",
+    help="process mesh.",
     default_text="near-square",
     group="Algorithm",
     tried=lambda nprocs: [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)],
@@ -55,7 +54,7 @@ UNROLL = Option(
     "unroll",
     int,
     least=1,
-    help="shifts merged into one product.",
+    help="ring steps merged into one GEMM.",
     default_text="1",
     tried=(1, 2, 4),
 )

@@ -102,7 +102,7 @@ SLICES = Option(
     int,
     least=1,
     help="slice count S.",
-    default_text="OS 8, LS and RS 2; fewer if the axis is short",
+    default_text="8 for OS, 2 for LS and RS; fewer if the axis is short",
     tried=(1, 2, 4, 8, 16, 32),
 )
 BLOCK = Option(
@@ -110,8 +110,8 @@ BLOCK = Option(
     int,
     least=1,
     unit="elements",
-    help="block B of its slicing, in elements.",
-    default_text="the longest that divides shards evenly",
+    help="block B of its slicing.",
+    default_text="the longest that divides all shards",
 )
 
 
@@ -125,7 +125,7 @@ BLOCK = Option(
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int
 ) -> Steps:
-    """S slices; partial collectives in both directions overlap with the products (Nam et al., ISCA
+    """S partial collectives in both directions of the mesh, overlapped with GEMMs (Nam et al.,
     2025)."""
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile

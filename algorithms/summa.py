@@ -21,7 +21,7 @@ PANEL = Option(
     int,
     least=1,
     unit="elements",
-    help="panel width in elements.",
+    help="width of a panel.",
     default_text="as wide as tiles allow",
 )
 
@@ -36,7 +36,7 @@ PANEL = Option(
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None
 ) -> Steps:
-    """Panels broadcast along process rows and columns, reduced where C moves (van de Geijn &
+    """Panels broadcast along process rows and columns, or reduced where C moves (van de Geijn &
     Watts)."""
     yield from summa(Mesh(problem, rank, mesh), dataflow, panel)
 

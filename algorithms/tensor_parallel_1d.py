@@ -35,7 +35,7 @@ def resolve(
 DATAFLOW = Option(
     "dataflow",
     tuple(_LAYOUTS),
-    help="AllGather, then product (AG), or product, then ReduceScatter (RdS).",
+    help="AllGather, then GEMM (AG), or GEMM, then ReduceScatter (RdS).",
     default_text="AG",
     tried=tuple(_LAYOUTS),
 )
@@ -49,8 +49,7 @@ DATAFLOW = Option(
     congruent=all_groups,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Steps:
-    """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped
-    (Korthikanti et al.)."""
+    """AllGather + GEMM or GEMM + ReduceScatter along one ring, overlapped (Korthikanti et al.)."""
     if dataflow == "AG":  # C[:, j] = A · B[:, j], A's rows passing by
         yield from wang(Mesh(problem, rank, f"1x{problem.nprocs}"), "RS", "row", unroll)
     else:  # C[i, :] = Σ A[:, i] · B[i, :], sums passing by

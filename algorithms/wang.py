@@ -46,8 +46,8 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
     congruent=all_groups,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: int = 1) -> Steps:
-    """The costlier direction as ring shifts that overlap with products, the other as a collective
-    (Wang et al.)."""
+    """The costlier direction as ring shifts overlapped with GEMMs, the other as a collective (Wang
+    et al.)."""
     yield from wang(
         Mesh(problem, rank, mesh), dataflow, costlier_direction(problem, dataflow, mesh), unroll
     )

@@ -53,7 +53,7 @@ class Option:
         ``int``, ``float``, ``bool``, ``str``, or the words to choose from.
     default : object
         None: decided when it is run; ``default_text`` tells how.
-    help, says : str
+    help, default_text : str
         What it is for, and the default in words where it is None.
     least : int, optional
         The smallest number.
@@ -120,6 +120,36 @@ class Option:
             str: "a text on one line, without control characters",
         }[self.type]
         return ", or ".join([kind, *self.words])
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """How its values are written, for help and tables.
+
+        Examples
+        --------
+        >>> Option("width", int, words=("all",)).values, Option("k", ("a", "b")).values
+        (('N', 'all'), ('a', 'b'))
+        """
+        if self.metavar:
+            return tuple(self.metavar.split("|"))
+        words = self.type if isinstance(self.type, tuple) else self.words
+        kinds = {int: ("SIZE",) if self.unit else ("N",), float: ("NUMBER",), str: ("TEXT",)}
+        kinds |= {bool: ("true", "false")}
+        return (*(() if isinstance(self.type, tuple) else kinds[self.type]), *words)
+
+    @property
+    def shown_default(self) -> str:
+        """Its default in words; empty if it has none.
+
+        Examples
+        --------
+        >>> (
+        ...     Option("deep", bool, False).shown_default,
+        ...     Option("chunk", default_text="all").shown_default,
+        ... )
+        ('false', 'all')
+        """
+        return self.default_text or ("" if self.default is None else str(self.default).lower())
 
     def read(self, value: Any) -> Any:
         """A value as the command line, a sweep file or a record has it, checked.

@@ -66,13 +66,13 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             "inner",
-            "inner product: row panels of A times column panels of B; A moves",
+            "inner product: row blocks of A times column blocks of B; A moves",
             "§5.2.1, UA - Inner Prod.",
             ("row", "column", "column"),
         ),
         Preset(
             "outer",
-            "outer product: column panels of A times row panels of B; C is accumulated",
+            "outer product: column blocks of A times row blocks of B; C is accumulated",
             "§5.2.1, UA - Outer Prod.",
             ("column", "row", "row"),
         ),
@@ -112,9 +112,8 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             "optimal",
-            "all three stored once on the grid over m, n and k that needs fewest bytes, or on "
-            "optimal:PMxPNxPK; all three move",
-            "Kwasniewski et al., SC'19; Agarwal et al., 1995",
+            "stored once on the grid over m, n, k with fewest bytes; optimal:2x2x2 names one",
+            "COSMA (SC'19); Agarwal et al., 1995",
             (GRID, GRID, GRID),
             fixed=True,
         ),

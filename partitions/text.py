@@ -1,17 +1,8 @@
-"""The text form of a partition: what the command line, a sweep file and a CSV say.
+"""The text form of a partition, as the command line, sweep files and records have it.
 
-========================  ====================================================
-``row``, ``column``       one tile a rank, cut along rows or along columns
-``block``, ``block:3x2``  one tile a rank on a process grid (default: near-square)
-``tiles:128x96@2x3``      tiles of 128x96 dealt cyclically on a 2x3 process grid
-``traditional:3x4``       aligned tiles of A, B and C on one process grid
-``grid:2x3x4``            A, B and C stored once on one grid over m, n and k
-========================  ====================================================
-
-A grid given to ``block`` or ``tiles`` may end in ``:col`` (column-major ranks). Any
-form may end in ``/cN`` (N replicas). DTensor placements are a second vocabulary,
-see :mod:`partitions.dtensor`; names of all three operands at once a third,
-see :mod:`partitions.presets`. Case and surrounding blanks do not matter.
+:data:`LAYOUT_FORMS` lists the forms. DTensor placements are a second vocabulary, see
+:mod:`partitions.dtensor`; names of all three operands at once a third, see
+:mod:`partitions.presets`. Case and surrounding blanks do not matter.
 """
 
 import re
@@ -35,6 +26,35 @@ KINDS = ("row", "column", "block", "tiles", "traditional")
 #: What makes the partitions of a kind that users add.
 Maker = Callable[[str, Pair, int, str | None], Partition]
 _ADDED: dict[str, Maker] = {}
+
+#: Each form with its meaning: ``drbench list partitions`` and docs/reference have this list.
+LAYOUT_FORMS = (
+    ("row", "row blocks, one tile for each rank"),
+    ("column", "column blocks, one tile for each rank"),
+    (
+        "block, block:3x2, block:3x2:col",
+        "2-D blocks on a near-square or given process grid, ranks in row- or column-major order",
+    ),
+    (
+        "tiles:128x96, tiles:128x96@2x3, ...:col",
+        "block-cyclic: tiles of 128 x 96 elements on a near-square or given process grid",
+    ),
+    (
+        "traditional, traditional:3x4",
+        "2-D blocks of A, B and C on one process grid, whose tiles align along m, n and k",
+    ),
+    (
+        "grid:2x3x4",
+        "A, B and C each stored once on one grid over m, n and k; further ranks store nothing",
+    ),
+    (".../cN", "N replicas, each on 1/N of the ranks; N divides the ranks; not for grid"),
+    (
+        'S(0), S(1), R, "S(0),R@2x3"',
+        "DTensor placements, one for each dimension of a mesh: rows, columns or all on each rank",
+    ),
+    ("_S(0,2)", "DTensor's _StridedShard, with split factor 2"),
+    ("P", "DTensor's Partial, for C: each rank has a term of a sum that stays pending"),
+)
 
 FORMS = (
     "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ],"

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ import pytest
 from begun import begun
 
 from drbench.errors import MissingError
+from drbench.measure.record import HEADER, Record
 from launch.commands.cli import cli
 
 ROOT = Path(__file__).parents[1]
@@ -238,7 +240,7 @@ def test_the_table_of_packages_is_the_one_that_is_enforced():
     kept = runpy.run_path(str(ROOT / "tests/test_layers.py"))
     rows = [
         [re.findall(r"`([\w.]+)`", cell) for cell in row]
-        for row in table("architecture.md", "package")
+        for row in table("explanation/internals.md", "package")
     ]
     single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, beside packages
     assert {package: set(below) for (package,), _, below in rows} == {
@@ -251,8 +253,8 @@ def test_the_table_of_packages_is_the_one_that_is_enforced():
 
 def call_tree():
     """(function, path) of every line of the page's call tree."""
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```\n(main .*?)^```", page, re.M | re.S)
+    page = (ROOT / "docs/explanation/internals.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```text\n(main .*?)^```", page, re.M | re.S)
     return [tuple(line.split()[:2]) for line in block.splitlines()]
 
 
@@ -263,8 +265,8 @@ def test_every_station_of_the_call_tree_is_there(function, path):
 
 
 def test_the_call_path_of_the_page_is_the_one_that_a_run_takes():
-    """Files of the page are those that are entered, and so are the functions of the call tree, but
-    for those that start ranks and measure the roof."""
+    """The functions of the call tree are entered, but for those that start ranks and measure the
+    roof."""
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks", "walk"],
         cwd=ROOT,
@@ -275,11 +277,27 @@ def test_the_call_path_of_the_page_is_the_one_that_a_run_takes():
     assert ended.returncode == 0, ended.stderr
     *lines, _ = ended.stdout.split("\n")[:-1]
     entered = dict(line.split(maxsplit=1) for line in lines)
-    others = [path.strip("`") for path, *_ in table("architecture.md", "file")]
     not_met = {("bound", "launch/cases/case.py"), ("run_ranks", "launch/host/mpi.py")}
     not_met |= {("Roof", "drbench/measure/roof.py")}
     stations = [each for each in call_tree() if each not in not_met]
-    tree = {path for _, path in call_tree()}
-    assert tree | {*others} == {*entered} and not tree & {*others}
     for function, path in stations:
         assert function in entered[path].split(", "), (function, path)
+
+
+def test_the_columns_of_a_record_are_all_on_the_page_and_described():
+    rows = table("reference/records.md", "column")
+    lines = (ROOT / "docs/reference/records.md").read_text(encoding="utf-8").splitlines()
+    listed = [found[1] for line in lines if (found := re.match(r"\| `(\w+)` \|", line))]
+    assert rows and listed == [*HEADER]
+    assert all(each.metadata["description"] for each in fields(Record))
+
+
+def test_the_variables_of_the_page_are_in_the_code():
+    text = "".join(
+        path.read_text("utf-8")
+        for top in ("drbench", "launch")
+        for path in (ROOT / top).rglob("*.py")
+    )
+    for cell, _ in table("reference/exit-codes-and-environment.md", "variable"):
+        for name in re.findall(r"`(\w+)`", cell):
+            assert name in text or name == "TMPDIR", name

@@ -29,25 +29,25 @@ from .rows import (
 VARIANT = Option(
     "variant",
     ("pull", "push", "ring"),
-    help="who moves tiles of A: those who need them, their owners, or neighbours of a ring.",
+    help="who moves tiles of A: their readers (pull), their owners (push), or neighbours of a "
+    "ring.",
     default_text="pull",
     tried=("pull", "push", "ring"),
 )
 ORDER = Option(
     "order",
     ("ranks", "mesh"),
-    help="order of copies and parts: one rank after the other, or a tile of every rank in turn "
-    "(links of a mesh are all used).",
+    help="order of copies and parts: rank by rank (ranks), or a tile of every rank at a time "
+    "(mesh).",
     default_text="ranks",
     tried=("ranks", "mesh"),
 )
 #: Of ag_gemm, whose parts are tiles of one rank each.
 ORDERS = replace(
     ORDER,
-    type=("ranks", "mesh", "interleaved"),
-    help="order of copies and parts: one rank after the other; the own rows, then a tile of every "
-    "other rank in turn (links of a mesh are all used); or with an own tile in each turn, as "
-    "Triton-distributed's code has it.",
+    type=("ranks", "mesh", "turns"),
+    help="copies go rank by rank (ranks), or a tile of each rank: own tiles first (mesh), or "
+    "not (turns).",
 )
 
 
@@ -59,7 +59,7 @@ LAYOUT = "row", "column", "column"
 def program(
     problem: Problem, rank: int, *, tile: int, part: int, kernel: str, **fetching: str
 ) -> Steps:
-    """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
+    """AllGather + GEMM: tiles of A pulled, pushed or round a ring (FLUX; Triton-distributed)."""
     rows = Rows.of(problem.a, tile)
     gathered = yield from fetched(problem, rank, rows, **fetching)
     yield from multiplied(problem, rank, rows, gathered, part, kernel)

@@ -14,7 +14,7 @@ from .rows import tiled
 DATAFLOW = Option(
     "dataflow",
     ("AG", "RS"),
-    help="AllGather, then product (AG), or product, then ReduceScatter (RS).",
+    help="AllGather, then GEMM (AG), or GEMM, then ReduceScatter (RS).",
     default_text="AG",
     tried=("AG", "RS"),
 )
@@ -27,15 +27,14 @@ def layout(*sizes: int, dataflow: str | None = None, **options) -> Texts:
 
 @tiled("te_chunks", layout, DATAFLOW)
 def te_chunks(problem: Problem, rank: int, *, dataflow: str) -> Steps:
-    """Chunks as in Transformer Engine: a ring of them (AG), or products written to their owners and
-    added at the end (RS)."""
+    """Chunks as in Transformer Engine: a ring (AG), or partial sums written to owners (RS)."""
     yield from _chunks(problem, rank, dataflow, "ring" if dataflow == "AG" else "write")
 
 
 @tiled("async_tp", layout, DATAFLOW)
 def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Steps:
-    """Chunks as in PyTorch's asynchronous tensor parallelism: pulled after a barrier, the own one
-    multiplied first (AG); products kept for their owners, who pull them (RS)."""
+    """Chunks as in PyTorch's async tensor parallelism: pulled after a barrier (AG), or by owners
+    (RS)."""
     if dataflow == "AG":
         yield Fence()  # copied in: everybody's chunk may be read
     yield from _chunks(problem, rank, dataflow, "pull")

@@ -74,17 +74,21 @@ EXPERTS = Option(
     "experts",
     int,
     least=1,
-    help="matrices of B, one an expert; m counts tokens, each of which goes to some experts.",
+    help="matrices in B, one for each expert; m counts tokens.",
     default_text="8",
 )
 TOPK = Option(
-    "topk", int, least=1, help="experts of a token.", default_text="2, or all experts if fewer"
+    "topk",
+    int,
+    least=1,
+    help="experts that each token goes to.",
+    default_text="2, or all experts if fewer",
 )
 ROUTING = Option(
     "routing",
     metavar="uniform|skewed[:SEED]",
     check=_routing,
-    help="how often experts are chosen: all alike, or some the more often (Zipf).",
+    help="experts are chosen all alike, or some more often (Zipf).",
     default_text="uniform",
 )
 #: Options of every program of this kind.

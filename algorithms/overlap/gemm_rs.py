@@ -31,8 +31,7 @@ from .rows import (
 VARIANT = Option(
     "variant",
     ("write", "reduce", "pull", "ring"),
-    help="how products reach the owners of their rows: written into slots and added there, added "
-    "by who made them, read by the owners, or as sums that grow from neighbour to neighbour.",
+    help="partial sums are written to slots, accumulated (reduce), pulled, or sent round a ring.",
     default_text="write",
     tried=("write", "reduce", "pull", "ring"),
 )
@@ -63,8 +62,7 @@ def program(
     side: bool = True,
     **launch,
 ) -> Steps:
-    """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
-    Triton-distributed)."""
+    """GEMM + ReduceScatter: tiles of C written, accumulated, pulled or round a ring (FLUX)."""
     rows = Rows.of(problem.c, tile)
     # sums of a ring meet the GEMMs of each rank in one order: its parts are of one rank
     parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
@@ -217,7 +215,7 @@ def program_ar(
     replicate_result: bool = True,
     **launch,
 ) -> Steps:
-    """GEMM + AllReduce in tiles: each sum goes to all ranks as soon as it is complete."""
+    """GEMM + AllReduce: each reduced tile of C is sent to all ranks as soon as it is complete."""
     p, n = problem.nprocs, problem.n
     rows = Rows([share(problem.m, r, p) for r in range(p)], tile)
     others, makes = ring(rank, p, 1)[:-1], owners(problem, "A")

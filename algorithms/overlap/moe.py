@@ -42,7 +42,7 @@ def layer(name: str, second: bool, option: Option, *checks: Callable):
 
 @layer("ag_moe", False, ag_gemm.VARIANT)
 def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
-    """AllGather of tokens + GEMMs with the experts they go to (Triton-distributed 4.1)."""
+    """AllGather of tokens + GEMMs with their experts (Triton-distributed 4.1)."""
     rows = Rows.of(problem.a, problem.m)
     gathered = yield from ag_gemm.fetched(problem, rank, rows, variant)
     yield from multiplied(problem, rank, rows, gathered)
@@ -50,8 +50,7 @@ def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
 
 @layer("moe_rs", True, gemm_rs.VARIANT, gemm_rs.check_ring)
 def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
-    """GEMMs of pairs with their experts + sums of each token + ReduceScatter (Triton-distributed
-    4.1)."""
+    """GEMMs of token-expert pairs + sum of each token + ReduceScatter (Triton-distributed 4.1)."""
     rows = Rows.of(problem.c, problem.m)
     sums = Sums(problem, rank, owned(rows, gemm_rs.own_last(rank, problem.nprocs)))
     yield from gemm_rs.scattered(problem, rank, rows, sums, variant)
@@ -59,8 +58,7 @@ def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
 
 @layer("ag2_moe", False, PER_NODE, two_level.check_nodes)
 def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
-    """AllGather of tokens over nodes + GEMMs with the experts they go to (Triton-distributed
-    4.2)."""
+    """AllGather of tokens over nodes + GEMMs with their experts (Triton-distributed 4.2)."""
     rows = Rows.of(problem.a, problem.m)
     gathered = yield from two_level.fetched_over_nodes(problem, rank, rows, per_node)
     yield from multiplied(problem, rank, rows, gathered)
@@ -68,8 +66,7 @@ def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
 
 @layer("moe_rs2", True, PER_NODE, two_level.check_nodes)
 def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
-    """GEMMs of pairs with their experts + sums of each token + ReduceScatter over nodes
-    (Triton-distributed 4.2)."""
+    """GEMMs of token-expert pairs + sum of each token + ReduceScatter over nodes (4.2)."""
     rows = Rows.of(problem.c, problem.m)
     sums = Sums(problem, rank, owned(rows, two_level.own_node_last(rank, problem.nprocs, per_node)))
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
@@ -113,8 +110,7 @@ def baseline_dispatches(problem: ExpertProblem, *, kernel: str, **options) -> in
     dispatches=baseline_dispatches,
 )
 def moe_collective(problem: ExpertProblem, rank: int, *, kernel: str, **options) -> Steps:
-    """AllGather, then GEMMs with experts, or GEMMs, then ReduceScatter: no overlap (the baseline of
-    Triton-distributed 4.1: a loop over experts with -o kernel=parts)."""
+    """Expert layers without overlap, AG or RS; with -o kernel=parts a loop over experts (4.1)."""
     p, whole, fused = problem.nprocs, (0, problem.m), kernel == "fused"
     everyone = Group("column", tuple(range(p)), rank)
     if problem.second:

@@ -29,7 +29,7 @@ TILE = Option(
     least=1,
     unit="elements",
     help="rows of a communication tile.",
-    default_text="a quarter of a rank's rows, at least 128; all where they are read in place",
+    default_text="1/4 of a rank's rows, at least 128; all if read in place",
     tried=tuple(2**power for power in range(7, 14)),
 )
 PART = Option(
@@ -37,20 +37,20 @@ PART = Option(
     int,
     least=1,
     unit="elements",
-    help="least rows of one part of the product: lower tiles are awaited together.",
+    help="least rows of one part of the GEMM; smaller tiles are awaited together.",
     default_text="128",
 )
 SWIZZLE = Option(
     "swizzle",
     ("ranks", "naive"),
-    help="order of the parts: from the own rank on, round the ranks; or as rows lie.",
+    help="order of the parts: from the own rank on (ranks), or by rows (naive).",
     default_text="ranks",
     tried=("ranks", "naive"),
 )
 KERNEL = Option(
     "kernel",
     ("fused", "parts"),
-    help="parts of one launch, or a product each.",
+    help="all parts in one kernel launch (fused), or a GEMM for each (parts).",
     default_text="fused",
     tried=("fused", "parts"),
 )
@@ -58,7 +58,7 @@ UNITS = Option(
     "units",
     int,
     least=1,
-    help="multiprocessors of the fused kernel; the others are left to sums (machine models only).",
+    help="multiprocessors of the fused kernel; the others do reductions (performance models only).",
     default_text="all",
 )
 PER_NODE = Option(
@@ -66,7 +66,7 @@ PER_NODE = Option(
     int,
     least=1,
     help="ranks of a node; they are numbered node by node.",
-    default_text="half of all ranks, or all of an odd number",
+    default_text="half of all ranks; all if odd",
     tried=lambda nprocs: divisors(nprocs)[1:-1],
 )
 

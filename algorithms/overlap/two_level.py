@@ -42,8 +42,7 @@ def check_nodes(name: str, problem: Problem, found: dict) -> None:
 
 @tiled("ag2", ag_gemm.LAYOUT, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
 def ag2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, kernel: str) -> Steps:
-    """AllGather + GEMM over nodes: tiles cross once and are handed on where they arrive (FLUX 4.3;
-    Triton-distributed, Fig. 4)."""
+    """AllGather + GEMM over nodes: each tile crosses once, then is forwarded (FLUX 4.3)."""
     rows = Rows.of(problem.a, tile)
     gathered = yield from fetched_over_nodes(problem, rank, rows, per_node)
     yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
@@ -74,8 +73,8 @@ def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> S
 
 @tiled("rs2", gemm_rs.LAYOUT, PER_NODE, TILE, PART, KERNEL, UNITS, checks=[check_nodes])
 def rs2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, **launch) -> Steps:
-    """GEMM + ReduceScatter over nodes: sums of a node cross once, the own node's come last
-    (Triton-distributed, Alg. 5 as in its code)."""
+    """GEMM + ReduceScatter over nodes: each partial sum of a node crosses once (Triton-distributed,
+    Alg. 5)."""
     rows, order = Rows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
     parts = gemm_rs.ordered(rows, order, part, across=False)
     gemms = gemm_rs.LocalGemms(problem, rank, parts, rows.tiles[rank], **launch)

@@ -513,24 +513,21 @@ REPLICATE_RESULT = Option(
     "replicate_result",
     bool,
     False,
-    help="give the finished C to all its replicas (timed), not only to replica 0.",
+    help="give the finished C to all its replicas, inside the timed region.",
 )
 OPTIONS = (
     Option(
         "stationary",
         ("auto", "A", "B", "C"),
-        help="the matrix whose tiles do not move; auto takes the one with which ranks move least.",
+        help="matrix whose tiles do not move; auto: the one with which ranks move least.",
         default_text="auto",
         group="Algorithm",
     ),
     Option(
         "work",
         metavar="auto|own|level|PMxPNxPK",
-        help="work distribution. own: each rank multiplies its tiles of the stationary matrix; "
-        "level: ranks that hold more of it than others leave them the least that makes all equal; "
-        "PMxPNxPK: rank (i, j, l) of a grid over m, n and k does block (i, j, l), wherever the "
-        "matrices lie; auto: a grid where all matrices are stored once on it (preset optimal).",
-        default_text="own; a grid where all matrices are stored on it",
+        help="work distribution: stationary tiles, balanced (level), or a grid over m, n and k.",
+        default_text="own; of preset optimal its grid",
     ),
     Option(
         "chunk",
@@ -540,51 +537,40 @@ OPTIONS = (
         words=("auto", "none"),
         tried=(256, 1024, 4096),
         metavar="SIZE|auto|none",
-        help="longest range of an axis that one GEMM covers: of the axis that the stationary "
-        "matrix lacks, with sums=push of the axis that what moves shares. Short ranges overlap "
-        "better, long ones multiply faster. none: tiles are not cut.",
-        default_text="as long as tiles allow where they are read in place, elsewhere 1/16 of k or "
-        "1/4 of m or n",
+        help="longest range of an axis that one GEMM covers; none: tiles are not cut.",
+        default_text="none if read in place; else k/16, m/4 or n/4",
     ),
     Option(
         "sums",
         ("auto", "accumulate", "push"),
-        help="how partial sums reach the owners of C. push: into slots, tile by tile, each with a "
-        "signal, and GEMMs run in the order in which tiles arrive; auto: push where ranks add to "
-        "tiles of others, not all in place, and slots take no more than twice a rank's tiles.",
+        help="how partial sums reach the owners of C; auto: push if its slots are small.",
         default_text="accumulate; auto on several nodes",
     ),
     Option(
         "pack",
         ("auto", "never", "always"),
-        help="copy blocks of A and B side by side and multiply them at once. auto: on cores, where "
-        "the model of --machine (without one, built-in figures) says that it saves time.",
+        help="copy thin blocks together and multiply them in one GEMM; auto: where the model says "
+        "it pays.",
         default_text="auto",
     ),
     Option(
         "fetch",
         ("auto", *FETCH),
-        help="what is fetched of another rank's tile. slice: the block that a GEMM takes; tile: "
-        "all of it, once (as in the paper, §4.2); rows: whole rows where the rank needs all of "
-        "them, which no rank packs.",
+        help="part of a remote tile: a GEMM's block (slice), all of it once (tile), or rows.",
         default_text="slice; rows on several nodes",
     ),
     Option(
         "schedule",
         check=check_schedule,
         metavar="direct|greedy|cost|exhaustive[:COMPUTExCOMM]",
-        help="order of a rank's GEMMs and transfers. direct: as the slicing yields them, transfers "
-        "ahead by prefetch; the others lower the program to operations of at most COMPUTE GEMMs "
-        "and COMM transfers at a time: first come first served, by a cost model (simulate: the "
-        "machine's), or the cheapest of all by that model (small programs only).",
+        help="GEMMs and transfers as generated (direct), or lowered to operations.",
         default_text="direct",
     ),
     Option(
         "reduce",
         REDUCTIONS,
-        help="how the replicas of C become one. pull: the ranks of replica 0 read the others' "
-        "tiles and add them; push: the others accumulate into replica 0 (as in the repository of "
-        "the paper's authors).",
+        help="replica 0 reads the other replicas of C and adds them (pull), or they accumulate "
+        "(push).",
         default_text="pull",
     ),
     REPLICATE_RESULT,

@@ -16,7 +16,7 @@ def sweeps(ranks: int) -> str:
     found = [(name, load_sweep(name, ranks)) for name in names]
     return table(
         ["name", f"cases on {ranks} ranks", "what"],
-        [(f"`{name}`", len(each.cases), each.about) for name, each in found],
+        [(f"`{name}`", len(each.cases), each.description) for name, each in found],
     )
 
 

@@ -10,7 +10,7 @@ Nothing heavy is imported: a rank imports this module.
 import math
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -23,6 +23,11 @@ STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
 # what a field holds; None is an empty cell
 Integer, Number, Flag, Text = int | None, float | None, bool | None, str | None
+
+
+def _column(description: str, unit: str = "", default: Any = None, **more: Any) -> Any:
+    """A column with its meaning and its unit, which docs/reference/records.md lists."""
+    return field(default=default, metadata={"description": description, "unit": unit}, **more)
 
 
 class RecordError(ValueError):
@@ -56,128 +61,170 @@ class Record:
     """
 
     # -- keys: what was asked
-    schema_version: Integer = SCHEMA_VERSION
-    mode: Text  # measured | simulated | published
-    machine: Text = None
-    algorithm: Text = None  # registry name; for published rows the name of the series
-    stationary: Text = None  # A | B | C; universal only
-    dataflow: Text = None  # OS | LS | RS, or a 1-D algorithm's own
-    mesh: Text = None  # process mesh Pr x Pc, as 2x3
-    slices: Integer = None  # MeshSlice's S
-    block: Integer = None  # elements: of MeshSlice's slicing, or of a block-cyclic peer
-    panel: Integer = None  # elements: SUMMA's panel width
-    unroll: Integer = None  # ring steps merged into one product
-    chunk: Integer = None  # elements: longest range of the free axis in one product
-    schedule: Text = None  # direct | greedy | cost | exhaustive
-    ir_max_compute: Integer = None  # products in one operation of a lowered program
-    ir_max_comm: Integer = None  # transfers in one operation of a lowered program
-    assemble: Text = None  # never | always: pieces of operands copied together; auto where empty
-    options: Text = None  # the algorithm's other options: name=value;name=value
-    m: Integer = None  # C is m x n, A is m x k, B is k x n
-    n: Integer = None
-    k: Integer = None
-    experts: Integer = None  # of a product of experts; m counts tokens then
-    topk: Integer = None  # experts of a token
-    routing: Text = None  # uniform | skewed, and :SEED
-    transpose: Text = None  # operands stored transposed: a | b | ab; none where empty
-    alpha: Number = None  # C = alpha A B + beta C: 1 and 0 where empty
-    beta: Number = None
-    dtype: Text = None
-    fill: Text = None
-    ranks: Integer = None
-    threads: Integer = None  # a rank
-    nodes: Integer = None
-    a: Text = None  # text form of the partition of A as it is stored
-    b: Text = None
-    c: Text = None
-    preset: Text = None
-    backend: Text = None  # numpy | numpy-async | cupy
-    compute: Text = None  # arithmetic of products on a device: fp32 | tf32 | fp64 | bf16
-    max_gemms: Integer = (
-        None  # products that may run at the same time on a device; likewise accumulates
+    schema_version: Integer = _column("version of these columns", default=SCHEMA_VERSION)
+    mode: Text = _column("measured, simulated or published", default=MISSING)
+    machine: Text = _column(
+        "name of the computer or performance model: --label, the model's, or the source's"
     )
-    max_accumulates: Integer = None
-    accumulate_blocks: Integer = None  # thread blocks an accumulate kernel is limited to
-    copy_streams: Integer = None  # of each direction, in a program with signals on a device
-    #: mpi; nccl | gpu-aware | staged; older records have direct | direct+mpi too: shared memory
-    collectives: Text = None
-    transport: Text = None
-    arbitration: Text = None  # of a simulation: fair | fifo, how transfers share links
-    get: Text = None
-    progress: Text = None  # poll | thread | none; on devices who signals: streams | hosts
-    prefetch: Integer = None  # look-ahead in Gemms; empty: all, or a peer's own
-    iters: Integer = None  # at least so many timed repeats
-    budget_s: Number = None  # and more, until the median is known well, for so long; 0: none
-    warmup: Integer = None
-    seed: Integer = None
-    replicate_result: Flag = None
-    case: Text = None  # hash of the case's definition, in a sweep
-    environment: Text = None  # id of the environment file the row was measured in
+    algorithm: Text = _column("algorithm or library; of published rows the name of the series")
+    stationary: Text = _column("matrix whose tiles do not move, A, B or C; universal only")
+    dataflow: Text = _column("OS, LS or RS (C, A or B stays), or a 1-D algorithm's own")
+    mesh: Text = _column("process mesh, rows x columns")
+    slices: Integer = _column("slice count S of meshslice")
+    block: Integer = _column(
+        "block of meshslice's slicing, or of a block-cyclic library", "elements"
+    )
+    panel: Integer = _column("width of SUMMA's panels", "elements")
+    unroll: Integer = _column("ring steps merged into one GEMM")
+    chunk: Integer = _column("longest range of an axis that one GEMM covers", "elements")
+    schedule: Text = _column("direct, greedy, cost or exhaustive, and :COMPUTExCOMM")
+    ir_max_compute: Integer = _column("most GEMMs in one operation of a lowered program")
+    ir_max_comm: Integer = _column("most transfers in one operation of a lowered program")
+    assemble: Text = _column("packing of operands in older records: never or always; empty: auto")
+    options: Text = _column("other options of the algorithm, as name=value;name=value")
+    m: Integer = _column("rows of A and C", "elements")
+    n: Integer = _column("columns of B and C", "elements")
+    k: Integer = _column("columns of A, rows of B", "elements")
+    experts: Integer = _column("expert matrices in B; m then counts tokens")
+    topk: Integer = _column("experts of one token")
+    routing: Text = _column("uniform or skewed, and :SEED")
+    transpose: Text = _column("operands that are stored transposed: a, b or ab; empty: none")
+    alpha: Number = _column("C = alpha A B + beta C; empty: 1")
+    beta: Number = _column("likewise; empty: 0")
+    dtype: Text = _column("element type of A, B and C, or of A and B:of C")
+    fill: Text = _column("elements of A and B: integer or uniform")
+    ranks: Integer = _column("MPI ranks")
+    threads: Integer = _column("BLAS threads of one rank")
+    nodes: Integer = _column("nodes that the ranks ran on")
+    a: Text = _column("partition of A as it is stored")
+    b: Text = _column("partition of B as it is stored")
+    c: Text = _column("partition of C")
+    preset: Text = _column("name of the three partitions, if one was given")
+    backend: Text = _column("numpy, numpy-async or cupy")
+    compute: Text = _column("arithmetic of GEMMs on a device: fp32, tf32, fp64 or bf16")
+    max_gemms: Integer = _column("GEMMs that may run at the same time on a device")
+    max_accumulates: Integer = _column("accumulates that may run at the same time on a device")
+    accumulate_blocks: Integer = _column("most thread blocks of an accumulate kernel")
+    copy_streams: Integer = _column(
+        "streams for copies of each direction on a device, in programs with signals"
+    )
+    collectives: Text = _column(
+        "who moves the data of collectives: mpi; on devices nccl, gpu-aware or staged"
+    )
+    transport: Text = _column(
+        "direct, rma, mixed (both, on several nodes) or throttled:GBps,us; auto before a run"
+    )
+    arbitration: Text = _column("how simulated transfers share links: fair or fifo")
+    get: Text = _column("tiles of ranks on the same node: view (read in place) or copy")
+    progress: Text = _column(
+        "who drives MPI during GEMMs: poll or none; on devices who signals: streams or hosts"
+    )
+    prefetch: Integer = _column(
+        "look-ahead in GEMMs that need communication; empty: all, or a library's own"
+    )
+    iters: Integer = _column("least number of timed repeats")
+    budget_s: Number = _column(
+        "repeats go on for at most this long, until the median is known; 0: iters only", "s"
+    )
+    warmup: Integer = _column("repeats before the timed ones")
+    seed: Integer = _column("seed of the matrix elements")
+    replicate_result: Flag = _column("whether all replicas of C get the result")
+    case: Text = _column("hash of the case's definition, in a sweep")
+    environment: Text = _column(
+        "id of the file in environments/ that describes software and hardware"
+    )
     # -- how it ended
-    status: Text  # one of STATUSES
-    reason: Text = None  # one line; required unless ok
+    status: Text = _column(
+        "ok, unsupported, wrong, failed, timeout or out_of_memory", default=MISSING
+    )
+    reason: Text = _column("one line; empty only if ok")
     # -- measurements
-    best_s: Number = None
-    median_s: Number = None
-    samples_s: list[float] = field(default_factory=list)  # every timed repeat, slowest rank
-    iqr_s: Number = None  # interquartile range of the samples
-    median_low_s: Number = None  # 95 % interval: of the median, from order statistics, or, where
-    # simulated, of the prediction (launch.models.intervals)
-    median_high_s: Number = None
-    cpu_s: Number = None  # of all threads of a rank: median of the repeats, mean over the ranks
-    disturbed: Integer = None  # repeats in which some rank was kept from its core; left out where
-    # --iters others are left (before schema 12: those that were left out)
-    core_share: Number = None  # of its core that a rank had: the least of the ranks, median of the
-    # repeats that count; where ranks share cores, of what they are due
-    stable: Flag = None  # the median of the ratios to the roof (or of times) is known within 2 %
-    noisy: Flag = None  # nothing is to be concluded from this row: drbench.measure.noise says when
-    oversubscribed: Flag = (
-        None  # ranks x threads of some node exceed its cores, or ranks share GPUs
+    best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
+    median_s: Number = _column("median of the repeats: the time of the case", "s")
+    samples_s: list[float] = _column(
+        "every timed repeat, separated by semicolons", "s", default_factory=list, default=MISSING
     )
-    gflops: Number = None  # 2mnk (of experts: of each pair) / median_s / 1e9, all ranks together
-    roof_gflops: Number = None  # local GEMMs alone, all ranks together: median of the repeats
-    percent_of_roof: Number = None  # median of the paired ratios; min and max are their range
-    balance_limit: Number = None  # mean FLOPs of a rank / most of one: no run gets nearer its roof
-    percent_of_roof_min: Number = None
-    percent_of_roof_max: Number = None
-    percent_of_roof_low: Number = None  # 95 % interval of that median
-    percent_of_roof_high: Number = None
-    percent_of_peak: Number = None  # empty without a peak that has a source
-    peak_gflops: Number = None  # of all ranks together, of this element type and backend
-    peak_source: Text = None  # where that peak comes from
-    local_gemm_s: Number = (
-        None  # the same work in local products alone, best shape, no communication
+    iqr_s: Number = _column("interquartile range of the repeats", "s")
+    median_low_s: Number = _column(
+        "lower end of the 95 % interval of the median, or of a predicted time", "s"
     )
-    effective_communication_s: Number = None  # median_s - local_gemm_s (FLUX, Eq. 1)
-    overlap_efficiency: Number = (
-        None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
+    median_high_s: Number = _column("upper end of that interval", "s")
+    cpu_s: Number = _column(
+        "CPU time of a rank's threads: median of the repeats, mean over the ranks", "s"
     )
-    beyond: Text = None  # what a prediction needed and its machine's calibration did not see
-    get_bytes: Integer = None  # copied; bytes are summed over all ranks
-    direct_bytes: Integer = None  # read in place
-    put_bytes: Integer = None
-    accumulate_bytes: Integer = None
-    collective_bytes: Integer = None
-    replica_bytes: Integer = None
-    pool_bytes: Integer = None  # the most one rank holds
-    panel_bytes: Integer = None  # of operands copied into panels, all ranks together
-    peak_rss_bytes: Integer = None
-    peak_device_bytes: Integer = None  # the most one rank's device memory holds
-    plan_s: Number = None
-    steps: Integer = None
-    phase_get_wait_s: Number = None
-    phase_collective_wait_s: Number = None
-    phase_gemm_s: Number = None
-    phase_accumulate_s: Number = None
-    phase_fence_s: Number = None
-    phase_pack_s: Number = None
-    device: Text = None
-    ranks_per_device: Integer = None
-    blas: Text = None
-    blas_kernel: Text = None
-    mpi: Text = None
-    error: Number = None  # what the verification found; 0 is exact
-    timestamp: Text = None  # ISO 8601
+    disturbed: Integer = _column("repeats in which another process kept a rank from its core")
+    core_share: Number = _column(
+        "least share of its core that a rank had, 0 to 1: median of the repeats"
+    )
+    stable: Flag = _column(
+        "whether the median (of ratios to the roof, or of times) is known within 2 %"
+    )
+    noisy: Flag = _column("whether the row is too uncertain to conclude from")
+    oversubscribed: Flag = _column(
+        "whether ranks x threads of a node exceed its cores, or ranks share a GPU"
+    )
+    gflops: Number = _column(
+        "rate of all ranks together: 2 m n k / median_s (with experts: of each token-expert pair)",
+        "GFLOP/s",
+    )
+    roof_gflops: Number = _column(
+        "rate of the same local GEMMs without communication, all ranks: median of the repeats",
+        "GFLOP/s",
+    )
+    percent_of_roof: Number = _column(
+        "rate over the roof's: median of the ratios of paired repeats", "%"
+    )
+    balance_limit: Number = _column(
+        "mean FLOPs of a rank / most FLOPs of one: the largest share of the roof possible"
+    )
+    percent_of_roof_min: Number = _column("least of those ratios", "%")
+    percent_of_roof_max: Number = _column("largest of those ratios", "%")
+    percent_of_roof_low: Number = _column("lower end of the 95 % interval of their median", "%")
+    percent_of_roof_high: Number = _column("upper end of that interval", "%")
+    percent_of_peak: Number = _column("gflops over peak_gflops; empty if no peak is given", "%")
+    peak_gflops: Number = _column(
+        "peak of all ranks together, for this element type and backend", "GFLOP/s"
+    )
+    peak_source: Text = _column("source of that peak")
+    local_gemm_s: Number = _column(
+        "time of the same work at the rate of the roof: local GEMMs, no communication", "s"
+    )
+    effective_communication_s: Number = _column("median_s - local_gemm_s (FLUX, Eq. 1)", "s")
+    overlap_efficiency: Number = _column(
+        "1 - effective_communication_s / that of collective on the same layout (FLUX, Eq. 2)"
+    )
+    beyond: Text = _column(
+        "properties of a prediction outside the range of the model's calibration"
+    )
+    get_bytes: Integer = _column("fetched from other ranks by copies, all ranks together", "B")
+    direct_bytes: Integer = _column(
+        "read in place from other ranks' memory, all ranks together", "B"
+    )
+    put_bytes: Integer = _column("written to other ranks, all ranks together", "B")
+    accumulate_bytes: Integer = _column("added to other ranks' tiles, all ranks together", "B")
+    collective_bytes: Integer = _column("moved by collectives and shifts, all ranks together", "B")
+    replica_bytes: Integer = _column("moved between replicas, all ranks together", "B")
+    pool_bytes: Integer = _column("receive and scratch memory of the rank that needs most", "B")
+    panel_bytes: Integer = _column("copied into packed operands, all ranks together", "B")
+    peak_rss_bytes: Integer = _column("largest resident memory of one rank's process", "B")
+    peak_device_bytes: Integer = _column("largest device memory of one rank", "B")
+    plan_s: Number = _column("planning before anything is timed, on the slowest rank", "s")
+    steps: Integer = _column("steps of the programs of all ranks together")
+    phase_get_wait_s: Number = _column(
+        "waiting for fetched tiles (all phases: mean over the ranks, in the median repeat)", "s"
+    )
+    phase_collective_wait_s: Number = _column("waiting for collectives, shifts and signals", "s")
+    phase_gemm_s: Number = _column("inside BLAS", "s")
+    phase_accumulate_s: Number = _column("adding to own or remote tiles", "s")
+    phase_fence_s: Number = _column("waiting in fences", "s")
+    phase_pack_s: Number = _column("copying blocks into packed operands", "s")
+    device: Text = _column("name of the GPU")
+    ranks_per_device: Integer = _column("ranks that share one GPU")
+    blas: Text = _column("BLAS library and version")
+    blas_kernel: Text = _column("processor architecture that the BLAS chose its kernels for")
+    mpi: Text = _column("MPI library and version")
+    error: Number = _column("largest error that the verification found; 0 is exact")
+    timestamp: Text = _column("end of the case, ISO 8601")
 
     def __post_init__(self) -> None:
         for name, kind in KINDS.items():

@@ -64,34 +64,38 @@ class Compute:
     Attributes
     ----------
     peak_flops : float
-        Theoretical peak, what ``percent_of_peak`` refers to.
+        Theoretical peak rate of one device, 100 % of percent_of_peak.
     peak_measured : bool
-        It is a measured rate instead; then there is no percent of peak.
+        peak_flops is a measured rate; then there is no percent of peak.
     sustained : float
-        Share of the peak that large products reach, in the middle of a wave.
+        Share of the peak that large GEMMs reach within a full wave, 0 to 1.
     units : int
-        Workers that tiles are dealt to (streaming multiprocessors, Xe cores).
+        Workers that tiles are assigned to: streaming multiprocessors, Xe cores.
     tiles : tuple of (int, int)
         Tile shapes of the library's kernels.
     splits : tuple of int
-        Numbers of pieces k may be divided into.
-    edge, k_ramp : float
-        See the module; in elements.
+        Numbers of ranges that a kernel may split k into; must contain 1.
+    edge : float
+        Efficiency of a tile is 1 / (1 + edge (1 / rows + 1 / columns)), relative to the best.
+    k_ramp : float
+        Added to the k of every tile: cost of starting and ending it.
     memory_bytes_per_s : float
+        Memory bandwidth of one device.
     launch_s : float
-        Of any kernel.
+        Start of any kernel.
     pack_s : tuple of float
-        Seconds an element of A (m×k), B (k×n) and C (m×n).
+        BLAS packing for each element of A, B and C; three numbers.
     transposed_element_s : tuple of float
-        Seconds an element of A, and of B, more where that is stored transposed.
+        Added for each element of A and of B that is stored transposed; two numbers.
     k_block : float
-        C is read and written once for so many elements of k; inf for once.
+        C is read and written once for so many elements of k; inf: once.
     unit_bytes_per_s : float
-        Memory traffic that one worker can make.
+        Memory bandwidth that one unit can use.
     functions : dict of str to float
-        What stands between products (:mod:`algorithms.chains.functions`), by name: seconds an
-        element of the result, of attention an element of the scores besides the products. Without
-        it a function takes the time of its memory traffic.
+        Functions between GEMMs, by name (such as softmax): time of one element.
+        They are those of :mod:`algorithms.chains.functions`. Of attention an element of the
+        scores, without its GEMMs. A function that is not listed takes the time of its memory
+        traffic.
 
     Examples
     --------

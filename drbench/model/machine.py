@@ -31,77 +31,78 @@ class Machine(MachineFile):
     Attributes
     ----------
     name : str
+        Name of the model.
     devices : int or None
-        Ranks the model is made for; None for any number.
+        Ranks that the model is made for; without it any number.
     memory_bytes : float
         Memory of one device.
     compute : Compute
+        Local GEMMs and memory of one device.
     links : tuple of Link
+        Classes of links, the first that joins two ranks is theirs.
     torus : tuple of int or None
-        Rows and columns of a 2-D torus of ranks; transfers then go along columns first, rows
-        second, and occupy every link on the way.
+        Rows and columns of a 2-D torus of ranks; transfers occupy every link of their route.
+        They follow a row of the torus first, then a column.
     fence_s : float
-        From the last rank coming to a Fence to all leaving it.
+        From the last rank entering a Fence to all ranks leaving it.
     fence_round_s : float
-        So much more for each doubling of the ranks: barriers go in rounds (dissemination).
+        Added to fence_s for each doubling of the ranks (dissemination barrier).
     step_s : float
-        Time of the computing core that starting one step costs.
+        Time of the computing core to start one step.
     dispatch_s : float
-        Host seconds that a library takes which Python dispatches, from its call, or from the host
-        knowing what it has waited for, until the device has work (LogP's overhead); for programs
-        that stand for one.
+        Host time of a library called from Python until the device has work; dtensor_mm only.
+        The overhead of LogP: it counts from the call, or from when the host knows what it has
+        waited for.
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
-        Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the
-        same rank is under way.
+        Local GEMMs take 1 + this times as long during an accumulate of the same rank.
     transfer_slowdown : float
-        Local products take that much longer for each link that the same rank sends or receives on:
-        both share its memory. A ring collective both ways is four.
+        The same for each link on which the rank sends or receives during a GEMM.
+        Both share its memory. A ring collective in both directions uses four.
     arbitration : str
-        How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`. Fair is
-        nearer to what a throttled link did (``results/measured/spr-2core/shared-links.csv``).
+        How transfers share a link: fair (max-min fair shares) or fifo (one transfer at a time).
+        Fair is closer to what a throttled link did
+        (``results/measured/spr-2core/shared-links.csv``).
     copy_streams : int
-        Queues in which a rank's transfers of one direction and lane keep their order, peers being
-        dealt to them in turn; each starts when the one before it is through. 0 for as many as there
-        are transfers, which then start as links get free.
+        Queues for a rank's transfers of one direction and lane; each keeps its order; 0: no queues.
+        Targets are assigned to queues round-robin. Without queues a transfer starts as soon as its
+        links are free.
     signal_s : float
-        From the last byte of a pushed value being there to its signal being seen; it holds up the
-        queue, which writes the signal after the value.
+        From the last byte of a pushed value to its signal being visible; the queue waits for it.
     pull_efficiency : float
-        Bandwidth of a read of another rank's memory over that of a write.
+        Bandwidth of reading another rank's memory over that of writing to it.
     kernel_slowdown : float
-        A product whose parts begin as their operands arrive takes that much longer than the
-        library's whole one.
+        A fused GEMM takes 1 + this times as long as the library's whole GEMM.
+        Its tiles start as their operands arrive.
     side_units : int
-        Workers (``compute.units``) that a sum beside the products takes from them; 0 for none. A
-        product that leaves them idle is not slowed.
+        Units of compute that a reduction during a GEMM takes from the GEMM; 0: none.
+        A GEMM that leaves them idle is not slowed.
     adds_on_core : bool
-        The core that computes does everything else, too: accumulates, at
-        ``compute.memory_bytes_per_s``, packing, and the data of collectives.
+        The core that computes also accumulates, packs, and moves the data of collectives.
+        It accumulates at ``compute.memory_bytes_per_s``.
     gemm_per_fragment : bool
-        A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU
-        libraries need; else it is as fast as of whole ones.
+        An operand of several gathered arrays needs one GEMM call for each array.
+        CPU libraries need that.
     dtype : str
-        The element type that ``compute`` is for, ``drbench simulate``'s default.
+        Element type of compute, and the default of drbench simulate.
     dtypes : dict of str to Compute
-        The same for other element types; the file says what differs, at least the peak.
+        Other element types: peak_flops, and the keys of compute that differ.
     packets : int
-        Pieces of a pipelined broadcast or reduction.
+        Packets of a pipelined broadcast or reduction.
     collectives : dict of str to Collective
-        By operation: ``allgather``, ``reducescatter``, ``broadcast``, ``reduce``, ``shift``.
+        By operation: allgather, reducescatter, broadcast, reduce, shift.
     assumed : tuple of str
-        Paths of constants that rest on an assumption: intervals and the sensitivity study vary
-        them, those of one path with ``*`` together. A file may say how far what is known of one
-        goes, as in ``links.xe.bandwidth_bytes_per_s by 1.33``: so many times as much, or as little
-        (:attr:`factors`). Lists (``tiles``, ``splits``) and how many
-        queues or multiprocessors there are (``copy_streams``, ``side_units``) have no faster end.
+        Paths of constants without a source, which intervals vary; "PATH by X": by at most X.
+        The constants of one path with ``*`` are varied together. ``links.xe.bandwidth_bytes_per_s
+        by 1.33`` means that the true value is at most so many times as large or as small
+        (:attr:`factors`). Lists (``tiles``, ``splits``) and counts of queues or multiprocessors
+        (``copy_streams``, ``side_units``) are not varied.
     calibrated : dict
-        Of a machine that ``drbench calibrate`` measured: ``ranks`` that measured at once, BLAS
-        ``threads`` of each, ``date`` and ``processor``.
+        What drbench calibrate measured: ranks, nodes, threads, extents, bytes, date, processor.
     residuals : dict of str to list of float
-        Measured over predicted times of whole programs, by transport, ``any`` for those that are
-        not named: intervals of predictions are made of them (:func:`drbench.model.fit.spread`).
+        Measured over predicted times of whole programs, by transport or any; for the intervals.
+        :func:`drbench.model.fit.spread` makes intervals of them.
     sources : dict
         The section as read, for :meth:`vary`.
 

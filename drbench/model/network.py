@@ -29,10 +29,11 @@ class Rate:
     Attributes
     ----------
     bytes_per_s : float
+        Rate of a contiguous block; inf: the core is not involved.
     apart_bytes_per_s : float
-        Of a block whose rows lie apart in memory; inf for no slower.
+        Rate of a block whose rows are not contiguous; inf: the same rate.
     row_s : float
-        Seconds more for each row of such a block.
+        Added for each row of such a block.
     """
 
     bytes_per_s: float = inf
@@ -67,37 +68,34 @@ class Link:
     Attributes
     ----------
     within : int
-        Joins ranks a and b with ``a // within == b // within``; 0 joins all. The first class that
-        joins two ranks is theirs.
+        Joins ranks a and b if a // within == b // within; 0: all ranks.
     rails : int
-        Joins ranks a and b with ``a % rails == b % rails``: cards of the same place in their nodes,
-        which hang on one switch; 0 joins whom ``within`` does.
+        Joins ranks a and b if a % rails == b % rails (cards on one switch); 0: no such condition.
     bandwidth_bytes_per_s : float
-        One direction; of one transfer, where the link carries more than one.
+        Bandwidth of one transfer, one direction; inf: no transfer, tiles are read in place.
     carries_bytes_per_s : float
-        What all transfers on it move together at most, one direction: the cards of a node, or a
-        fabric with fewer links up than down. 0 for no more than one transfer.
+        Bandwidth of all transfers on the link together; 0: that of one transfer.
+        Such as all cards of a node, or a fabric with fewer links up than down.
     latency_s : float
-        From the last byte leaving the link to the step being complete; it does not occupy the link.
+        From the last byte leaving the link to the step being complete; the link is free meanwhile.
     shared : str
-        One of :data:`SHARED`.
+        Who shares one link: pair, device, node, fabric (all ranks) or initiator (nobody).
     node : int
-        Ranks of a node, where links are shared by nodes.
+        Ranks of a node, if shared is node.
     reads_in_place : bool
-        A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but
-        counts as direct bytes.
+        Get is a view: its bytes count as direct_bytes.
+        It costs what ``bandwidth_bytes_per_s`` says, nothing if that is inf.
     get : Rate
-        At which the core that computes has to copy what it gets, ``core_bytes_per_s`` and so on in
-        a file; inf where a copy engine moves the data.
+        Rate at which the core that computes copies what it gets.
+        ``core_bytes_per_s`` and so on in a file; inf where a copy engine moves the data.
     add : Rate
-        Where the core makes accumulates itself (``adds_on_core``), ``core_add_bytes_per_s`` and so
-        on in a file: bytes of the block a second; inf for what memory allows.
+        Rate at which the core that computes adds to a remote block (adds_on_core).
+        ``core_add_bytes_per_s`` and so on in a file; inf for what memory allows.
     through : tuple of str
-        Links that a transfer occupies too, as long as its bytes need there: the PCIe port of both
-        ends on the way to a network card, say. It is never faster than the slowest of them.
+        Other links that a transfer also occupies, such as the PCIe ports of a network card.
+        It is never faster than the slowest of them.
     lane : str
-        One of :data:`LANES`: transfers of a rank on links of one lane keep their order
-        (``copy_streams``).
+        copy or nic: transfers of a rank in one lane share its copy_streams.
     """
 
     name: str
@@ -176,16 +174,30 @@ class Collective:
     """A collective on P ranks, in the simplest shape ``launch_s + (P - 1) · (sync_s + bytes of a
     shard / bandwidth)`` (MeshSlice, §3.2.2); :mod:`drbench.model.costs` has the others.
 
-    ``shape`` is one of :data:`SHAPES`.
-
-    ``bandwidth_bytes_per_s`` is what one link of a rank gives, that of the links on the ring if it
-    is None: where each pair of ranks has a link, all of a group's are used. ``both_directions``
-    says that it goes round the ring in both directions at once: twice that bandwidth, on the links
-    of both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their
-    links differ from those of rows. ``across_bandwidth_bytes_per_s`` is what one network card gives
-    to groups which are not within one node of ``node`` ranks, that of the link between the nodes if
-    it is None: a group has the cards of its own ranks (:mod:`drbench.model.costs`).
-    ``across_launch_s`` and ``across_sync_s`` are theirs too; None for the same as within a node.
+    Attributes
+    ----------
+    launch_s : float
+        Start of the operation.
+    sync_s : float
+        One synchronisation of neighbours; a ring of P ranks has P - 1.
+    bandwidth_bytes_per_s : float or None
+        Bandwidth of one link of a rank; without it that of the links of the ring.
+        Where each pair of ranks has a link, a group uses all of its own.
+    column_bandwidth_bytes_per_s : float or None
+        The same for process columns; without it as for rows.
+    both_directions : bool
+        Rings run in both directions at once: twice the bandwidth.
+    node : int
+        Ranks of a node; groups within one node use the keys without across_; 0: all groups do.
+    across_bandwidth_bytes_per_s : float or None
+        Bandwidth of one network card, for groups on several nodes; without it that of the link.
+        A group has the cards of its own ranks (:mod:`drbench.model.costs`).
+    shape : str
+        ring, tree, fastest (of these two) or direct (each pair at once over its own link).
+    across_sync_s : float or None
+        One synchronisation in groups on several nodes; without it sync_s.
+    across_launch_s : float or None
+        Start of the operation in groups on several nodes; without it launch_s.
     """
 
     launch_s: float = 0.0

@@ -111,7 +111,10 @@ class Case:
         default_text="the algorithm's own",
     )
     b: str | None = _is(
-        group="Layout", check=_partition, metavar="PARTITION", help="Partition of B, likewise."
+        group="Layout",
+        check=_partition,
+        metavar="PARTITION",
+        help="Partition of B; see drbench list partitions.",
     )
     c: str | None = _is(
         group="Layout", check=_partition, metavar="PARTITION", help="Partition of C, likewise."
@@ -162,8 +165,8 @@ class Case:
     fill: str = _is(
         ("integer", "uniform"),
         "integer",
-        help="integer: every sum is exact, C is checked without tolerance; uniform: checked "
-        "against an elementwise bound.",
+        help="integer: C is exact and checked without tolerance; uniform: checked against an error "
+        "bound.",
     )
     seed: int = _is(int, 0, help="Seed of the matrix elements.")
     transport: str = _ours(
@@ -176,7 +179,7 @@ class Case:
     )
     get: str | None = _ours(
         ("view", "copy"),
-        help="view: read tiles of ranks on this node in place; copy: copy them first.",
+        help="Tiles of ranks on the same node: view reads them in place, copy copies them first.",
         default_text="view; on devices copy",
     )
     compute: str | None = _is(
@@ -189,7 +192,7 @@ class Case:
         int,
         on=_DEVICES,
         least=1,
-        help="Devices: products that may run at the same time.",
+        help="Devices: GEMMs that may run at the same time.",
         default_text="1",
     )
     max_accumulates: int | None = _ours(
@@ -203,37 +206,32 @@ class Case:
         int,
         on=_GPUS,
         least=1,
-        help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
-        "products keep the other processors.",
+        help="cupy: most thread blocks of an accumulate, or of a reduction during GEMMs.",
         default_text="12",
     )
     copy_streams: int | None = _ours(
         int,
         on=_DEVICES,
         least=1,
-        help="Devices: streams for the copies of each direction in programs with signals; ranks "
-        "are dealt to them in turn.",
+        help="Devices: streams for the copies of each direction, in programs with signals.",
         default_text="1",
     )
     collectives: str | None = _ours(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
-        help="Who moves what collectives need. Cores: mpi. Devices (other nodes too): nccl, one "
-        "rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned host memory; auto.",
-        default_text="mpi; on devices the first that can; recorded",
+        help="Who moves the data of collectives (cores: mpi).",
+        default_text="mpi; on devices the first that works",
     )
     prefetch: int | str | None = _ours(
         int,
         words=("all",),
-        help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
-        "nothing but what a step takes. Lowered programs (-o schedule) have their operations "
-        "instead; 0 still overlaps nothing.",
+        help="Look-ahead in GEMMs that need communication; 0: no overlap; all: no limit.",
         default_text="1; all for programs with signals",
     )
     progress: str = _ours(
         ("poll", "none"),
         "poll",
         on=BACKENDS[:1],
-        help="Who drives RMA while a rank computes: polls between pieces of a GEMM, or nobody.",
+        help="Who drives MPI during a GEMM: poll splits long GEMMs and polls in between; none.",
     )
     threads: int | None = _is(
         int,
@@ -258,15 +256,13 @@ class Case:
     roof: bool = _is(
         bool,
         False,
-        help="Measure between the repeats the same work without communication, for the ratio to it "
-        "and the effective communication time, and on a layout of the 2-D algorithms collective, "
-        "for the overlap efficiency.",
-        default_text="true; of a sweep false",
+        help="Measure the roof (the local GEMMs alone) and collective's time between the repeats.",
+        default_text="true; in a sweep false",
     )
     pool: int | None = _ours(
         int,
         unit="bytes",
-        help="Most receive and scratch memory a rank may use, as 64MiB.",
+        help="Most receive and scratch memory of a rank, as 64MiB.",
         default_text="what the plan needs",
     )
     machine: str = _is(

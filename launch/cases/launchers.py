@@ -47,16 +47,18 @@ class Launcher:
     name : str
         Goes into records, where no label is given.
     words : tuple of str
-        The launcher with its arguments, with ``{ranks}``, ``{ranks_per_node}`` and ``{nodes}``;
-        empty for this Python's mpiexec.
+        List of words that start ranks, with {ranks}, {ranks_per_node} and {nodes}.
+        Empty for this Python's mpiexec.
+    ranks_per_node : int or None
+        Ranks of a full node.
     cores_per_node : int or None
-        Shared by the ranks of a node in a job, unless threads are asked for.
+        Cores that the ranks of a node share, if --threads is not given.
     environment : dict of str to str
-        Set for the ranks.
+        Variables that are set for the ranks.
     modules : tuple of str
-        Loaded in a job script.
+        Modules that a job script loads.
     sbatch : dict of str to str
-        Options of a job script, without their dashes.
+        Table of options of sbatch, without their dashes.
     """
 
     name: str = "here"

@@ -42,26 +42,63 @@ _SHAPE = ("m", "n", "k")
 #: The tables that a sweep may end with.
 VIEWS = ("scaling", "algorithms", "libraries", "mlp")
 #: Keys of a whole file; ``scale``, the blocks and their defaults aside.
-_TOP = named(
-    Option("name", check=check_name),
-    Option("description"),
-    Option("ranks", int, least=1, words=("doubling",)),
-    Option("grow", _SHAPE),
-    Option("rounds", int, words=("known",)),
-    Option("view", VIEWS),
-    Option("paper", bool),
+FILE_KEYS = named(
+    Option("name", check=check_name, help="letters, digits, - and _; needed"),
+    Option("description", help="one line for drbench list sweeps"),
+    Option(
+        "ranks",
+        int,
+        least=1,
+        words=("doubling",),
+        help="numbers of ranks, each started anew; doubling: 1, 2, 4, ... up to -p",
+        default_text="-p alone",
+    ),
+    Option("grow", _SHAPE, help="weak scaling: this extent is multiplied by the ranks"),
+    Option(
+        "rounds",
+        int,
+        words=("known",),
+        help="run every case so often, interleaved; known: until the fastest is known within 2 %",
+        default_text="each case once",
+    ),
+    Option(
+        "view",
+        VIEWS,
+        help="the table (and figure) that ends the sweep",
+        default_text="that of compare",
+    ),
+    Option(
+        "paper",
+        bool,
+        help="with --simulate: universal as the paper's program (whole tiles, tall grids)",
+        default_text="false",
+    ),
 )
 _TABLES = ("scale", "defaults", "cases")
 #: Keys of a block that are not fields of a case but set several of them, or add cases; benchmarks
 #: hold the records of a block against its ``bar``.
-_SPECIAL = named(
-    Option("partitions", check=FIELDS["a"].check),
-    Option("replication", int, least=1),
-    Option("libraries", tuple(LIBRARIES)),
-    Option("settings", ("default", "all")),
-    Option("same_tiles", bool),
-    Option("zip"),
-    Option("bar"),
+BLOCK_KEYS = named(
+    Option(
+        "partitions",
+        check=FIELDS["a"].check,
+        help="triples of A, B and C; all: row, column and block for each",
+    ),
+    Option(
+        "replication",
+        int,
+        least=1,
+        help="factors of A, B and C, or triples; equal, paired (A and B equal), all",
+    ),
+    Option("libraries", tuple(LIBRARIES), help="run these libraries as they come, or all"),
+    Option("settings", ("default", "all"), help="settings of each library", default_text="default"),
+    Option(
+        "same_tiles",
+        bool,
+        help="add the universal algorithm on the tiles of each case",
+        default_text="false",
+    ),
+    Option("zip", help="lists of keys that advance together"),
+    Option("bar", help="for benchmarks/bars: the expected share of the roof"),
 )
 #: Keys whose values are triples, for A, B and C.
 _TRIPLES = ("partitions", "replication")
@@ -251,14 +288,14 @@ def expand(
     [(64, 'row', 'C'), (64, 'row', 'B'), (64, 'row/c2', 'C'), (64, 'row/c2', 'B')]
     """
     given = overrides_of(overrides, _described)
-    for key in (*_TOP, "scale"):
+    for key in (*FILE_KEYS, "scale"):
         if key in given:
             value = given.pop(key)
             table = table | {key: value[0] if len(value) == 1 else value}
-    check_keys(table, (*_TOP, *_TABLES), f"{file}: ")
-    single = {key: table[key] for key in table.keys() & _TOP.keys() - {"ranks"}}
+    check_keys(table, (*FILE_KEYS, *_TABLES), f"{file}: ")
+    single = {key: table[key] for key in table.keys() & FILE_KEYS.keys() - {"ranks"}}
     top = {"description": "", "rounds": 0, "view": "", "paper": False} | read_table(
-        single, _TOP, file
+        single, FILE_KEYS, file
     )
     require("name" in top, file, "a sweep with a name", table)
     where = f"{file}: scale" if scale is None else "--scale"
@@ -271,7 +308,7 @@ def expand(
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
     cases: dict[str, Case] = {}
-    unused = {*given} - (_SPECIAL.keys() - {"bar"})
+    unused = {*given} - (BLOCK_KEYS.keys() - {"bar"})
     for number, block in enumerate(blocks, 1):
         mine, where = _given_to(block, blocks, given), f"{file}: cases {number}"
         instead = set().union(*(_INSTEAD.get(key, ()) for key in mine))
@@ -283,7 +320,7 @@ def expand(
                 continue
             unused -= kept.keys()
             made = [_case(kept, ranks, factor, where)]
-            if read_at(f"{where}: same_tiles", [_SPECIAL["same_tiles"]], twins):
+            if read_at(f"{where}: same_tiles", [BLOCK_KEYS["same_tiles"]], twins):
                 with suppress(UnsupportedError):  # not on this mesh: a row that says so
                     made.append(_universal(*made, ranks, where))
             for case in made:
@@ -317,7 +354,7 @@ def _described(key: str, where: str = "-o ") -> list[Option]:
         return [FIELDS[key]]
     options = known_options()
     known = {key: list(takers.values()) for key, takers in options.items()}
-    known |= {key: [option] for key, option in (_SPECIAL | _TOP).items()} | {"scale": []}
+    known |= {key: [option] for key, option in (BLOCK_KEYS | FILE_KEYS).items()} | {"scale": []}
     if key not in known:
         hint = did_you_mean(key, (*FIELDS, *known))
         hint = hint or " See docs/reference/sweep-files.md for the keys."
@@ -411,7 +448,7 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
         taker = taker_of(name)
     except UsageError as error:
         raise UsageError(f"{where}: algorithm: {error}") from None
-    takes = FIELDS.keys() | _SPECIAL.keys() | taker.options.keys()
+    takes = FIELDS.keys() | BLOCK_KEYS.keys() | taker.options.keys()
     takes -= OURS if name in LIBRARIES else set()
     kept = {key: value for key, value in values.items() if key not in given or key in takes}
     try:

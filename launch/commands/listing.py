@@ -20,7 +20,7 @@ from launch.cases.sweep_values import read_toml, shipped
 from launch.host.show import console, table
 from launch.libraries import LIBRARIES, get_library
 from partitions import PRESETS
-from partitions.text import added_kinds
+from partitions.text import LAYOUT_FORMS, added_kinds
 
 from .completion import NAMES, complete_list, one_of
 from .options import command, json_option
@@ -112,12 +112,8 @@ def _described(option: Option) -> tuple[str, str]:
     >>> _described(Option("width", int, 4, words=("all",), least=1, help="how wide."))
     ('-o width=N|all', 'how wide. [default: 4]')
     """
-    words = option.type if isinstance(option.type, tuple) else option.words
-    kinds = {int: "SIZE" if option.unit else "N", float: "NUMBER", bool: "true|false", str: "TEXT"}
-    kind = () if isinstance(option.type, tuple) else (kinds[option.type],)
-    value = option.metavar or "|".join((*kind, *words))
-    default = option.default_text or ("" if option.default is None else str(option.default).lower())
-    more = f" [default: {default}]" if default else ""
+    value = "|".join(option.values)
+    more = f" [default: {option.shown_default}]" if option.shown_default else ""
     return f"{option.flag}{' ' if option.group else '='}{value}", f"{option.help}{more}"
 
 
@@ -178,21 +174,6 @@ def _chains() -> Iterable[tuple[str, ...]]:
     return [(name,) for name in presets()]
 
 
-_PARTITIONS = [
-    ("row", "row blocks, one tile a rank"),
-    ("column", "column blocks, one tile a rank"),
-    (
-        "block, block:3x2, block:3x2:col",
-        "2-D blocks on a near-square or given process grid, ranks row- or column-major",
-    ),
-    ("tiles:128x96@2x3, ...:col", "block-cyclic: tiles of 128x96 dealt to a 2x3 process grid"),
-    ("traditional, traditional:3x4", "tiles of A, B and C that align on one process grid"),
-    (".../cN", "N replicas; N divides the ranks"),
-    (
-        'S(0), S(1), R, "S(0),R@2x3"',
-        "DTensor placements on a mesh; _S(0,2) is _StridedShard, P (for C) leaves its sum pending",
-    ),
-]
 _TRANSPORTS = [
     ("auto", "in place where a rank's memory can be reached, RMA elsewhere"),
     ("direct", "in place only: tiles are read without a copy, added to under locks"),
@@ -205,7 +186,7 @@ KINDS = {
         lambda: [(name, each.description) for name, each in algorithms().items()],
         _algorithm,
     ),
-    "partitions": _Kind("partition|~about", lambda: _PARTITIONS + added_kinds()),
+    "partitions": _Kind("partition|~about", lambda: [*LAYOUT_FORMS, *added_kinds()]),
     "presets": _Kind(
         "preset|~about|~source",
         lambda: [(name, each.description, each.source) for name, each in PRESETS.items()],

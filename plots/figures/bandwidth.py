@@ -132,7 +132,7 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
 FIGURES = (
     Figure(
         "bandwidth",
-        "bandwidth of get, put, accumulate and collectives against size, beside a copy in memory",
+        "bandwidth of get, put, accumulate and collectives against size, next to a copy in memory",
         make,
         read=ROWS.read,
     ),

@@ -271,7 +271,7 @@ FIGURES = tuple(
         (
             "libraries",
             "algorithm",
-            "rate of each algorithm and library with its interval, a panel a shape",
+            "rate of each algorithm and library with its interval, one panel for each shape",
         ),
     )
 )

@@ -170,7 +170,7 @@ FIGURES = tuple(
         ),
         (
             "strong",
-            "MeshSlice, Figure 12: the same at one batch",
+            "MeshSlice, Figure 12: utilization at one batch as chips grow",
             partial(_scaling, "strong", f"{_BEST}; FSDP's batch would have to grow"),
         ),
         (
@@ -178,7 +178,7 @@ FIGURES = tuple(
             "MeshSlice, Figure 10: launch, synchronisation and transfer over computation",
             _breakdown,
         ),
-        ("shapes", "MeshSlice, Figure 11: utilization by product", _shapes),
+        ("shapes", "MeshSlice, Figure 11: utilization by GEMM shape", _shapes),
         (
             "model",
             "MeshSlice, Figures 13 and 14: cost model and simulation by mesh and slice count",

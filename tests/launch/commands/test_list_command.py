@@ -13,7 +13,7 @@ NAMES = {
     "algorithms": [*algorithms()],
     "libraries": [*LIBRARIES],
     "presets": [*PRESETS],
-    "partitions": ["row", "block:3x2", "tiles:", "/cN", "S(0)"],
+    "partitions": ["row", "block:3x2", "tiles:", "grid:", "/cN", "S(0)"],
     "transports": ["auto", "direct", "rma", "throttled:GBps,us"],
     "sweeps": ["exhaustive", "lowering"],
     "figures": ["algorithms", "best", "llm-weak", "--moving-only"],
@@ -40,7 +40,7 @@ def test_an_algorithm_is_listed_with_each_option_and_its_default(run_cli, name):
     for option in algorithms()[name].options.values():
         assert f"{option.flag}{' ' if option.group else '='}" in printed
         assert " ".join(option.help.split()[:4]) in printed
-        assert not option.default_text or f"[default: {option.default_text}]" in printed
+        assert not option.shown_default or f"[default: {option.shown_default}]" in printed
     assert "-o prefetch=N|all" in printed and "-o warmup=N" in printed
 
 
