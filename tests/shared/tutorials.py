@@ -1,14 +1,15 @@
 """The tutorials of docs/tutorials: their blocks, run in the order of a page, and whether what they
 print is what the page shows.
 
-A block of ``sh`` has commands, the block of ``text`` after it shows what the last of them prints; a
-block of ``console`` has commands after ``$``, each with its output; a block of ``toml`` is a file
-whose name is in its first line, a block of ``python`` a program. In what is shown, ``…`` alone in a
-line stands for any lines, and at the end of a line for the rest of it.
+A block of ``console`` has commands after ``$``, each with its output; a block of ``toml`` is a file
+whose name is in its first line; a block of ``python`` is a program, and the block of ``text`` after
+it shows what it prints. In what is shown, ``…`` alone in a line stands for any lines, and at the
+end of a line for the rest of it.
 """
 
 import re
 import sys
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ _MASKS = [
     (re.compile(r"(?:MPICH|Open MPI) [\d.]+(?: \(MPI [\d.]+\))?"), "MPI #"),
     (re.compile(r"\S+ [\d.]+(?:,| \() ?\w+ kernels\)?"), "BLAS #"),
     (re.compile(r"(?<=launcher )\S+"), "#"),
+    (re.compile(r" ± #"), ""),  # of few repeats there is none
 ]
 #: A row of a table of measured times, which are in the order of these; its time and its rates.
 _ROW = re.compile(rf"^ +{_NUMBER} [mun]?s .*$")
@@ -55,25 +57,30 @@ _DOUBTS = re.compile(r"(?:noisy|not stable)(?:, (?:noisy|not stable))*")
 _WRAPPED = re.compile(r"^ {10,}\S")
 
 
-class Block(NamedTuple):
-    """A block of code of a page: its language, its text, and where the text is in the page."""
+class Step(NamedTuple):
+    """Something to do on a page: a command line, a program, or a file to write, what kind of it,
+    what is shown of its output, and where that begins in the page."""
 
-    language: str
+    kind: str
     text: str
+    shown: str
     start: int
 
-    @property
-    def end(self) -> int:
-        """Where the text ends."""
-        return self.start + len(self.text)
 
-
-def blocks_of(page: str) -> list[Block]:
-    """All blocks of a page."""
-    return [
-        Block(found[1], found[2], found.start(2))
-        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
-    ]
+def steps_of(page: str) -> Iterator[Step]:
+    """All that a page does, in its order."""
+    program = ""
+    for block in re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S):
+        kind, text = block[1], block[2]
+        if kind == "console":
+            for each in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+                yield Step(kind, each[1], each[2], block.start(2) + each.start(2))
+        elif kind == "text":
+            yield Step("python", program, text, block.start(2))
+        elif kind == "python":
+            program = text
+        else:
+            yield Step(kind, text, "", block.start(2))
 
 
 def quiet(text: str, command: str) -> list[str]:
@@ -111,7 +118,7 @@ def masked(line: str, command: str) -> str:
     if command not in MEASURED:
         return _CLOCK.sub("#", line)
     if command == "doctor":
-        line = re.sub(r"\d+(?:\.\d+)?", "#", line) if " BLAS " not in line else line
+        line = re.sub(r"\d+(?:\.\d+)?", "#", line) if not line.startswith(" BLAS ") else line
     if _ROW.match(line):
         line = _RATE.sub("#", line, count=len(_RATE.findall(line)) - 1)  # the last one is bytes
     for pattern, instead in _MASKS:
