@@ -37,6 +37,7 @@ _FOR = {
     "tests (extra `[test]`)": (
         *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
         *("build", "setuptools"),
+        *("nbclient", "nbformat", "ipykernel"),
     ),
     "tests: bfloat16 (extra `[test]`)": ("ml_dtypes",),
     "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),

@@ -59,7 +59,7 @@ def test_a_page_of_two_cases_compares_them(tmp_path):
 @pytest.mark.parametrize(
     "function, case, words, error, why",
     [
-        (drbench.simulate, ROWS, {"machine": "h100"}, UsageError, "did you mean h100x8"),
+        (drbench.simulate, ROWS, {"machine": "h100"}, UsageError, "Did you mean h100x8"),
         (drbench.simulate, ROWS, {"ranks": 9}, UsageError, "has 8 devices"),
         (drbench.simulate, drbench.Case(0, 8, 8), {}, UsageError, "m must be"),
         (drbench.simulate, drbench.Case(8, 8, 8, preset="rows"), {}, Exception, "unknown preset"),
