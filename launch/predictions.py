@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from drbench import __version__
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
@@ -90,13 +91,14 @@ class Choice:
     answer: str
     found: Found
 
-    def rows(self) -> list[dict[str, float | str | None]]:
+    def rows(self) -> list[dict[str, Any]]:
         """The ranking as rows of a table, for ``pandas.DataFrame``."""
         rows = []
         for place, each in zip(self.found.ranking, self.ranking):
             low, high = each.interval_s or (None, None)
+            layouts: dict[str, Any] = dict(zip("ABC", each.layouts))
             rows.append(
-                dict(zip("ABC", each.layouts))
+                layouts
                 | {"algorithm": each.algorithm, "time_ms": 1e3 * each.time_s}
                 | {"low_ms": low and 1e3 * low, "high_ms": high and 1e3 * high}
                 | {"percent_of_roof": each.record.percent_of_roof}
@@ -117,7 +119,7 @@ class Page:
     html : str
         One file that loads nothing from anywhere.
     verdict : str
-        What the page says on top: a line for each case, and one that compares them.
+        The first lines of the page: a sentence for each case, and one that compares them.
     """
 
     html: str
@@ -172,7 +174,7 @@ def tune(
     ranks: int | None = None,
     *,
     fix: str = "",
-    products: int = 100,
+    multiplications: int = 100,
     replication: str = "none",
     only: Sequence[str] = (),
     memory: int | None = None,
@@ -184,14 +186,14 @@ def tune(
     Parameters
     ----------
     case : Case
-        The problem, and the layouts that A and B come in and that C is wanted in; without layouts
+        The problem, and the layouts of A and B today and of the C that is needed; without layouts
         nothing is redistributed.
     machine, ranks
         As of :func:`simulate`.
     fix : str
         Matrices that keep their layouts, as ``"ac"``.
-    products : int
-        Multiplications that share the price of bringing the matrices into another layout.
+    multiplications : int
+        Those that share the price of bringing the matrices into another layout.
     replication : str
         Replication factors to try: ``none``, ``equal``, ``paired`` or ``all``.
     only : sequence of str
@@ -225,7 +227,9 @@ def tune(
     if set(fix) - {name for name in "abc" if getattr(case, name)}:
         raise UsageError(f"fix names matrices whose layout the case names, got {fix!r}.")
     today = case.a, case.b, case.c
-    fixed = {name: text if name in fix else None for name, text in zip("abc", today)}
+    fixed: dict[str, Any] = {
+        name: text if name in fix else None for name, text in zip("abc", today)
+    }
     if effort is None:
         effort = effort_for(ranks)
     request = TuneRequest(
@@ -236,24 +240,25 @@ def tune(
         replication,
         top,
         today=today,
-        products=products,
+        products=multiplications,
         effort=effort or None,
         refine=REFINED,
     )
     found = search(request, model)
-    ranking = [Prediction(place.case, place.record) for place in found.ranking]
-    yours = found.mine and Prediction(found.mine.case, found.mine.record)
+    ranking = [Prediction(each.case, each.record) for each in found.ranking if each.record]
+    mine = found.mine
+    yours = Prediction(mine.case, mine.record) if mine and mine.record else None
     return Choice(ranking, yours, "\n".join(answer(found, request)), found)
 
 
-def explain(case: Case, machine: str, ranks: int | None = None, beside: Case | None = None) -> Page:
+def explain(case: Case, machine: str, ranks: int | None = None, other: Case | None = None) -> Page:
     """Make the page that shows a simulated run moment by moment, as ``drbench explain`` does.
 
     Parameters
     ----------
     case, machine, ranks
         As of :func:`simulate`.
-    beside : Case, optional
+    other : Case, optional
         A second case, shown next to the first.
 
     Raises
@@ -272,7 +277,7 @@ def explain(case: Case, machine: str, ranks: int | None = None, beside: Case | N
     from plots.report.explained import explained_page, verdict
 
     model, shown = find_machine(machine), []
-    for each in filter(None, (case, beside)):
+    for each in filter(None, (case, other)):
         checked, count = _checked(each, machine, ranks)
         shown.append(explained(checked, model, count))
     return Page(explained_page(shown, __version__), "\n".join(filter(None, verdict(shown))))
@@ -284,4 +289,5 @@ def _checked(case: Case, machine: str, ranks: int | None) -> tuple[Case, int]:
     model = find_machine(machine)
     check_options(FIELDS, vars(case))
     ranks = ranks_on(model, ranks)
-    return replace(case, machine=model.name, **partition_texts(vars(case), ranks)), ranks
+    layouts: dict[str, Any] = partition_texts(vars(case), ranks)
+    return replace(case, machine=model.name, **layouts), ranks

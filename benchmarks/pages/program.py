@@ -37,9 +37,9 @@ _FOR = {
     "tests (extra `[test]`)": (
         *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
         *("build", "setuptools"),
-        *("nbclient", "nbformat", "ipykernel"),
     ),
     "tests: bfloat16 (extra `[test]`)": ("ml_dtypes",),
+    "tests: the notebook (extra `[test]`)": ("nbclient", "nbformat", "ipykernel"),
     "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
 }
 

@@ -51,7 +51,7 @@ def test_a_case_without_layouts_has_no_yours():
 
 def test_a_page_of_two_cases_compares_them(tmp_path):
     columns = drbench.Case(1024, 3072, 768, preset="column")
-    page = drbench.explain(ROWS, "h100x8", 2, beside=columns)
+    page = drbench.explain(ROWS, "h100x8", 2, other=columns)
     assert page.verdict.count("\n") == 2 and page.verdict in str(page)
     assert page.save(tmp_path / "page.html").read_text("utf-8") == page.html
 
@@ -76,7 +76,7 @@ def test_a_page_of_two_cases_compares_them(tmp_path):
         (drbench.tune, ROWS, {"fix": "d"}, UsageError, "got 'd'"),
         (drbench.tune, drbench.Case(8, 8, 8), {"fix": "a"}, UsageError, "fix names matrices"),
         (drbench.tune, ROWS, {"replication": "some"}, UsageError, "got 'some'"),
-        (drbench.explain, ROWS, {"beside": drbench.Case(8, 8, 0)}, UsageError, "k must be"),
+        (drbench.explain, ROWS, {"other": drbench.Case(8, 8, 0)}, UsageError, "k must be"),
     ],
 )
 def test_what_makes_no_sense_is_refused(function, case, words, error, why):

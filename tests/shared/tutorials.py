@@ -53,7 +53,7 @@ _INSTEAD = [
     (re.compile(r"^fastest of .*|^\d+ problems? with noisy cases only.*"), f"fastest of {GAP}"),
 ]
 _DOUBTS = re.compile(r"(?:noisy|not stable)(?:, (?:noisy|not stable))*")
-#: A line that goes on with a row of a table with names in its first column.
+#: A line that continues a row of a table with names in its first column.
 _WRAPPED = re.compile(r"^ {10,}\S")
 
 
