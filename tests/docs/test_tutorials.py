@@ -153,6 +153,7 @@ SAME = [
     ("sweep", SWEEP, [("58.1 ms", "158.1 ms"), ("103.2", "9"), ("83.18", "9.1"), ("25 s", "1 s")]),
     ("sweep", SWEEP, [("6 ok, 25", "6 ok, 2 noisy, 25"), ("fastest of …", ALL_NOISY)]),
     ("sweep", SWEEP, [("6/6", "2/6 cases, 2 ok, 10 s, 5 s left; now\n6/6")]),
+    ("plot", "figure: x.png\n", [("figure", "8 × 8 × 8: S-C: not decided: 1 other\nfigure")]),
     ("plan", "planned in 9 us\n", [("9 us", "1.5 ms")]),
     ("simulate", "first\n…\nlast …\n", [("…\n", "second\nthird\n"), ("last …", "last one")]),
 ]  # fmt: skip

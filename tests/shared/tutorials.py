@@ -41,6 +41,7 @@ _CLOCK = re.compile(r"(?<=planned in )[\d.]+ \w+|(?<= ok, )\d+ s$")
 _NOISE = [
     re.compile(r"^hollow: "),
     re.compile(r"^\d+ cases? not stable: "),
+    re.compile(r"^\d+ × .*: not decided: "),
     re.compile(r"^\d+/\d+ cases, .* left\b"),
     re.compile(r"^ overlap +effective communication"),
 ]
