@@ -1,7 +1,9 @@
 """drbench: runs, predicts and explains distributed dense matrix multiplication C = A·B.
 
-As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`,
-which is imported when one of its names is asked for. Under PyTorch's DTensor: :mod:`drbench.torch`.
+As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`.
+Without MPI, on machine models: :func:`simulate`, :func:`tune` and :func:`explain` of
+:mod:`launch.predictions`. Either is imported when one of its names is asked for. Under PyTorch's
+DTensor: :mod:`drbench.torch`.
 """
 
 from importlib import import_module
@@ -11,19 +13,29 @@ __version__ = "0.1.0"
 
 #: What :mod:`drbench.library` brings.
 _LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
-
+#: What :mod:`launch.predictions` brings.
+_PREDICTIONS = ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune")
 
 if TYPE_CHECKING:  # what type checkers and editors see of the names below
+    from launch.predictions import Case, Choice, Page, Prediction, explain, simulate, tune
+
     from .library import Context, Matrix, MultiplicationPlan, init, multiply, redistribute
 
 __all__ = [
+    "Case",
+    "Choice",
     "Context",
     "Matrix",
     "MultiplicationPlan",
+    "Page",
+    "Prediction",
     "__version__",
+    "explain",
     "init",
     "multiply",
     "redistribute",
+    "simulate",
+    "tune",
 ]
 
 
@@ -31,10 +43,13 @@ def __getattr__(name: str) -> Any:
     if name in _LIBRARY:
         found = globals()[name] = getattr(import_module("drbench.library"), name)
         return found
+    if name in _PREDICTIONS:
+        found = globals()[name] = getattr(import_module("launch.predictions"), name)
+        return found
     if name == "torch":
         return import_module("drbench.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LIBRARY, "torch"])
+    return sorted([*globals(), *_LIBRARY, *_PREDICTIONS, "torch"])

@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Folders of tests that start processes, which load the cores and look at what others left behind.
-PROCESSES = ("tests/mpi/", "tests/launch/", "tests/docs/test_first_hour", "tests/test_install.py")
+PROCESSES = ("tests/mpi/", "tests/launch/", "tests/docs/test_tutorials", "tests/test_install.py")
 #: Files among them that start none, or hardly any.
 APART = (
     *("tests/launch/papers/", "tests/launch/studies/", "tests/launch/models/test_tune"),

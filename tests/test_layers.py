@@ -57,6 +57,7 @@ UPWARD = {
     ("drbench/__main__.py", "launch.commands.cli.main"),
     ("drbench/__init__.py", "drbench.library"),
     ("drbench/__init__.py", "drbench.torch"),
+    ("drbench/__init__.py", "launch.predictions"),
     # where figures are looked for: those of papers lie with the papers
     ("plots/registry.py", "plots.figures"),
     ("plots/registry.py", "launch.papers"),

@@ -26,11 +26,10 @@ from drbench.measure.noise import Ratio, ratio_of
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.machine_models import find_machine
-from launch.commands.predict.tune import EFFORT
 from launch.host.files import ROOT
 from launch.host.kernels import without_pins
 from launch.host.show import console
-from launch.models.candidates import TuneRequest
+from launch.models.candidates import EFFORT, TuneRequest
 from launch.models.tune import every_program, tune
 from launch.sweeps.experiment import run_rounds
 from launch.sweeps.rounds import over, seconds_of

@@ -39,6 +39,7 @@ _FOR = {
         *("build", "setuptools"),
     ),
     "tests: bfloat16 (extra `[test]`)": ("ml_dtypes",),
+    "tests: the notebook (extra `[test]`)": ("nbclient", "nbformat", "ipykernel"),
     "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
 }
 

@@ -16,8 +16,18 @@ from partitions.partition import replica_suffix
 REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
 
 
+#: Seconds of CPU that a search takes, at least; many ranks get one for so many.
+EFFORT, _RANKS_A_SECOND = 4.5, 40
+#: First places that are tried with other look-aheads, chunks and lowerings too.
+REFINED = 3
+
 #: Up to so many ranks aligned tiles are tried with replicas: each takes a trace to bound.
 _FEW = 16
+
+
+def effort_for(ranks: int) -> float:
+    """Seconds of CPU that a search takes where nobody says how many."""
+    return max(EFFORT, ranks / _RANKS_A_SECOND)
 
 
 @dataclass(frozen=True)

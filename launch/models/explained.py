@@ -2,6 +2,7 @@
 the timeline of a run, and what is said of it in words."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,10 +20,18 @@ from drbench.plan.run_description import describe_run
 from drbench.program.trace import no_collection
 from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
+from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import arithmetic
 from launch.host.show import multiplication_text
 
-from .predict import Programs, predict_with, programs_of, simulated_keys, with_interval
+from .predict import (
+    Programs,
+    planning_model,
+    predict_with,
+    programs_of,
+    simulated_keys,
+    with_interval,
+)
 
 #: Links that the page names, the busiest first.
 _MOST_LINKS = 24
@@ -103,7 +112,14 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         uncut = description.get("mode") == "measured" or description.get("chunk") is None
         in_place = case.transport in ("auto", "direct") and uncut
         resolved = algorithm.resolve(problem, in_place, **options)
-        traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
+        if (
+            description.get("mode") == "measured" and case.backend == "numpy"
+        ):  # as its ranks planned it
+            planned_by = of_schedule(None, resolved, case.transport, case.dtype)
+        else:
+            planned_by = machine and planning_model(machine, resolved)
+        trace = partial(algorithm.trace, problem, machine=planned_by, **resolved)
+        traces = [trace(rank) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
         simulator = Simulator(traces, model)
         programs = Programs(problem, resolved, simulator)

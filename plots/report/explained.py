@@ -73,7 +73,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
             }
             for case in cases
         ],
-        verdict=_verdict(cases),
+        verdict=verdict(cases),
         facts=_facts(cases),
         ticks=TICKS,
         version=version,
@@ -98,7 +98,7 @@ def _ticks(case: dict[str, Any]) -> list[list]:
     ]
 
 
-def _verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
+def verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence about each case, and one about the two."""
     text = []
     for case in cases:

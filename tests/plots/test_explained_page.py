@@ -10,10 +10,12 @@ import pytest
 from colours import BLIND, seen_by
 from pages import EVIL, Elements
 
+from algorithms.lowering.op_costs import BALANCE
 from drbench.measure.timeline import chrome_trace
+from drbench.model.simulate import Simulator
 from drbench.plan.explain import traffic
-from launch.cases.case import DESCRIPTION_FIELDS, Case
-from launch.cases.machine_models import find_machine
+from launch.cases.case import DESCRIPTION_FIELDS, Case, bound, case_keys, recorded
+from launch.cases.machine_models import find_machine, of_schedule
 from launch.models.explained import explained, explained_timeline
 from launch.models.predict import predict_with, programs_of
 from plots.report.explained import TICKS, explained_page
@@ -340,3 +342,19 @@ def test_a_timeline_of_another_program_is_refused():
         explained_timeline(timeline_of("cannon", k=1024), None)
     with pytest.raises(Exception, match="--timeline: this is no trace"):
         explained_timeline(json.dumps({"traceEvents": []}), None)
+
+
+def test_a_run_that_packed_its_operands_is_shown():
+    """What a run on cores packs follows from the model of cores that is built in."""
+    case, ranks = Case(1024, 3072, 768, *["row"] * 3, options={"stationary": "B"}), 2
+    algorithm, problem, options = bound(case, ranks)
+    resolved = algorithm.resolve(problem, True, **options)
+    machine = of_schedule(None, resolved)
+    traces = [algorithm.trace(problem, rank, machine, **resolved) for rank in range(ranks)]
+    assert [trace.steps for trace in traces] != [
+        algorithm.trace(problem, rank, **resolved).steps for rank in range(ranks)
+    ]
+    events = Simulator(traces, BALANCE).run(1, timeline=True).timeline
+    about = case_keys(case) | recorded(resolved) | {"ranks": ranks, "transport": "direct"}
+    shown = explained_timeline(chrome_trace(events, about | {"mode": "measured"}), None)
+    assert {bar[1] for bar in shown["ranks"][0]} >= {"fetch", "multiply", "add", "copy"}

@@ -10,13 +10,13 @@ from operator import itemgetter
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.measure.record import Record
 from drbench.options import Option
 from drbench.program.problem import PLANNED
-from launch.cases.command_line import describe, run_command
+from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
-from launch.host.units import format_bytes, plural, seconds
+from launch.host.units import format_bytes, seconds
+from launch.models.candidates import EFFORT
 from launch.views.tables import Column, Table
 
 from ..completion import complete_names
@@ -42,21 +42,8 @@ from ..options import (
     yes_option,
 )
 
-#: Seconds of CPU that a search takes, at least; many ranks get one for so many.
-EFFORT, _RANKS_A_SECOND = 4.5, 40
-
-#: First places that are tried with other look-aheads, chunks and lowerings too.
-_REFINED = 3
-
 #: Most programs that ``--measure`` runs where it is not said how many.
 _MOST_PROBED = 8
-
-
-#: The linear layers of Megatron's sequence-parallel MLP, by strategy and layouts of A, B and C.
-_MEGATRON = {
-    ("columns", ("row", "column", "column")): "column-parallel",
-    ("partial", ("column", "row", "row")): "row-parallel",
-}
 
 
 def _letters(text: str) -> str:
@@ -187,7 +174,8 @@ def tune_command(
     SC'19; Al Daas et al., SPAA'22). A C with replicas is finished on all of them.
     """
     from launch.cases.case import Case, partition_texts
-    from launch.models.candidates import TuneRequest
+    from launch.models.answer import answer
+    from launch.models.candidates import REFINED, TuneRequest, effort_for
     from launch.models.tune import tune
 
     check_csv(csv_path)
@@ -214,7 +202,7 @@ def tune_command(
         **{name: today[name] if name in (fix or "") else None for name in "abc"},
     }
     if effort is None:
-        effort = max(EFFORT, ranks / _RANKS_A_SECOND)
+        effort = effort_for(ranks)
     request = TuneRequest(
         Case(**values),
         ranks,
@@ -225,7 +213,7 @@ def tune_command(
         today=tuple(today[name] for name in "abc"),
         multiplications=multiplications,
         effort=effort or None,
-        refine=_REFINED,
+        refine=REFINED,
     )
     found = tune(request, model)
     how = {"iters": iters, "budget": budget}  # of the measurement, not of the command that is told
@@ -251,40 +239,19 @@ def tune_command(
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
 
-def place_text(place) -> str:
-    """Algorithm and options of a place, short.
-
-    Examples
-    --------
-    >>> from launch.cases.case import Case
-    >>> from launch.models.tune import Moving, Place
-    >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
-    >>> place_text(Place(case, 0, Moving(), ("row", "column", "R")))
-    'universal S-C'
-    """
-    from launch.cases.case import case_keys, recorded
-
-    record, layer = place.record, None
-    if place.case.algorithm == "dtensor_mm":
-        layer = _MEGATRON.get((place.case.options.get("strategy"), place.layouts))
-    if record is None:
-        options = place.case.options | {"replicate_result": None}
-        keys = case_keys(place.case) | recorded(options)
-        record = Record(**keys, mode="simulated", status="failed", reason="-")
-    return describe(record) + (f" (Megatron {layer})" if layer else "")
-
-
 def row_of(place, request, least_bytes: float | None = None) -> dict:
     """What there is to say of one place: a row of the table, and of the JSON."""
+    from launch.models.answer import brought, name_of
+
     record, case, moving = place.record, place.case, place.moving
     row = {
-        "what": place_text(place),
+        "what": name_of(place),
         "command": plugged(run_command(case, request.ranks)),
         "layouts": list(place.layouts),
         "memory_bytes": place.memory,
         "moved_bytes": place.moved_bytes,
         "redistribution": moving._asdict(),
-        "brought": _brought(moving) if any(request.today) else None,
+        "brought": brought(moving) if any(request.today) else None,
     }
     if record is not None:
         links = place.bound.links_s > place.bound.gemms_s
@@ -323,12 +290,6 @@ def _ran(standing) -> dict:
 def _layouts(row: dict) -> str:
     texts = row["layouts"]
     return f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
-
-
-def _brought(moving) -> str:
-    """What is moved to a place, and how long that takes."""
-    time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
-    return f"{format_bytes(moving.moved_bytes)}{time}"
 
 
 _COLUMNS = (
@@ -389,57 +350,6 @@ def _brief(found, request) -> str:
     return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
 
 
-def answer(found, request) -> list[str]:
-    """The three lines that answer: what the layouts of today cost, the best, and when bringing the
-    matrices there has paid."""
-    best, lines = found.ranking[0], []
-    if found.mine:
-        lines.append(f"Your layouts, {_costs(found.mine, request)}.")
-    elif found.why_not:
-        lines.append(f"Your layouts: {found.why_not}")
-    unknown, times = off(found), found.times_better
-    name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
-    gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
-    if found.mine and not found.better:
-        name += f", nothing else is better within {plural(request.multiplications, 'product')}"
-    lines.append(f"{name}: {_costs(best, request)}{gain}.")
-    if found.why_not or found.better:
-        lines.append(_price(found, request))
-    elif not any(request.today):
-        lines.append(
-            "Say where your matrices are (--a, --b, --c or --preset), and it says whether changing "
-            "pays."
-        )
-    return lines
-
-
-def _costs(place, request) -> str:
-    """The layouts of a place, what to run, and what it costs."""
-    row = row_of(place, request)
-    named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
-    if place.record is not None:
-        return f"{named}: {row['what']}, {row['time']}, {row['percent_of_roof']:.0f} % of the roof"
-    return (
-        f"{named}: {row['what']}, its busiest rank moves {format_bytes(row['busiest_bytes'])} and "
-        f"does {row['share_of_flops']:.2f} times its share of the FLOPs"
-    )
-
-
-def _price(found, request) -> str:
-    """What it costs to bring the matrices to the first place, and when that has paid."""
-    moving, after = found.ranking[0].moving, found.pays_after
-    there = " and ".join(name for name, text in zip("AB", request.today) if text)
-    parts = [f"{there} there"] * bool(there) + ["C back"] * bool(request.today[2])
-    bringing = f"bringing {', and '.join(parts)}" + "," * (len(parts) - 1)
-    if not moving.moved_bytes:
-        return f"Changing is free: {bringing} moves nothing."
-    price = f"moves {_brought(moving)}"
-    if after is None:
-        return f"{bringing.capitalize()} {price}."
-    by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
-    return f"Changing pays after {plural(after, 'product')}{by}: {bringing} {price}."
-
-
 def _notes(found, chosen: int, machine, request) -> list[str]:
     """What is said below the ranking."""
     from launch.cases.machine_models import CALIBRATE
@@ -480,25 +390,10 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
     return lines
 
 
-def off(found) -> str:
-    """How much faster what was not searched could be than the first place, in words; empty where
-    that is within the interval of the first, or everything was searched.
-
-    Examples
-    --------
-    >>> from launch.models.tune import Found, Moving, Place
-    >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.8)
-    >>> ranking = [Place(None, 0, Moving(), (), record)]
-    >>> [off(Found(ranking, left=9, gap=gap)) for gap in (0.5, 0.2, float("inf"))]
-    ['may be 50 % off', '', 'how far off is not known']
-    """
-    if not found.in_doubt:
-        return ""
-    return "how far off is not known" if found.gap == inf else f"may be {100 * found.gap:.0f} % off"
-
-
 def _within(found, request) -> str:
     """Which places may be as fast as the first for all that is known, and what decides."""
+    from launch.models.answer import off
+
     longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
     if found.ranking[0].record.median_high_s is None:
         return f"How sure the first is, the machine file does not say: calibrate again{longer}"

@@ -1,0 +1,115 @@
+"""What a search found, in words: what the layouts of today cost, the best, and whether changing
+pays."""
+
+from math import inf
+
+from drbench.measure.record import Record
+from launch.cases.case import case_keys, recorded
+from launch.cases.command_line import describe
+from launch.host.show import predicted_text
+from launch.host.units import format_bytes, plural, seconds
+
+from .candidates import TuneRequest
+from .tune import Found, Moving, Place
+
+#: The linear layers of Megatron's sequence-parallel MLP, by strategy and layouts of A, B and C.
+_MEGATRON = {
+    ("columns", ("row", "column", "column")): "column-parallel",
+    ("partial", ("column", "row", "row")): "row-parallel",
+}
+
+
+def name_of(place: Place) -> str:
+    """Algorithm and options of a place, short.
+
+    Examples
+    --------
+    >>> from launch.cases.case import Case
+    >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
+    >>> name_of(Place(case, 0, Moving(), ("row", "column", "R")))
+    'universal S-C'
+    """
+    record, layer = place.record, None
+    if place.case.algorithm == "dtensor_mm":
+        layer = _MEGATRON.get((place.case.options.get("strategy"), place.layouts))
+    if record is None:
+        options = place.case.options | {"replicate_result": None}
+        keys = case_keys(place.case) | recorded(options)
+        record = Record(**keys, mode="simulated", status="failed", reason="-")
+    return describe(record) + (f" (Megatron {layer})" if layer else "")
+
+
+def brought(moving: Moving) -> str:
+    """What is moved to a place, and how long that takes."""
+    time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
+    return f"{format_bytes(moving.moved_bytes)}{time}"
+
+
+def answer(found: Found, request: TuneRequest) -> list[str]:
+    """The three lines that answer: what the layouts of today cost, the best, and when bringing the
+    matrices there has paid."""
+    best, lines = found.ranking[0], []
+    if found.mine:
+        lines.append(f"Your layouts, {_costs(found.mine, request)}.")
+    elif found.why_not:
+        lines.append(f"Your layouts: {found.why_not}")
+    unknown, times = off(found), found.times_better
+    name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
+    gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
+    if found.mine and not found.better:
+        name += f", nothing else is better within {plural(request.multiplications, 'product')}"
+    lines.append(f"{name}: {_costs(best, request)}{gain}.")
+    if found.why_not or found.better:
+        lines.append(_price(found, request))
+    elif not any(request.today):
+        lines.append(
+            "Say where your matrices are (--a, --b, --c or --preset), and it says whether changing "
+            "pays."
+        )
+    return lines
+
+
+def _costs(place: Place, request: TuneRequest) -> str:
+    """The layouts of a place, what to run, and what it costs."""
+    named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
+    record, case = place.record, request.case
+    if record is not None:
+        of_roof = f"{record.percent_of_roof:.0f} % of the roof"
+        return f"{named}: {name_of(place)}, {predicted_text(record)}, {of_roof}"
+    share = place.loads.busiest_flops / (2 * case.m * case.n * case.k / request.ranks)
+    moves = format_bytes(place.loads.busiest_bytes)
+    return (
+        f"{named}: {name_of(place)}, its busiest rank moves {moves} and does {share:.2f} times its "
+        "share of the FLOPs"
+    )
+
+
+def _price(found: Found, request: TuneRequest) -> str:
+    """What it costs to bring the matrices to the first place, and when that has paid."""
+    moving, after = found.ranking[0].moving, found.pays_after
+    there = " and ".join(name for name, text in zip("AB", request.today) if text)
+    parts = [f"{there} there"] * bool(there) + ["C back"] * bool(request.today[2])
+    bringing = f"bringing {', and '.join(parts)}" + "," * (len(parts) - 1)
+    if not moving.moved_bytes:
+        return f"Changing is free: {bringing} moves nothing."
+    price = f"moves {brought(moving)}"
+    if after is None:
+        return f"{bringing.capitalize()} {price}."
+    by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
+    return f"Changing pays after {plural(after, 'product')}{by}: {bringing} {price}."
+
+
+def off(found: Found) -> str:
+    """How much faster what was not searched could be than the first place, in words; empty where
+    that is within the interval of the first, or everything was searched.
+
+    Examples
+    --------
+    >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.8)
+    >>> ranking = [Place(None, 0, Moving(), (), record)]
+    >>> [off(Found(ranking, left=9, gap=gap)) for gap in (0.5, 0.2, float("inf"))]
+    ['may be 50 % off', '', 'how far off is not known']
+    """
+    if not found.in_doubt:
+        return ""
+    return "how far off is not known" if found.gap == inf else f"may be {100 * found.gap:.0f} % off"

@@ -1,0 +1,293 @@
+"""``drbench.simulate``, ``drbench.tune`` and ``drbench.explain``: the commands of these names as
+functions. They need no MPI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from drbench import __version__
+from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.measure.record import Record
+from drbench.options import check_options
+from launch.cases.case import FIELDS, Case, partition_texts
+from launch.cases.command_line import describe, run_command
+from launch.cases.machine_models import find_machine
+from launch.models.answer import answer
+from launch.models.candidates import REFINED, REPLICATION, TuneRequest, effort_for
+from launch.models.explained import explained
+from launch.models.predict import predict_with, ranks_on, with_interval
+from launch.models.tune import Found
+from launch.models.tune import tune as search
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a case takes on a machine model.
+
+    Attributes
+    ----------
+    case : Case
+    record : Record
+        With everything that is predicted, in columns: ``record.gflops``, ``record.moved_bytes``.
+    """
+
+    case: Case
+    record: Record
+
+    @property
+    def time_s(self) -> float:
+        """Predicted seconds."""
+        return self.record.best_s
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Seconds between which a run is expected; None where nothing is known of it."""
+        low, high = self.record.median_low_s, self.record.median_high_s
+        return None if low is None else (low, high)
+
+    @property
+    def layouts(self) -> tuple[str, str, str]:
+        """Text forms of the layouts of A, B and C."""
+        return self.record.a, self.record.b, self.record.c
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm and its options, short."""
+        return describe(self.record)
+
+    @property
+    def command(self) -> str:
+        """The command that runs the case."""
+        return run_command(self.case, self.record.ranks)
+
+    def __str__(self) -> str:
+        from launch.host.show import answer_text  # Rich
+
+        return answer_text(self.record)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What :func:`tune` found.
+
+    Attributes
+    ----------
+    ranking : list of Prediction
+        The best first.
+    yours : Prediction or None
+        The best on the layouts that the case names; None if it names none, or nothing fits there.
+    answer : str
+        What your layouts cost, the best, and whether changing pays, in three lines.
+    found : Found
+        All that is known of the search, such as ``found.pays_after`` and ``found.left``.
+    """
+
+    ranking: list[Prediction]
+    yours: Prediction | None
+    answer: str
+    found: Found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The ranking as rows of a table, for ``pandas.DataFrame``."""
+        rows = []
+        for place, each in zip(self.found.ranking, self.ranking):
+            low, high = each.interval_s or (None, None)
+            layouts: dict[str, Any] = dict(zip("ABC", each.layouts))
+            rows.append(
+                layouts
+                | {"algorithm": each.algorithm, "time_ms": 1e3 * each.time_s}
+                | {"low_ms": low and 1e3 * low, "high_ms": high and 1e3 * high}
+                | {"percent_of_roof": each.record.percent_of_roof}
+                | {"moved_MiB": place.moved_bytes / 2**20, "memory_MiB": place.memory / 2**20}
+            )
+        return rows
+
+    def __str__(self) -> str:
+        return self.answer
+
+
+@dataclass(frozen=True)
+class Page:
+    """What :func:`explain` made.
+
+    Attributes
+    ----------
+    html : str
+        One file that loads nothing from anywhere.
+    verdict : str
+        The first lines of the page: a sentence for each case, and one that compares them.
+    """
+
+    html: str
+    verdict: str
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write the page into a file, and return its path."""
+        Path(path).write_text(self.html, encoding="utf-8", newline="")
+        return Path(path)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def simulate(case: Case, machine: str, ranks: int | None = None) -> Prediction:
+    """Predict the time of a multiplication on a machine model, as ``drbench simulate`` does.
+
+    Parameters
+    ----------
+    case : Case
+        The problem, its layouts and its algorithm.
+    machine : str
+        Name of a machine model (``drbench list machines``), or the path of a machine file.
+    ranks : int, optional
+        By default the devices of the machine.
+
+    Raises
+    ------
+    UsageError
+        If the case or the machine makes no sense.
+    UnsupportedError, OutOfMemory
+        If the algorithm refuses the case, or a device has not enough memory.
+
+    Examples
+    --------
+    >>> import drbench
+    >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
+    >>> print(drbench.simulate(case, "h100x8", ranks=2))
+    predicted: 99.2 us (66.8-166), 48720 GFLOP/s, 69.9 % of the no-communication bound
+    """
+    model, (case, ranks) = find_machine(machine), _checked(case, machine, ranks)
+    record, _ = predict_with(case, model, ranks, pool=True)
+    if record.status != "ok":
+        refused = OutOfMemory if record.status == "out_of_memory" else UnsupportedError
+        raise refused(record.reason)
+    return Prediction(case, with_interval(record, case, model, ranks))
+
+
+def tune(
+    case: Case,
+    machine: str,
+    ranks: int | None = None,
+    *,
+    fix: str = "",
+    multiplications: int = 100,
+    replication: str = "none",
+    only: Sequence[str] = (),
+    memory: int | None = None,
+    top: int = 10,
+    effort: float | None = None,
+) -> Choice:
+    """Choose layouts, algorithm and options for a multiplication, as ``drbench tune`` does.
+
+    Parameters
+    ----------
+    case : Case
+        The problem, and the layouts of A and B today and of the C that is needed; without layouts
+        nothing is redistributed.
+    machine, ranks
+        As of :func:`simulate`.
+    fix : str
+        Matrices that keep their layouts, as ``"ac"``.
+    multiplications : int
+        Those that share the price of bringing the matrices into another layout.
+    replication : str
+        Replication factors to try: ``none``, ``equal``, ``paired`` or ``all``.
+    only : sequence of str
+        Algorithms to try; all by default.
+    memory : int, optional
+        Most bytes of tiles and buffers a rank may use; by default the memory of the device.
+    top : int
+        Places of the ranking.
+    effort : float, optional
+        Seconds of CPU to search, about; 0: until nothing that is left can be better, which makes
+        the answer the same every time. By default 4.5, or ranks/40.
+
+    Raises
+    ------
+    UsageError, UnsupportedError, OutOfMemory
+        As of :func:`simulate`; also if no candidate is left.
+
+    Examples
+    --------
+    >>> import drbench
+    >>> case = drbench.Case(1024, 3072, 768, preset="row")
+    >>> choice = drbench.tune(case, "h100x8", ranks=2, only=["universal"], effort=0)
+    >>> choice.ranking[0].layouts, choice.found.left
+    (('column', 'column', 'row'), 0)
+    >>> choice.ranking[0].time_s < choice.yours.time_s
+    True
+    """
+    model, (case, ranks) = find_machine(machine), _checked(case, machine, ranks)
+    if replication not in REPLICATION:
+        raise UsageError(f"replication is one of {', '.join(REPLICATION)}; got {replication!r}.")
+    if set(fix) - {name for name in "abc" if getattr(case, name)}:
+        raise UsageError(f"fix names matrices whose layout the case names, got {fix!r}.")
+    today = case.a, case.b, case.c
+    fixed: dict[str, Any] = {
+        name: text if name in fix else None for name, text in zip("abc", today)
+    }
+    if effort is None:
+        effort = effort_for(ranks)
+    request = TuneRequest(
+        replace(case, preset=None, **fixed),
+        ranks,
+        tuple(only) or None,
+        memory,
+        replication,
+        top,
+        today=today,
+        multiplications=multiplications,
+        effort=effort or None,
+        refine=REFINED,
+    )
+    found = search(request, model)
+    ranking = [Prediction(each.case, each.record) for each in found.ranking if each.record]
+    mine = found.mine
+    yours = Prediction(mine.case, mine.record) if mine and mine.record else None
+    return Choice(ranking, yours, "\n".join(answer(found, request)), found)
+
+
+def explain(case: Case, machine: str, ranks: int | None = None, other: Case | None = None) -> Page:
+    """Make the page that shows a simulated run moment by moment, as ``drbench explain`` does.
+
+    Parameters
+    ----------
+    case, machine, ranks
+        As of :func:`simulate`.
+    other : Case, optional
+        A second case, shown next to the first.
+
+    Raises
+    ------
+    UsageError, UnsupportedError, OutOfMemory
+        As of :func:`simulate`.
+
+    Examples
+    --------
+    >>> import drbench
+    >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
+    >>> page = drbench.explain(case, "h100x8", ranks=2)
+    >>> page.verdict.partition(";")[0]
+    '99.2 µs (between 66.8 µs and 166 µs): local GEMMs of the busiest rank take 100 % of the time'
+    """
+    from plots.report.explained import explained_page, verdict
+
+    model, shown = find_machine(machine), []
+    for each in filter(None, (case, other)):
+        checked, count = _checked(each, machine, ranks)
+        shown.append(explained(checked, model, count))
+    return Page(explained_page(shown, __version__), "\n".join(filter(None, verdict(shown))))
+
+
+def _checked(case: Case, machine: str, ranks: int | None) -> tuple[Case, int]:
+    """The case with its layouts and the name of the machine, its values checked, and so many
+    ranks."""
+    model = find_machine(machine)
+    check_options(FIELDS, vars(case))
+    ranks = ranks_on(model, ranks)
+    layouts: dict[str, Any] = partition_texts(vars(case), ranks)
+    return replace(case, machine=model.name, **layouts), ranks

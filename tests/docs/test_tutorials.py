@@ -1,0 +1,234 @@
+"""The tutorials: their commands run as they are, in the order of the page, in an empty folder, and
+print what the page shows. ``DRBENCH_WRITE_TUTORIALS=1`` writes what they print into the pages."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import tomllib
+
+import pytest
+from starting import run_process
+from tutorials import difference, rewritten, steps_of
+
+from benchmarks.pages.records import ROOT
+from launch.commands.cli import main
+
+FOLDER = ROOT / "docs/tutorials"
+#: Whether to write what is printed into the pages; then all is measured as a reader does.
+WRITE = bool(os.environ.get("DRBENCH_WRITE_TUTORIALS"))
+#: Lines of a shell that are not run: what they make is here already.
+BEFORE = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install '.[mpich]'")
+
+
+@pytest.fixture
+def drbench(capsys, monkeypatch, tmp_path, fault):
+    """``drbench(line)``: exit code and all that is printed; what starts no rank is called in this
+    process."""
+    quickly = ({} if WRITE else fault("in a hurry")) | {"COLUMNS": "120"}
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+
+    def call(line: str) -> tuple[int, str]:
+        words = shlex.split(line)[1:]
+        ranks = words[0] in ("doctor", "run") or words[0] == "sweep" and "--simulate" not in words
+        if ranks:
+            done = run_process([sys.executable, "-m", "drbench", *words], tmp_path, quickly, 120)
+            return done.returncode, done.stdout + done.stderr
+        monkeypatch.setattr(sys, "argv", ["drbench", *words])
+        return main(words), "".join(capsys.readouterr())
+
+    return call
+
+
+def run_step(step, drbench, folder):
+    """What a step of a page prints, and the command that compares it."""
+    if step.kind == "toml":
+        budget = "" if WRITE else "budget = 0.02\n"
+        text = step.text.replace("[defaults]\n", f"[defaults]\n{budget}")
+        (folder / re.match(r"# (\S+)\n", text)[1]).write_text(text, encoding="utf-8")
+        return "", "file"
+    if step.kind == "python":
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(step.text, "block", "exec"), {})
+        return printed.getvalue(), "python"
+    assert step.kind == "console", step
+    if step.text in BEFORE:
+        return "", "shell"
+    code, output = drbench(step.text)
+    assert (code != 0) == step.shown.startswith("drbench: "), (step.text, output)
+    simulated = "--simulate" in step.text
+    return output, "simulate" if simulated else step.text.split()[1]
+
+
+def check(name, drbench, folder):
+    """Run a page, and compare."""
+    page = (FOLDER / name).read_text("utf-8")
+    ran = [(step, *run_step(step, drbench, folder)) for step in steps_of(page)]
+    fresh, wrong = page, []
+    for step, output, command in reversed(ran):
+        if what := difference(step.shown, output, command):
+            wrong.append(f"{step.text}\n{what}")
+        if WRITE:
+            new = rewritten(step.shown, output, command)
+            fresh = fresh[: step.start] + new + fresh[step.start + len(step.shown) :]
+    if WRITE:
+        (FOLDER / name).write_text(fresh, "utf-8")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "name, made",
+    [
+        ("first-multiplication.md", ["first.png", "first.html"]),
+        ("sweep-and-report.md", ["mine.html", "mine.pdf"]),
+    ],
+)
+def test_a_tutorial_runs_and_prints_what_it_shows(name, made, drbench, tmp_path):
+    check(name, drbench, tmp_path)
+    assert all((tmp_path / each).stat().st_size for each in made)
+
+
+@pytest.mark.timeout(120)
+def test_the_tutorial_without_mpi_prints_the_same_numbers(drbench, tmp_path):
+    check("predict-and-choose.md", drbench, tmp_path)
+    assert (tmp_path / "why.html").stat().st_size
+
+
+def test_what_a_tutorial_installs_exists():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert "mpich" in project["optional-dependencies"]
+    for path in FOLDER.glob("*.md"):
+        for step in steps_of(path.read_text("utf-8")):
+            if step.kind == "console":
+                assert step.text.startswith("drbench ") or step.text in BEFORE
+
+
+RUN = """\
+ok, exact: 26.5 ms, 182.6 GFLOP/s, 109.1 % of the no-communication bound
+
+ problem       C 1024x3072 = A 1024x768 · B 768x3072, float32, integer fill
+ time          median 26.5 ms ± 3.6 % of 46 repeats, best 23.9 ms
+ roof          109.1 % of 173.3 GFLOP/s without communication (102.6-117.1 %)
+ moved         get 1.5 MiB, accumulate 12 MiB
+ mean phases   gemm 23.2 ms, fence 5.98 ms
+ memory        pool 13.5 MiB, resident 125.8 MiB (largest rank)
+ library       openblas 0.3.31.188.0 (SkylakeX kernels), MPICH 5.0.2
+"""
+DOCTOR = """\
+ MPI             ok       MPICH 5.0.2 (MPI 5.0), launcher .venv/bin/mpiexec
+ cores           ok       2 usable (2 physical); 2 ranks get 1 BLAS threads each by default
+ peak float32    ok       133 GFLOP/s on one core, 129 on each of 2
+"""
+SWEEP = """\
+6/6 cases, 6 ok, 25 s
+    time   % of bound   A, B, C   algorithm       GFLOP/s   moved MiB   transport
+ ────────────────────────────────────────────────────────────────────────────────
+ 58.1 ms        103.2   column    universal S-C     83.18         3.0   direct
+ 84.9 ms         71.9   row       universal S-B     56.93        13.5   direct
+
+fastest of …
+"""
+SIMULATED = """\
+predicted: 15.3 ms (13.5-18.9), 80620 GFLOP/s, 64.9 % of the no-communication bound
+ moved         get 40 MiB, accumulate 960 MiB
+"""
+WRAP, ALL_NOISY = " " * 26, "1 problem with noisy cases only: no fastest one"
+BUSY = f". But the processes had 37 % of their cores\n{WRAP}-> measure again when"
+#: Outputs that are the same as what is shown: command, what is shown, and what is different.
+SAME = [
+    ("run", RUN, [("26.5 ms", "903 us"), ("109.1 %", "98.2 %"), ("182.6", "5e+04"), ("46", "3")]),
+    ("run", RUN, [("5.0.2", "4.3.1"), ("0.3.31.188.0", "0.3.30"), ("SkylakeX", "Haswell")]),
+    ("run", RUN, [(" ± 3.6 %", ""), ("resident 125.8 MiB", "resident 1.2 GiB")]),
+    # what a noisy machine has, in as many lines as its table makes of it
+    ("run", RUN, [("23.9 ms\n", f"23.9 ms\n{WRAP}noisy: the ranks\n{WRAP}had 67 %\n")]),
+    ("run", RUN, [(" moved ", " overlap       effective communication 6.9 ms\n moved ")]),
+    ("doctor", DOCTOR, [("133", "71"), (".venv/bin/m", "/usr/bin/m"), ("2 ranks", "8 ranks")]),
+    ("doctor", DOCTOR, [("ok       133", "advice   133"), ("each of 2", f"each of 2{BUSY}")]),
+    ("doctor", DOCTOR, [("2 ranks get 1 BLAS", f"2 ranks get 1\n{WRAP}BLAS")]),
+    ("sweep", SWEEP, [("58.1 ms", "158.1 ms"), ("103.2", "9"), ("83.18", "9.1"), ("25 s", "1 s")]),
+    ("sweep", SWEEP, [("6 ok, 25", "6 ok, 2 noisy, 25"), ("fastest of …", ALL_NOISY)]),
+    ("sweep", SWEEP, [("6/6", "2/6 cases, 2 ok, 10 s, 5 s left; now\n6/6")]),
+    ("plot", "figure: x.png\n", [("figure", "8 × 8 × 8: S-C: not decided: 1 other\nfigure")]),
+    ("plan", "planned in 9 us\n", [("9 us", "1.5 ms")]),
+    ("simulate", "first\n…\nlast …\n", [("…\n", "second\nthird\n"), ("last …", "last one")]),
+]  # fmt: skip
+#: Outputs that are not: a label, a line, an option, a row or a number that is planned has changed.
+OTHER = [
+    ("run", RUN, [("roof ", "bound")]),
+    ("run", RUN, [(RUN.splitlines(keepends=True)[4], "")]),
+    ("run", RUN, [(" library ", " device        none\n library ")]),
+    ("run", RUN, [("1.5 MiB", "1.6 MiB")]),
+    ("run", RUN, [("pool 13.5", "pool 13")]),
+    ("run", RUN, [("x3072", "x3073")]),
+    ("run", RUN, [(", fence 5.98 ms", "")]),
+    ("run", RUN, [("ok, exact", "ok, error 1e-07")]),
+    ("run", RUN, [("repeats", "runs")]),
+    ("doctor", DOCTOR, [(" cores ", " CPUs  ")]),
+    ("doctor", DOCTOR, [("MPI             ok", "MPI             advice")]),
+    ("doctor", DOCTOR, [(DOCTOR.splitlines(keepends=True)[2], "")]),
+    ("sweep", SWEEP, [("13.5", "13.6")]),
+    ("sweep", SWEEP, [(" row ", " col ")]),
+    ("sweep", SWEEP, [("moved MiB", "moved GiB")]),
+    ("sweep", SWEEP, [("fastest of …\n", "")]),
+    ("sweep", SWEEP, [("6 ok", "5 ok")]),
+    ("simulate", SIMULATED, [("15.3", "15.4")]),
+    ("simulate", SIMULATED, [("13.5-", "13.6-")]),
+    ("simulate", SIMULATED, [("960", "961")]),
+    ("simulate", SIMULATED, [("predicted", "simulated")]),
+    ("simulate", "first\n…\nlast\n", [("last", "third")]),
+    ("simulate", "first\n…\nlast\n", [("last", "last\nmore")]),
+    ("simulate", "first …\n", [("first", "zeroth")]),
+]  # fmt: skip
+
+
+def changed(text, changes):
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+@pytest.mark.parametrize("command, shown, changes", SAME)
+def test_what_is_measured_and_what_noise_adds_is_no_difference(command, shown, changes):
+    assert difference(shown, shown, command) == ""
+    assert difference(shown, changed(shown, changes), command) == ""
+
+
+def test_rows_of_measured_times_may_come_in_any_order_and_with_doubts():
+    rows = SWEEP.splitlines(keepends=True)
+    noisy = [line.replace("   ", "   noisy, not stable   ", 1) for line in (rows[4], rows[3])]
+    heads = [rows[1].replace("time", "time   in doubt          "), f" {22 * '─'}{rows[2][1:]}"]
+    assert difference(SWEEP, "".join([rows[0], *heads, *noisy, *rows[5:]]), "sweep") == ""
+    assert difference(SWEEP, "".join([rows[0], *heads, noisy[0], *rows[5:]]), "sweep")
+
+
+@pytest.mark.parametrize("command, shown, changes", OTHER)
+def test_whatever_else_has_changed_is_found(command, shown, changes):
+    assert difference(shown, changed(shown, changes), command)
+
+
+def test_what_is_written_into_a_page_is_what_it_is_compared_with():
+    shown = "first\n…\n last of 3\n"
+    output = "first\nsecond\n\n last of 4\n" + "x " * 99 + "\n"
+    assert rewritten(shown, output, "simulate") == "first\n…\n last of 4\n"
+    whole = rewritten("", output, "simulate")
+    assert max(map(len, whole.splitlines())) <= 120 and whole.endswith(" …\n")
+    assert difference(whole, output, "simulate") == ""
+
+
+def test_every_command_and_program_of_a_page_is_a_step():
+    page = "```console\n$ a\n$ b\nshown\n\nmore\n$ c\n```\nwords\n"
+    page += "```python\np\n```\n\n```text\nq\n```\n"
+    found = [(step.kind, step.text, step.shown) for step in steps_of(page)]
+    assert found == [
+        ("console", "a", ""),
+        ("console", "b", "shown\n\nmore\n"),
+        ("console", "c", ""),
+        ("python", "p\n", "q\n"),
+    ]
+    assert all(page.startswith(step.shown, step.start) for step in steps_of(page))

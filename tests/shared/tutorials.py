@@ -1,0 +1,179 @@
+"""The tutorials of docs/tutorials: their blocks, run in the order of a page, and whether what they
+print is what the page shows.
+
+A block of ``console`` has commands after ``$``, each with its output; a block of ``toml`` is a file
+whose name is in its first line; a block of ``python`` is a program, and the block of ``text`` after
+it shows what it prints. In what is shown, ``…`` alone in a line stands for any lines, and at the
+end of a line for the rest of it.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+GAP = "…"
+#: Commands that start processes: times, rates and versions in what they print are not compared.
+MEASURED = ("doctor", "run", "sweep", "report", "explain")
+#: Commands whose output has more lines on a noisy machine.
+NOISY = ("doctor", "run", "sweep", "plot", "compare")
+#: What a measured output has of numbers: its pattern, and what stands for it.
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_MASKS = [
+    (re.compile(rf"(?<![\w.]){_NUMBER}(?:-{_NUMBER})? ?(?:%|[mun]?s|min|GFLOP/s|MB)(?!\w)"), "#"),
+    (re.compile(rf"(?<=of ){_NUMBER}(?= (?:repeats|GFLOP))"), "#"),
+    (re.compile(rf"(?<=overlap efficiency ){_NUMBER}"), "#"),
+    (re.compile(rf"(?<=resident ){_NUMBER} [KMG]iB"), "#"),
+    (re.compile(rf"(?<=for ){_NUMBER}(?= FLOPs)"), "#"),
+    (re.compile(rf"(?<=\(){_NUMBER} [KM]iB(?=, nothing)"), "#"),
+    (re.compile(r"(?:MPICH|Open MPI) [\d.]+(?: \(MPI [\d.]+\))?"), "MPI #"),
+    (re.compile(r"\S+ [\d.]+(?:,| \() ?\w+ kernels\)?"), "BLAS #"),
+    (re.compile(r"(?<=launcher )\S+"), "#"),
+    (re.compile(r" ± #"), ""),  # of few repeats there is none
+]
+#: A row of a table of measured times, which are in the order of these; its time and its rates.
+_ROW = re.compile(rf"^ +{_NUMBER} [mun]?s .*$")
+_RATE = re.compile(r"(?<=\s)\d+(?:\.\d+)?(?:e\+\d+)?(?=\s)")
+#: Times of the clock in outputs of which nothing else is measured.
+_CLOCK = re.compile(r"(?<=planned in )[\d.]+ \w+|(?<= ok, )\d+ s$")
+#: Lines that depend on how quiet the machine is, or on the hour: shown or not, they are the same.
+_NOISE = [
+    re.compile(r"^hollow: "),
+    re.compile(r"^\d+ cases? not stable: "),
+    re.compile(r"^\d+ × .*: not decided: "),
+    re.compile(r"^\d+/\d+ cases, .* left\b"),
+    re.compile(r"^ overlap +effective communication"),
+]
+#: Where the noise begins in a row that a table wraps: the rest of the row belongs to it.
+_DOUBTED = re.compile(r"^ +(?:noisy|not stable): .*|\. But the processes had .*")
+#: What may stand in a line of a noisy machine, and what a quiet one has there.
+_INSTEAD = [
+    (re.compile(r", \d+ (?:noisy|not stable)"), ""),
+    (re.compile(r"^( peak float\d\d +)advice"), r"\1ok    "),
+    (re.compile(r"^fastest of .*|^\d+ problems? with noisy cases only.*"), f"fastest of {GAP}"),
+]
+_DOUBTS = re.compile(r"(?:noisy|not stable)(?:, (?:noisy|not stable))*")
+#: A line that continues a row of a table with names in its first column.
+_WRAPPED = re.compile(r"^ {10,}\S")
+
+
+class Step(NamedTuple):
+    """Something to do on a page: a command line, a program, or a file to write, what kind of it,
+    what is shown of its output, and where that begins in the page."""
+
+    kind: str
+    text: str
+    shown: str
+    start: int
+
+
+def steps_of(page: str) -> Iterator[Step]:
+    """All that a page does, in its order."""
+    program = ""
+    for block in re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S):
+        kind, text = block[1], block[2]
+        if kind == "console":
+            for each in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+                yield Step(kind, each[1], each[2], block.start(2) + each.start(2))
+        elif kind == "text":
+            yield Step("python", program, text, block.start(2))
+        elif kind == "python":
+            program = text
+        else:
+            yield Step(kind, text, "", block.start(2))
+
+
+def quiet(text: str, command: str) -> list[str]:
+    """The lines of an output without what a quiet machine does not print, and without blanks around
+    them."""
+    lines = "\n".join(map(str.rstrip, text.splitlines())).strip("\n").splitlines()
+    if command not in NOISY:
+        return lines
+    found, doubted = [], False
+    for line in _without_doubts([x for x in lines if not any(y.search(x) for y in _NOISE)]):
+        if doubted and _WRAPPED.match(line):
+            continue
+        doubted = bool(_DOUBTED.search(line))
+        line = _DOUBTED.sub("", line)
+        for pattern, instead in _INSTEAD:
+            line = pattern.sub(instead, line)
+        if line or not doubted:
+            found.append(line)
+    return found
+
+
+def _without_doubts(lines: list[str]) -> list[str]:
+    """Tables without their column ``in doubt``."""
+    at = next((line.index("in doubt") for line in lines if "   in doubt " in line), None)
+    if at is None:
+        return lines
+    cells = [found[0] for line in lines if (found := _DOUBTS.match(line, at))]
+    end = at + max(map(len, ["in doubt", *cells])) + 3
+    in_table = lambda line: "in doubt" in line or "──" in line or _ROW.match(line)
+    return [line[:at] + line[end:] if in_table(line) else line for line in lines]
+
+
+def masked(line: str, command: str) -> str:
+    """A line without what differs from run to run."""
+    if command not in MEASURED:
+        return _CLOCK.sub("#", line)
+    if command == "doctor":
+        line = re.sub(r"\d+(?:\.\d+)?", "#", line) if not line.startswith(" BLAS ") else line
+    if _ROW.match(line):
+        line = _RATE.sub("#", line, count=len(_RATE.findall(line)) - 1)  # the last one is bytes
+    for pattern, instead in _MASKS:
+        line = pattern.sub(instead, line)
+    return " ".join(re.sub("─+", "─", line).split())
+
+
+def _comparable(text: str, command: str) -> list[str]:
+    """Masked lines, without blank ones; rows that a table wraps in one line, and rows of measured
+    times in an order of their own."""
+    lines = []
+    for line in filter(str.strip, quiet(text, command)):
+        if lines and command in ("doctor", "run") and _WRAPPED.match(line):
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line)
+    if command in MEASURED:
+        rows = iter(sorted((x for x in lines if _ROW.match(x)), key=lambda x: masked(x, command)))
+        lines = [next(rows) if _ROW.match(line) else line for line in lines]
+    return [masked(line, command) for line in lines]
+
+
+def difference(shown: str, output: str, command: str) -> str:
+    """Where an output is not what is shown, in words; empty if it is."""
+    have, gap = _comparable(output, command), False
+    for line in _comparable(shown, command):
+        if line.strip() == GAP:
+            gap = True
+            continue
+        same = lambda got: got.startswith(line[:-1].rstrip()) if line[-1] == GAP else got == line
+        at = next((x for x, got in enumerate(have) if same(got)), None)
+        if at is None or at and not gap:
+            return f"shown: {line}\nprinted: {(have or ['nothing'])[0]}"
+        have, gap = have[at + 1 :], False
+    return f"not shown: {have[0]}" if have and not gap else ""
+
+
+def rewritten(shown: str, output: str, command: str, width: int = 120) -> str:
+    """What the page is to show instead: the output without noise, cut where it was cut, and at the
+    width of a page."""
+    lines = quiet(output.replace(sys.prefix, ".venv"), command)
+    if any(line.strip() == GAP for line in shown.splitlines()):
+        kept, left = [], lines
+        for line in quiet(shown, command):
+            if line.strip() == GAP:
+                kept.append(line)
+                continue
+            alike = lambda x: SequenceMatcher(None, line, left[x]).ratio()
+            at = max(range(len(left)), key=alike, default=None)
+            if at is not None:
+                kept.append(left[at])
+                left = left[at + 1 :]
+        lines = kept
+    cut = lambda line: (
+        line if len(line) <= width else f"{line[: width - 2].rsplit(' ', 1)[0]} {GAP}"
+    )
+    return "".join(f"{cut(line)}\n" for line in lines)
