@@ -45,9 +45,9 @@ ORDER = Option(
 #: Of ag_gemm, whose parts are tiles of one rank each.
 ORDERS = replace(
     ORDER,
-    type=("ranks", "mesh", "turns"),
+    type=("ranks", "mesh", "interleaved"),
     help="copies go rank by rank (ranks), or a tile of each rank: own tiles first (mesh), or "
-    "not (turns).",
+    "not (interleaved).",
 )
 
 

@@ -8,8 +8,8 @@ from click.shell_completion import CompletionItem
 
 #: Names of figures. (The modules of figures load Matplotlib and pandas, which takes a second.)
 FIGURES = (
-    "algorithms bandwidth best llm-breakdown llm-model llm-shapes llm-strong llm-weak mlp mlp1 "
-    "mlp2 overlap-flux overlap-td overlap-td-experts peers strong timeline volume weak"
+    "algorithms bandwidth best layouts libraries llm-breakdown llm-model llm-shapes llm-strong "
+    "llm-weak mlp mlp1 mlp2 overlap-flux overlap-td overlap-td-experts strong timeline volume weak"
 ).split()
 
 #: Values of ``--stationary``.
@@ -25,9 +25,9 @@ def _algorithms() -> Iterable[str]:
 
 
 def _libraries() -> Iterable[str]:
-    from launch.peers import PEERS
+    from launch.libraries import LIBRARIES
 
-    return PEERS
+    return LIBRARIES
 
 
 def _presets() -> Iterable[str]:

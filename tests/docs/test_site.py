@@ -41,8 +41,8 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("width, dark", [(1366, False), (1366, True), (390, False)])
-def test_pages_open_without_errors_and_fit_the_window(site, tmp_path, width, dark):
-    with Browser(tmp_path, width, 900, dark) as browser:
+def test_pages_open_without_errors_and_fit_the_window(site, tmp_path_factory, width, dark):
+    with Browser(tmp_path_factory.mktemp("b"), width, 900, dark) as browser:
         browser.dark(dark)
         for page in PAGES:
             browser.show(site / f"{page}.html")
@@ -54,8 +54,8 @@ def test_pages_open_without_errors_and_fit_the_window(site, tmp_path, width, dar
             assert light != dark, (page, colour)
 
 
-def test_a_search_without_a_server_finds_the_page_of_a_word(site, tmp_path):
-    with Browser(tmp_path, 1366, 900) as browser:
+def test_a_search_without_a_server_finds_the_page_of_a_word(site, tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("b"), 1366, 900) as browser:
         browser.show(site / "search.html", "?q=stationary")
         found = browser.wait_for(
             "return [...document.querySelectorAll('.search li a')].map(a => a.href).join(' ')"
@@ -63,8 +63,8 @@ def test_a_search_without_a_server_finds_the_page_of_a_word(site, tmp_path):
         assert "layouts-and-presets.html" in found and browser.complaints() == []
 
 
-def test_the_live_explain_page_moves(site, tmp_path):
-    with Browser(tmp_path, 1366, 900) as browser:
+def test_the_live_explain_page_moves(site, tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("b"), 1366, 900) as browser:
         browser.open(site / "docs" / "explain.html")
         assert "next to" in browser.run("return document.title")
         assert browser.complaints() == []

@@ -13,7 +13,7 @@ def amiss(case, out):
     within its bound) and every rank says so, bytes and memory are those of the plan, which devices
     do not tell, and nothing stays open."""
     if out["status"] != "ok":
-        return {name: out[name] for name in ("status", "reason", "error")}
+        return {name: out.get(name) for name in ("status", "reason", "error")}
     plan = out.get("planned", {"arena": out["pool_bytes"]})
     moved = out | {"get_bytes": out["get_bytes"] + out["direct_bytes"]}
     right = {name: moved[name] == plan[name] for name in plan if name.endswith("bytes")}
