@@ -46,7 +46,7 @@ ORDER = Option(
 ORDERS = replace(
     ORDER,
     type=("ranks", "mesh", "interleaved"),
-    help="copies go rank by rank (ranks), or a tile of each rank: own tiles first (mesh), or "
+    help="copies go rank by rank (ranks), or a tile of each: own tiles first (mesh) or "
     "not (interleaved).",
 )
 

