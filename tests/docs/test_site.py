@@ -60,7 +60,7 @@ def test_a_search_without_a_server_finds_the_page_of_a_word(site, tmp_path_facto
         found = browser.wait_for(
             "return [...document.querySelectorAll('.search li a')].map(a => a.href).join(' ')"
         )
-        assert "layouts-and-presets.html" in found and browser.complaints() == []
+        assert "choose-a-layout.html" in found and browser.complaints() == []
 
 
 def test_the_live_explain_page_moves(site, tmp_path_factory):
