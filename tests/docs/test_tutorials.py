@@ -1,4 +1,4 @@
-"""The tutorials: their commands run as they are, in the order of the page, in an empty folder, and
+"""The tutorials and README: their commands run as they are, in the order of the page, in an empty folder, and
 print what the page shows. ``DRBENCH_WRITE_TUTORIALS=1`` writes what they print into the pages."""
 
 import contextlib
@@ -65,7 +65,7 @@ def run_step(step, drbench, folder):
 
 def check(name, drbench, folder):
     """Run a page, and compare."""
-    page = (FOLDER / name).read_text("utf-8")
+    page = (ROOT / name).read_text("utf-8")
     ran = [(step, *run_step(step, drbench, folder)) for step in steps_of(page)]
     fresh, wrong = page, []
     for step, output, command in reversed(ran):
@@ -75,7 +75,7 @@ def check(name, drbench, folder):
             new = rewritten(step.shown, output, command)
             fresh = fresh[: step.start] + new + fresh[step.start + len(step.shown) :]
     if WRITE:
-        (FOLDER / name).write_text(fresh, "utf-8")
+        (ROOT / name).write_text(fresh, "utf-8")
     assert not wrong, "\n".join(wrong)
 
 
@@ -84,8 +84,9 @@ def check(name, drbench, folder):
 @pytest.mark.parametrize(
     "name, made",
     [
-        ("first-multiplication.md", ["first.png", "first.html"]),
-        ("sweep-and-report.md", ["mine.html", "mine.pdf"]),
+        ("README.md", ["page.html"]),
+        ("docs/tutorials/first-multiplication.md", ["first.png", "first.html"]),
+        ("docs/tutorials/sweep-and-report.md", ["mine.html", "mine.pdf"]),
     ],
 )
 def test_a_tutorial_runs_and_prints_what_it_shows(name, made, drbench, tmp_path):
@@ -95,14 +96,14 @@ def test_a_tutorial_runs_and_prints_what_it_shows(name, made, drbench, tmp_path)
 
 @pytest.mark.timeout(120)
 def test_the_tutorial_without_mpi_prints_the_same_numbers(drbench, tmp_path):
-    check("predict-and-choose.md", drbench, tmp_path)
+    check("docs/tutorials/predict-and-choose.md", drbench, tmp_path)
     assert (tmp_path / "why.html").stat().st_size
 
 
 def test_what_a_tutorial_installs_exists():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert "mpich" in project["optional-dependencies"]
-    for path in FOLDER.glob("*.md"):
+    for path in (ROOT / "README.md", *FOLDER.glob("*.md")):
         for step in steps_of(path.read_text("utf-8")):
             if step.kind == "console":
                 assert step.text.startswith("drbench ") or step.text in BEFORE
