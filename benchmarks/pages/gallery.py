@@ -17,7 +17,7 @@ def gallery(folder: str) -> str:
             continue
         name = Path(each.file).name
         found.append(
-            f"![{_finding(ROOT / each.file) or name}](../images/{name}.svg)\n\n"
+            f"## {name}\n\n![{_finding(ROOT / each.file) or name}](../images/{name}.svg)\n\n"
             f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`\n"
         )
     return "\n".join(found)
