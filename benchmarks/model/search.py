@@ -11,10 +11,10 @@ alternative, less one, where that is faster. ``--csv`` writes a file: a row a ma
 shape.
 """
 
+import itertools
 import random
 import time
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 from benchmarks.__main__ import parser_of
@@ -162,7 +162,7 @@ def main() -> None:
     args = parser.parse_args()
     asked = (each.split(",") for each in (args.machines, args.meshes, args.shapes))
     rows: list[dict] = []
-    for names in product(*asked):
+    for names in itertools.product(*asked):
         rows.append(regret(*names))
         print(*(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
         if args.csv:

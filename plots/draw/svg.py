@@ -1,9 +1,9 @@
 """A figure as SVG inside a page, and where on it the marks of cases are."""
 
 import io
+import itertools
 import re
 from collections.abc import Iterator
-from itertools import product
 
 import matplotlib
 from matplotlib.collections import QuadMesh
@@ -61,7 +61,8 @@ def _boxes(picture: Figure) -> Iterator[tuple[Bbox, int]]:
                 grid = artist.get_coordinates()
                 down, across = (range(size - 1) for size in grid.shape[:2])
                 found = [
-                    Bbox(at([grid[y, x], grid[y + 1, x + 1]])) for y, x in product(down, across)
+                    Bbox(at([grid[y, x], grid[y + 1, x + 1]]))
+                    for y, x in itertools.product(down, across)
                 ]
             else:
                 found = [Bbox([point, point]) for point in at(artist.get_xydata())]
