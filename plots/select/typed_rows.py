@@ -14,10 +14,10 @@ class Rows(NamedTuple):
     Attributes
     ----------
     kind : named tuple
-        What a row is; numbers may be empty where it says so. Columns with a default were added
-        later, and a file may lack them.
+        The type of a row; numbers may be empty where it allows None. Columns with a default were
+        added later, and a file may lack them.
     what, command : str
-        What the rows are, and what writes them, for errors.
+        The name of the rows, and the command that writes them, for errors.
     """
 
     kind: Any
