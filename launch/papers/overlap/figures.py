@@ -102,7 +102,7 @@ def _against(
         )
     ratio = both.y.quantile([0.5, 0.25, 0.75]).map(number)
     finding = "Our {} over the paper's: median {}, half of them {} to {}"
-    finding = finding.format(f"{column.removesuffix('s')}s", *ratio)
+    finding = finding.format({"speedup": "speedups", "seconds": "times"}[column], *ratio)
     return draw_page(charts, styles, ["ours: simulated"], 2.0, finding=finding)
 
 
