@@ -46,8 +46,7 @@ ORDER = Option(
 ORDERS = replace(
     ORDER,
     type=("ranks", "mesh", "interleaved"),
-    help="order of copies: rank by rank (ranks), or a tile of each rank, own tiles first (mesh) or "
-    "with the others (interleaved).",
+    help="copies: all of a rank (ranks), or a tile of each: own first (mesh) or not (interleaved).",
 )
 
 

@@ -130,7 +130,7 @@ def _breakdown(rows: Rows, options: Options) -> Made:
 
     notes = ["communication of a chip's busiest link, overlapped or not"]
     share = found.assign(share=found.total_s / found.compute_s)
-    finding = f"Least communication over computation: {_best_of_models(share, 'share', '', True)}"
+    finding = f"Least communication ÷ GEMMs: {_best_of_models(share, 'share', '', True)}"
     return _panels(found, panel, _PART_STYLES, notes, 1.6, 1.25, finding=finding)
 
 
