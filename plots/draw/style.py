@@ -101,8 +101,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d", "*")
 
 
 def style_of(name: str) -> LineStyle:
-    """The look of a line by its name, the same in every figure and every run, for names nobody
-    listed too.
+    """The look of a line by its name, the same in every figure and every run, also for unlisted
+    names.
 
     Examples
     --------

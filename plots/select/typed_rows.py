@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     command: str
 
     def write(self, path: str | os.PathLike, rows: Iterable) -> None:
-        """Write a file anew, whole or not at all; numbers with six digits."""
+        """Write a file, whole or not at all; numbers with six digits."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.kind._fields)
