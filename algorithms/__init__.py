@@ -1,5 +1,5 @@
-"""The algorithms: one file each, a generator of steps in textbook order. A new file here is all a
-new algorithm needs."""
+"""The algorithms: one file each, a generator of steps in textbook order. A new algorithm needs only
+a new file here."""
 
 from .registry import Algorithm, algorithm, algorithms, get_algorithm
 

@@ -28,7 +28,7 @@ def resolve(
 
 
 def layout(m: int, n: int, k: int, nprocs: int, *, mesh: str | None = None, **options) -> Texts:
-    """That of a mesh; an error offers square ones."""
+    """The layout of a mesh; an error suggests square meshes."""
     rows, cols = parse_mesh(mesh, nprocs, square=True)
     return mesh_layout(m, n, k, nprocs, mesh=f"{rows}x{cols}", **options)
 
@@ -58,10 +58,12 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
             if s < p - 1:
                 b = yield Shift(b, column, -1, brings=b_tile(j, at(s + 1)))
                 c = yield Shift(c, row, -1, brings=c_tile(i, at(s + 1)))
-        c = yield from shifted(c, row, i - 1, c_tile(i, j))  # the sums go home
+        c = yield from shifted(
+            c, row, i - 1, c_tile(i, j)
+        )  # the partial sums return to their owners
         yield Copy(c, c_tile(i, j))
 
 
 def shifted(token: Step, group, by: int, brings) -> Steps:
-    """A shift of the skew, unless it would go once around the ring."""
+    """A shift of the skew; none if its distance is the length of the ring."""
     return (yield Shift(token, group, by, brings=brings)) if by % len(group) else token

@@ -1,11 +1,11 @@
-"""What PyTorch's DTensor makes of ``torch.mm`` on a one-dimensional device mesh: one operand is
-redistributed, then one product, then its sum scattered; nothing overlaps.
+"""``torch.mm`` as PyTorch's DTensor runs it on a one-dimensional device mesh: it redistributes one
+operand, calls one local GEMM, then scatters the partial sums; nothing overlaps.
 
-Its collectives cut and join along rows alone, so PyTorch copies what lies side by side: all that
-it has gathered along columns (``torch.cat`` in ``all_gather_tensor``), what goes from rows to
-columns or back (``contiguous`` in ``shard_dim_alltoall``, before it is sent or after), and a sum
-before it is scattered along columns (``torch.cat`` in ``reduce_scatter_tensor``). Here a rank makes
-each copy of what is its own: after what has come, or before what goes. What PyTorch pads where
+Its collectives divide and join rows alone, so PyTorch copies what is divided by columns: a matrix
+gathered along columns (``torch.cat`` in ``all_gather_tensor``), one that is redistributed from rows
+to columns or back (``contiguous`` in ``shard_dim_alltoall``, before it is sent or after), and a
+partial sum before it is scattered along columns (``torch.cat`` in ``reduce_scatter_tensor``). Here
+a rank makes each copy of its own tile: after a receive, or before a send. PyTorch's padding where
 ranks do not divide an extent is left out.
 """
 
@@ -21,8 +21,8 @@ from partitions import part, partition
 from .mesh import Tiles
 from .registry import algorithm
 
-#: Strategy -> how it takes A and B, and what it leaves of C; DTensor's placements are
-#: Shard(0), Shard(1), Replicate and, of what is still to be summed up, Partial.
+#: Strategy -> placements of A and B that it needs, and of C that it makes; DTensor has Shard(0),
+#: Shard(1), Replicate and, for pending partial sums, Partial.
 _STRATEGIES = {
     "rows": ("row", "R", "row"),
     "columns": ("R", "column", "column"),
@@ -32,8 +32,8 @@ _PLACEMENTS = "row", "column"
 
 
 def resolve(problem: Problem, in_place: bool = True, *, strategy: str | None = None) -> dict:
-    """Choose as DTensor does: what redistributes the fewest bytes of A and B, which need not be
-    what is fastest (the sum of a partial C is not counted)."""
+    """Choose as DTensor does: the strategy that redistributes the fewest bytes of A and B, not
+    always the fastest (the reduction of a partial C is not counted)."""
     placed = [_placement(operand) for operand in problem.operands]
     fits = {
         name: sum(_moved(*each) for each in zip((problem.a, problem.b), placed, wanted))
@@ -61,8 +61,8 @@ STRATEGY = Option(
 
 def layout(m: int, n: int, k: int, nprocs: int, *, strategy: str | None = None) -> tuple:
     """Partitions of A, B and C: those of the two linear layers of Megatron's sequence-parallel MLP
-    (Korthikanti et al., 2022) for their strategies: tokens lie by rows between the layers, they
-    are gathered for weights by columns, and the sums of weights by rows are scattered."""
+    (Korthikanti et al., 2022) for their strategies: tokens are by rows between the layers, gathered
+    for weights by columns; partial sums of weights by rows are scattered."""
     layers = {"columns": ("row", "column", "column"), "partial": ("column", "row", "row")}
     return layers.get(strategy, ("row", "row", "row"))
 
@@ -93,7 +93,7 @@ def program(problem: Problem, rank: int, *, strategy: str) -> Steps:
 
 
 def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Steps:
-    """The part of op(A) or op(B) that a strategy takes, as one token."""
+    """The part of op(A) or op(B) that a strategy needs, as one token."""
     have, p, rank = _placement(operand), len(everyone), everyone.position
     tiles = _tiles(operand, have, p)
     if have == wanted:
@@ -102,7 +102,7 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Steps:
         token = yield AllGather(tiles, everyone, axis=_axis(have))
         if have == "column" and p > 1:
             token = yield Copy(token)
-    else:  # all to all: of each tile the part that lies across
+    else:  # all to all: of each tile this rank's rows or columns
         found, across = Tiles(operand), _cut(operand, wanted, p)[rank]
         fragments = []
         for other, own in enumerate(_cut(operand, have, p)):
@@ -145,7 +145,7 @@ def _placement(operand: Operand) -> str:
     Raises
     ------
     UnsupportedError
-        If the operand lies otherwise.
+        If the operand has another layout.
     """
     placed = operand.partition
     for by in _PLACEMENTS:

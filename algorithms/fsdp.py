@@ -1,5 +1,5 @@
-"""Fully sharded data parallelism as a product (Zhao et al., 2023; MeshSlice, §4.3): every chip has
-its rows of A, and gathers the weights B."""
+"""Fully sharded data parallelism as a multiplication (Zhao et al., 2023; MeshSlice, §4.3): every
+chip has its rows of A, and gathers the weights B."""
 
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
@@ -20,6 +20,6 @@ def resolve(problem: Problem, in_place: bool = True, *, unroll: int | None = Non
 
 @algorithm("fsdp", options=(UNROLL,), resolve=resolve, layout=LAYOUT, congruent=all_groups)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Steps:
-    """Weights go round one ring, overlapped with GEMMs of the own rows (FSDP)."""
+    """Weights shift around one ring, overlapped with GEMMs of each rank's rows (FSDP)."""
     # C[i, :] += A[i, l] · B[l, :]
     yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll)

@@ -1,10 +1,10 @@
-"""What the 2-D algorithms share: the process mesh, its rows and columns, and how the three matrices
-lie on it.
+"""Shared by the 2-D algorithms: the process mesh, its rows and columns, and the layouts of the
+three matrices on it.
 
-Chip (i, j) of a Pr × Pc mesh is rank i·Pc + j. In the dataflow OS all three matrices lie on the
-mesh as blocks. LS computes the paper's C = A·Bᵀ and RS its C = Aᵀ·B (MeshSlice, §2.3.1); here the
-matrix stored transposed there is an ordinary one whose blocks are dealt to a Pc × Pr grid column by
-column, so that chip (i, j) holds block (j, i) of it.
+Chip (i, j) of a Pr × Pc mesh is rank i·Pc + j. In the dataflow OS all three matrices are divided
+into blocks on the mesh. LS computes the paper's C = A·Bᵀ and RS its C = Aᵀ·B (MeshSlice, §2.3.1);
+here the matrix stored transposed there is an ordinary one whose blocks are dealt to a Pc × Pr grid
+column by column, so that chip (i, j) holds block (j, i) of it.
 
 ========  ==========  =================  =================  =================
 dataflow  stationary  A                  B                  C
@@ -73,7 +73,7 @@ class Tiles:
     Attributes
     ----------
     row_ranges, col_ranges : list of (int, int)
-        What each row and column of tiles covers; narrower if only a part of the matrix takes part.
+        Ranges of the rows and columns of tiles; narrower if only a part of the matrix is used.
     """
 
     def __init__(self, operand: Operand, replica: int = 0):
@@ -96,7 +96,7 @@ class Tiles:
         return self.block(x, y, self.row_ranges[x], self.col_ranges[y])
 
     def block(self, x: int, y: int, rows: Range, cols: Range) -> Block:
-        """Rows × columns, which must lie in tile (x, y)."""
+        """The block rows × columns, which must be in tile (x, y)."""
         if rows[0] < rows[1] and cols[0] < cols[1]:
             return self.operand.block(rows, cols, self.replica)
         owner = self.operand.partition.places.rank(x, y, self.replica)
@@ -107,7 +107,7 @@ class Tiles:
 
 
 class Transposed:
-    """Tiles of the transposed matrix, each where it lies: rows for columns."""
+    """Tiles of the transposed matrix, with the same owners: rows and columns exchanged."""
 
     def __init__(self, tiles: Tiles):
         self.tiles, self.rows, self.cols = tiles, tiles.cols, tiles.rows
@@ -146,11 +146,11 @@ class Mesh:
 
     @property
     def place(self) -> tuple[int, int, Group, Group, range, range]:
-        """i and j, row and column, and the positions in either."""
+        """i and j, row and column, and the other positions in both."""
         return self.i, self.j, self.row, self.column, range(self.ncols), range(self.nrows)
 
     def transposed(self) -> Mesh:
-        """The mesh on which Cᵀ = Bᵀ · Aᵀ is the same product: its rows are the columns."""
+        """The mesh on which Cᵀ = Bᵀ · Aᵀ is the same multiplication: its rows are the columns."""
         mesh = copy(self)
         mesh.i, mesh.j, mesh.nrows, mesh.ncols = self.j, self.i, self.ncols, self.nrows
         mesh.row, mesh.column = self.column, self.row
@@ -159,8 +159,8 @@ class Mesh:
 
 
 def parse_mesh(text: str | None, nprocs: int, square: bool = False) -> tuple[int, int]:
-    """Pr and Pc of a text such as ``2x3``; the near-square mesh if it is None. ``square`` says
-    which meshes an error offers.
+    """Pr and Pc of a text such as ``2x3``; the near-square mesh if it is None. With ``square`` an
+    error suggests square meshes.
 
     Examples
     --------
@@ -211,7 +211,7 @@ def mesh_layout(
 
 
 def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
-    """By default that in which the largest matrix does not move (MeshSlice, §3.2.1); on a tie C,
+    """The dataflow; by default the largest matrix does not move (MeshSlice, §3.2.1); on a tie C,
     then B.
 
     Examples
@@ -225,7 +225,7 @@ def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
 def resolve_mesh(
     problem: Problem, name: str, dataflow: str | None, mesh: str | None, replicas: int = 1
 ) -> dict:
-    """Decide dataflow and mesh, and check that the matrices lie as the algorithm has them.
+    """Decide dataflow and mesh, and check that the matrices have the algorithm's layout.
 
     Raises
     ------
@@ -264,14 +264,14 @@ def on_mesh(name: str, **defaults) -> Callable[..., dict]:
 
 
 def all_groups(problem: Problem, **resolved) -> tuple[str, ...]:
-    """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of
-    an algorithm)."""
+    """All chips of the mesh run congruent programs if all tiles are alike (``congruent`` of an
+    algorithm)."""
     return "row", "column"
 
 
 def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None:
-    """Refuse partitions that are not those of an algorithm's layout; other words for the same tiles
-    and owners are fine, but not another grid, on which owners of nothing have other places."""
+    """Refuse partitions other than an algorithm's layout. Another text for the same tiles and
+    owners is accepted, but not another grid, where ranks without tiles have other coordinates."""
     sizes = problem.m, problem.n, problem.k, problem.nprocs
     texts = texts_of(layout, *sizes, **resolved)
     needed = replace(problem, transpose="", **dict(zip("abc", texts)))
@@ -286,7 +286,7 @@ def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None
 
 
 def _as_stored(operand: Operand, needed: Operand) -> Partition:
-    """The partition that is needed, of the matrix as it is stored."""
+    """The required partition, of the matrix as it is stored."""
     return needed.partition.transposed() if operand.transposed else needed.partition
 
 
@@ -295,7 +295,7 @@ def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
     ``width``.
 
     ``first`` and ``second`` are lists of half-open ranges that divide the axis. Gives (start, stop,
-    x, y): the panel, and the index of the range of either division it lies in.
+    x, y): the panel, and the index of its range in either division.
 
     Examples
     --------
@@ -322,7 +322,7 @@ def joined(tokens: list[Step], axis: int = 0) -> Steps:
 
 
 def gemm_reduce_scattered(a: Step, b: Step, fragments: list, group: Group, axis: int) -> Steps:
-    """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its
+    """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies directly into its
     tile."""
     fragment = fragments[0] if type(fragments[0]) is Fragment else Fragment(fragments[0])
     if len(group) == 1 and fragment.plain:
@@ -333,7 +333,7 @@ def gemm_reduce_scattered(a: Step, b: Step, fragments: list, group: Group, axis:
 
 
 def gemm_reduced(a: Step, b: Step, target: Block, group: Group) -> Steps:
-    """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its
+    """C' = a·b, reduced to its owner; a chip alone in the group multiplies directly into its
     tile."""
     if len(group) == 1:
         yield Gemm(a, b, into=target)

@@ -1,5 +1,5 @@
 """MeshSlice (Nam et al., ISCA 2025, §3.1, Figure 5): partial collectives of S slices in both
-directions, overlapped with the products."""
+directions, overlapped with the GEMMs."""
 
 from bisect import bisect_left, bisect_right
 from math import lcm
@@ -17,8 +17,7 @@ from .registry import algorithm
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
 _SLICED = {"OS": "k", "LS": "n", "RS": "m"}
-#: Slices where none are given. OS cuts k, which products hardly notice; LS cuts n and RS m, which
-#: slows them.
+#: Default slices. OS cuts k, which hardly slows GEMMs; LS cuts n and RS m, which does.
 _DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
 
 
@@ -70,7 +69,7 @@ def comb(extent: int, slices: int, s: int, block: int) -> list[Range]:
 def congruent(
     problem: Problem, *, dataflow: str, mesh: str, slices: int, block: int
 ) -> tuple[str, ...]:
-    """All chips do the same if S·B divides every shard: then each slice takes as much of each."""
+    """All chips do the same if S·B divides every shard: then slices have equal parts of each."""
     return (
         ("row", "column")
         if problem.extent(_SLICED[dataflow])
@@ -130,7 +129,7 @@ def program(
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
     i, j, row, column, *_ = chip.place
-    across, down = _moving(chip, dataflow)  # tiles that are sliced, each the same in all slices
+    across, down = _moving(chip, dataflow)  # sliced tiles, the same in all slices
     for s in range(slices):
         teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
         if dataflow == "OS":

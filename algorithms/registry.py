@@ -19,8 +19,7 @@ from partitions import partition, summed
 
 #: Text forms of the partitions of A, B and C.
 Texts = tuple[str, str, str]
-#: Those that an algorithm runs on: the same for all sizes, or ``layout(m, n, k, nprocs,
-#: **options)``.
+#: The layout of an algorithm: the same for all sizes, or ``layout(m, n, k, nprocs, **options)``.
 Layout = Texts | Callable[..., Texts]
 
 
@@ -35,13 +34,13 @@ def texts_of(layout: Layout, *sizes: int, **options) -> Texts:
     return layout(*sizes, **options) if callable(layout) else layout
 
 
-def goes_by_model(resolved: dict) -> bool:
-    """Whether a program of ours decides by what a machine takes for its steps: a schedule by cost,
-    the order of pushed partial sums, what is packed.
+def needs_model(resolved: dict) -> bool:
+    """Whether a program depends on a performance model: a schedule by cost, the order of pushed
+    partial sums, packing.
 
     Examples
     --------
-    >>> goes_by_model({"schedule": "cost"}), goes_by_model({"sums": "push"}), goes_by_model({})
+    >>> needs_model({"schedule": "cost"}), needs_model({"sums": "push"}), needs_model({})
     (True, True, False)
     """
     by_cost = resolved.get("schedule", "").startswith(("cost", "exhaustive"))
@@ -54,39 +53,39 @@ _REGISTRY: dict[str, Algorithm] = {}
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm as the rest of the suite sees it.
+    """An algorithm: its program, options and layout.
 
     Attributes
     ----------
     name : str
-        What ``--algorithm`` takes.
+        For ``--algorithm``.
     program : callable
-        ``program(problem, rank, **options)``, a generator of steps; of an algorithm whose options
-        say that it goes by a performance model (:func:`goes_by_model`) ``program(problem, rank,
-        machine=machine, **options)``.
+        ``program(problem, rank, **options)``, a generator of steps; with options that need a
+        performance model (:func:`needs_model`) ``program(problem, rank, machine=machine,
+        **options)``.
     options : dict of str to Option
-        What it takes, by name: command line, sweep files, records and plots go by it.
+        By name, for the command line, sweep files, records and plots.
     resolve : callable
         ``resolve(problem, in_place=True, **options)`` -> the options as they will be run (``auto``
-        decided), the same on every rank; ``in_place`` says that every rank reads every tile in
-        place. A UsageError if an option makes no sense, an UnsupportedError if the algorithm does
-        not take the problem.
+        decided), the same on every rank; with ``in_place`` every rank reads every tile in place.
+        Raises UsageError if an option is invalid, UnsupportedError if the algorithm does not
+        support the problem.
     layout : tuple of str, or callable
         Text forms of the partitions of A, B and C that the algorithm runs on where the user names
         none, or ``layout(m, n, k, nprocs, **options)``, which returns them.
     signals : bool, or callable
         Its ranks signal each other (:mod:`drbench.program.signal_steps`), or
-        ``signals(**options)`` says whether they do.
+        ``signals(**options)`` -> whether they do.
     congruent : callable, optional
         Of an algorithm on a mesh: ``congruent(problem, **resolved)`` -> names of the groups
         (``row``, ``column``) all of whose members run congruent programs
-        (:mod:`drbench.model.symmetry`) if all tiles are alike, so that one member can stand for all
-        in a simulation.
+        (:mod:`drbench.model.symmetry`) if all tiles are alike, so that a simulation of one member
+        is valid for all.
     bind : callable, optional
         Of an algorithm for another problem than C = A·B: ``bind(m, n, k, nprocs, a, b, c,
-        transpose=, **options)`` -> that problem, which has its shapes and products.
+        transpose=, **options)`` -> that problem, with its shapes and GEMMs.
     dispatches : callable, optional
-        Of a program that stands for a library which Python dispatches: ``dispatches(problem,
+        Of a program that models a library which Python dispatches: ``dispatches(problem,
         **resolved)`` -> how often the device waits for its host, ``dispatch_s`` of the machine
         model each time.
 
@@ -112,8 +111,8 @@ class Algorithm:
         return " ".join((self.program.__doc__ or "").partition("\n\n")[0].split())
 
     def lighter(self, options: dict) -> list[dict]:
-        """The options that take less memory and may be run in place of these, if these do not fit:
-        what was left to be decided, decided so.
+        """The options to run in place of these if these do not fit in memory: undecided ones,
+        decided for less memory.
 
         Examples
         --------
@@ -134,8 +133,8 @@ class Algorithm:
         return self.signals(**options) if callable(self.signals) else self.signals
 
     def prefetch(self, **options) -> int | str:
-        """The look-ahead without ``-o prefetch``: without end where ranks signal each other, since
-        a GEMM that needs a value from elsewhere waits for its signal anyway; else 1.
+        """The look-ahead without ``-o prefetch``: unlimited where ranks signal each other, since a
+        GEMM that needs a value of another rank waits for its signal anyway; else 1.
 
         Examples
         --------
@@ -146,8 +145,7 @@ class Algorithm:
         return "all" if self.signalling(**options) else 1
 
     def pick(self, options: dict) -> dict:
-        """The options that are set, meaning not None; one the algorithm does not take is a
-        UsageError.
+        """The options that are not None; UsageError for one that the algorithm does not have.
 
         Examples
         --------
@@ -168,9 +166,9 @@ class Algorithm:
     ) -> Problem:
         """The problem in float32, on the algorithm's own layout where no partition is given.
 
-        Partitions that are ``given``, of A, B and C in this order, are those of the matrices as
-        they are stored. An algorithm's own are of op(A), op(B) and C, so that it moves the same
-        whatever is stored transposed.
+        ``given`` partitions, of A, B and C in this order, describe the matrices as they are stored.
+        An algorithm's own describe op(A), op(B) and C, so that it moves the same data whichever
+        matrix is stored transposed.
 
         Examples
         --------
@@ -195,7 +193,7 @@ class Algorithm:
         self, problem: Problem, rank: int, machine: Machine | None = None, **options
     ) -> Trace:
         """The traced program of one rank with resolved options; ``machine`` is the performance
-        model that the program goes by, of options by which it goes by one."""
+        model, for options with which the program depends on one."""
         check_options(self.options, options)
         model = {} if machine is None else {"machine": machine}
         program = self.program(problem, rank, **model, **options)
@@ -209,10 +207,10 @@ def algorithm(
     resolve: Callable[..., dict] | None = None,
     **more: Any,
 ):
-    """Register a program under a name, with the options it takes and how they are resolved:
-    ``resolve(problem, in_place, **options)`` is :attr:`Algorithm.resolve` of options that are
-    checked, with those that have a default; without it they are run so. Problems with a Partial A
-    or B are refused before. ``more`` are attributes of :class:`Algorithm`.
+    """Register a program under a name, with its options and a function that resolves them:
+    ``resolve(problem, in_place, **options)`` is :attr:`Algorithm.resolve` for checked options with
+    their defaults; without it they are not changed. Problems with a Partial A or B are refused
+    before. ``more`` are attributes of :class:`Algorithm`.
 
     Raises
     ------
@@ -267,7 +265,7 @@ def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
     """
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-        if not module.name.startswith(f"{__package__}.chains"):  # of several products
+        if not module.name.startswith(f"{__package__}.chains"):  # of several multiplications
             importlib.import_module(module.name)
     return {
         name: found
@@ -282,7 +280,7 @@ def get_algorithm(name: str) -> Algorithm:
     Raises
     ------
     UsageError
-        If there is none; the message lists those there are.
+        If no algorithm has that name; the message lists all names.
     """
     known = _REGISTRY if name in _REGISTRY else algorithms()
     if name not in known:

@@ -1,6 +1,6 @@
-"""Ring algorithms of one direction: gathers and reductions taken apart into shifts, so that they
-overlap with products (Wang et al.; MeshSlice, §2.3.4 and §4.3). Both directions of the ring are
-used: one chain of shifts goes each way.
+"""Ring algorithms of one direction: gathers and reductions divided into shifts, so that they
+overlap with GEMMs (Wang et al.; MeshSlice, §2.3.4 and §4.3). One chain of shifts uses each
+direction of the ring.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,8 @@ from drbench.program.steps import Add, Block, Group, Join, Part, Scratch, Step, 
 
 
 def gather_order(size: int, position: int) -> list[tuple[int, int]]:
-    """Whose tiles reach a position, and by which shift: nearest first, from both sides in turn.
+    """The positions whose tiles reach a position, and their shifts: nearest first, the two sides
+    alternating.
 
     Examples
     --------
@@ -25,8 +26,8 @@ def gather_order(size: int, position: int) -> list[tuple[int, int]]:
 
 
 def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
-    """Whose sums a position adds to, and which way it passes them on: farthest first, to both sides
-    in turn.
+    """The positions to whose partial sums a position adds, and the shifts that forward them:
+    farthest first, the two sides alternating.
 
     Examples
     --------
@@ -37,7 +38,7 @@ def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
 
 
 def _around(size: int, position: int, distances: range) -> Iterator[tuple[int, int]]:
-    """The positions so far away, and on which side: ahead first; one that is as far both ways,
+    """The positions at a distance, and their sides: ahead first; the opposite position only
     once."""
     for d in distances:
         for direction in (1,) if 2 * d == size else (1, -1):
@@ -51,13 +52,13 @@ def gather_ring(
     unroll: int,
     multiply: Callable[[list, list], Steps],
 ) -> Steps:
-    """Every member's tile passes by; ``multiply(positions, tokens)`` uses those of ``unroll``
-    shifts at a time. Returns what the last one returns.
+    """Receive and forward every member's tile; ``multiply(positions, tokens)`` uses those of
+    ``unroll`` shifts at a time. Returns the result of its last call.
 
     Parameters
     ----------
     own : token
-        Of the own tile.
+        Of this member's tile.
     tile_of : callable
         The tile of a position.
     multiply : callable
@@ -81,19 +82,20 @@ def reduce_ring(
     unroll: int,
     multiply: Callable[[list, object], Steps],
 ) -> Steps:
-    """Sums for every member's tile pass by and grow; the own tile ends up complete.
+    """Receive the partial sums of every member's tile, add to them and forward them; this member's
+    tile is complete at the end.
 
-    ``multiply(positions, into)`` is a generator that yields the product for the tiles of some
+    ``multiply(positions, into)`` is a generator that yields the GEMM for the tiles of some
     positions, joined along ``axis``, into a token or a block, and returns it.
     """
     waiting: dict[int, Step | None] = {-1: None, 1: None}
     order = reduce_order(len(group), group.position)
-    # the short batch comes first: after the lone farthest sum, pairs go both ways at once
+    # the short batch is first: after the single farthest sum, pairs use both directions at once
     first = order[: len(order) % unroll]
     for batch in [first] * bool(first) + list(_batches(order[len(first) :], unroll)):
         if len(batch) == 1:
             ((target, by),) = batch
-            parts = [(yield from multiply([target], waiting[by]))]  # onto the sum that has arrived
+            parts = [(yield from multiply([target], waiting[by]))]  # added to the received sum
             waiting[by] = None
         else:
             scratches = []

@@ -11,8 +11,8 @@ from .registry import algorithm
 
 
 def congruent(problem: Problem, *, dataflow: str, **resolved) -> tuple[str, ...]:
-    """In LS the chips of a row take turns at unpacking their panel of C, which has gaps; in RS it
-    has none."""
+    """In LS the chips of a row unpack their panels of C, which have row padding, one after another;
+    in RS panels have none."""
     return ("column",) if dataflow == "LS" else ("row", "column")
 
 

@@ -27,7 +27,7 @@ REPLICAS = Option(
 
 
 def layout(m: int, n: int, k: int, nprocs: int, *, replicas: int | None = None, **options) -> Texts:
-    """SUMMA's, on the near-square mesh of each replica."""
+    """The layout of SUMMA on the near-square mesh of each replica."""
     return mesh_layout(m, n, k, nprocs, replicas=replicas or most_replicas(nprocs), **options)
 
 

@@ -9,8 +9,8 @@ from .mesh import UNROLL, Mesh, all_groups, check_layout
 from .registry import Texts, algorithm
 from .wang import wang
 
-#: AG: gather the input, then multiply by the own columns of the weights; RdS: multiply by the own
-#: rows of the weights, then reduce-scatter.
+#: AG: gather the input, then multiply by the rank's columns of the weights; RdS: multiply by the
+#: rank's rows of the weights, then reduce-scatter.
 _LAYOUTS = {"AG": ("row", "column", "column"), "RdS": ("column", "row", "row")}
 
 
@@ -50,7 +50,7 @@ DATAFLOW = Option(
 )
 def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Steps:
     """AllGather + GEMM or GEMM + ReduceScatter along one ring, overlapped (Korthikanti et al.)."""
-    if dataflow == "AG":  # C[:, j] = A · B[:, j], A's rows passing by
+    if dataflow == "AG":  # C[:, j] = A · B[:, j], A's rows shifting
         yield from wang(Mesh(problem, rank, f"1x{problem.nprocs}"), "RS", "row", unroll)
-    else:  # C[i, :] = Σ A[:, i] · B[i, :], sums passing by
+    else:  # C[i, :] = Σ A[:, i] · B[i, :], partial sums shifting
         yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "RS", "column", unroll)

@@ -1,5 +1,5 @@
 """Wang's algorithm (Wang et al., ASPLOS 2023; MeshSlice, §2.3.4): one direction of the mesh as a
-collective, the other as ring shifts that overlap with partial products."""
+collective, the other as ring shifts that overlap with partial GEMMs."""
 
 from math import prod
 
@@ -17,11 +17,11 @@ _ALONG_COLUMNS = {"OS": "B", "LS": "B", "RS": "C"}
 
 
 def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
-    """``"row"`` or ``"column"``: the direction that moves more bytes a chip, which is the one to
-    overlap; rows on a tie.
+    """``"row"`` or ``"column"``: the direction that moves more bytes a chip and so is overlapped;
+    rows on a tie.
 
-    Along rows a chip takes part in (Pc - 1) / (Pr·Pc) of a matrix, along columns in (Pr - 1) /
-    (Pr·Pc) (MeshSlice, §2.3.1).
+    Along rows a chip receives (Pc - 1) / (Pr·Pc) of a matrix, along columns (Pr - 1) / (Pr·Pc)
+    (MeshSlice, §2.3.1).
 
     Examples
     --------
@@ -56,8 +56,7 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: in
 def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
     """The program of one chip; ``ring`` is the direction that shifts.
 
-    RS is LS, and OS along columns is OS along rows, of the transposed product Cᵀ = Bᵀ · Aᵀ, in
-    which rows are columns.
+    RS is LS, and OS along columns is OS along rows, of Cᵀ = Bᵀ · Aᵀ, in which rows are columns.
     """
     transposed = dataflow == "RS" or (dataflow == "OS" and ring == "column")
     rows, cols = (1, 0) if transposed else (0, 1)  # the axes
@@ -85,7 +84,7 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
             right, ranges = (yield from joined(tokens, cols)), [b.cols(l) for l in sources]
             if scratch is not None:
                 return (yield gemm(left, right, (yield from parts(scratch, cols, ranges))))
-            offset = 0  # alone in its row: the own tile is all of C'
+            offset = 0  # alone in its row: its tile is all of C'
             for start, stop in ranges:
                 part = right
                 if len(ranges) > 1:
@@ -96,7 +95,7 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
         last = yield from gather_ring(own, lambda l: b.tile(j, l), column, unroll, multiply)
         if scratch is not None:
             yield ReduceScatter(scratch, fragments, row, axis=cols, after=last)  # C[i, :] = Σ C'
-    else:  # the sums shift
+    else:  # partial sums shift
         left = yield Get(a.tile(i, j))
         gathered = yield AllGather([b.tile(j, l) for l in in_column], column, axis=cols)  # B[j, :]
 

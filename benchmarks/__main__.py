@@ -27,7 +27,7 @@ def list_benchmarks() -> dict[str, str]:
 
 
 def parser_of(summary_line: str) -> argparse.ArgumentParser:
-    """A parser of the arguments of a benchmark, whose help is as it is written."""
+    """A parser of a benchmark's arguments, which prints its help unformatted."""
     return argparse.ArgumentParser(
         description=summary_line, formatter_class=argparse.RawDescriptionHelpFormatter
     )

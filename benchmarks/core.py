@@ -62,8 +62,8 @@ MEASURED = (
 
 
 def cases(section: str, scale="1", **given) -> Iterator[tuple[dict, Case, int, dict]]:
-    """The cases of a section's file: the first columns of its row, the case, ranks, and what is
-    added to their environment; ``given`` are fields in place of the file's.
+    """The cases of a section's file: the first columns of its row, the case, ranks, and variables
+    added to their environment; ``given`` fields replace the file's.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def run(case: Case, ranks: int, environ: dict, root: Path = ROOT) -> dict:
 
 
 def prefixed(environ: dict, command: str) -> str:
-    """A command with what its environment adds."""
+    """A command with its environment variables."""
     return " ".join([*(f"{name}={value}" for name, value in environ.items()), command])
 
 
@@ -257,7 +257,7 @@ def commit(root: Path = ROOT) -> str:
 
 
 def print_row(row: dict) -> None:
-    """A row as a line of the terminal: what it is, then its numbers."""
+    """A row as a line of the terminal: its names, then its numbers."""
     cells = [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in row.items()
@@ -267,7 +267,7 @@ def print_row(row: dict) -> None:
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:
-    """A CSV file, whole or not at all: what was there stays until then."""
+    """Write a CSV file, whole or not at all: an earlier file stays until then."""
     made = path.with_name(f"{path.name}.new")
     DataFrame(rows, dtype=object).to_csv(made, index=False, lineterminator="\n")
     made.replace(path)

@@ -1,12 +1,12 @@
-"""DTensor beside DTensor on drbench in one process, in turn: a tensor-parallel MLP, forward and
-backward, and what a call costs. Wants a quiet machine and the extra ``torch``.
+"""DTensor and DTensor on drbench, interleaved in one process: a tensor-parallel MLP, forward and
+backward, and the cost of a call. Needs a quiet machine and the extra ``torch``.
 
     python -m benchmarks dtensor [mlp] [calls] [--out FOLDER]
 
 Stock runs with torch's own styles (ColwiseParallel, RowwiseParallel, rows of the batch divided) and
 without drbench's handlers; the other side with drbench's styles and adopted parameters. Both
 compute the same, which is checked, with torch's BLAS. ``mlp`` takes about a minute, ``calls`` half
-of one; rows are written to FOLDER/mlp.csv and calls.csv. Products by placements:
+of one; rows are written to FOLDER/mlp.csv and calls.csv. Multiplications by placements:
 ``drbench sweep placements``.
 """
 
@@ -49,7 +49,7 @@ LEAST, ROUNDS, REPEATS = 20, 11, 100
 
 
 def drbench_under_torch() -> dict[str, Callable]:
-    """Install drbench; what puts its handlers in, and what leaves stock alone."""
+    """Install drbench; return the contexts with its handlers, and without them."""
     table = handlers()
     alone = dict(table)
     drbench.torch.install(COMM, heap="512M")
@@ -88,7 +88,7 @@ class MLP(nn.Module):
 
 
 def model_of(width: int, hidden: int, mesh, column, row) -> nn.Module:
-    """The same weights, whoever asks; divided by the styles."""
+    """The same weights for both sides; divided by the styles."""
     torch.manual_seed(3)
     model = MLP(width, hidden)
     plan = {
@@ -105,7 +105,7 @@ def finished(tensor: DTensor) -> DTensor:
 
 
 def steps_of(model: nn.Module, x: DTensor, gradient: DTensor) -> dict[str, Callable]:
-    """What is timed of a model."""
+    """The steps of a model to time."""
 
     def forward():
         with torch.no_grad():
@@ -124,7 +124,7 @@ def steps_of(model: nn.Module, x: DTensor, gradient: DTensor) -> dict[str, Calla
 
 
 def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
-    """Every layer, its forward pass and its training step, by both in turn."""
+    """Every layer, its forward pass and its training step, by both sides, alternating."""
     mesh = init_device_mesh("cpu", (COMM.size,))
     for batch, width, hidden in LAYERS:
         torch.manual_seed(4)
@@ -182,7 +182,7 @@ def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
             done = COMM.bcast(enough(samples, spent_s, LEAST, budget_s, ratios))
 
 
-# --- what a call costs
+# --- the cost of a call
 
 
 def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
@@ -203,7 +203,7 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
             torch.addmm(result, left, right, beta=float(number > 0), out=result)
 
     measured = {
-        "the local products alone": (STOCK, multiply),
+        "the local GEMMs alone": (STOCK, multiply),
         "S(0) · S(0), stock": (STOCK, lambda: c @ d),
         "S(0) · S(0), on drbench": (OURS, lambda: a @ b),
         "S(0) · S(0), operands copied, on drbench": (OURS, lambda: c @ d),

@@ -1,5 +1,5 @@
-"""What rows of ``benchmarks/dtensor.py`` say: steps of an MLP by stock and by drbench, and what a
-call costs."""
+"""Results from rows of ``benchmarks/dtensor.py``: steps of an MLP by stock and by drbench, and the
+cost of a call."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ _WORK = ["batch", "width", "hidden", "what"]
 
 
 class Step(NamedTuple):
-    """A step of an MLP by stock and by drbench: batch, width, hidden and what is done; median
+    """A step of an MLP by stock and by drbench: batch, width, hidden and the step's name; median
     seconds of both, their paired ratio, that of the CPU time, and rounds."""
 
     work: tuple
@@ -66,12 +66,12 @@ def call_us(found: DataFrame, call: str, beyond: str | None = None) -> tuple[flo
     return us.median(), low, high
 
 
-#: What is said of calls: a call, what it is held against, and the bar in microseconds.
+#: Comparisons of calls: a call, its baseline, and the bar in microseconds.
 CALLS = (
-    ("the local products alone", None, None),
-    ("S(0) · S(0), stock", "the local products alone", None),
-    ("S(0) · S(0), on drbench", "the local products alone", 50),
-    ("S(0) · S(0), operands copied, on drbench", "the local products alone", 80),
+    ("the local GEMMs alone", None, None),
+    ("S(0) · S(0), stock", "the local GEMMs alone", None),
+    ("S(0) · S(0), on drbench", "the local GEMMs alone", 50),
+    ("S(0) · S(0), operands copied, on drbench", "the local GEMMs alone", 80),
     ("S(0) · R, kept by stock, on drbench", "S(0) · R, stock", 3),
     ("first call of a layout, on drbench", None, 10_000),
 )

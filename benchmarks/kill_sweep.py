@@ -1,12 +1,12 @@
-"""Kill a sweep again and again, resume it, and compare with one that was left in peace.
+"""Kill a sweep repeatedly, resume it, and compare with an undisturbed one.
 
-``python -m benchmarks kill_sweep [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By
-turns (:data:`KINDS`) the supervisor, its mpiexec, one of its ranks or all of them are struck at a
+``python -m benchmarks kill_sweep [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. One
+after another (:data:`KINDS`) the supervisor, its mpiexec, one of its ranks or all get a signal at a
 random moment, from the first import to the last row; a supervisor that has ended is started again
 with the same command. At the end of each round every case must have one row, with the keys and the
 status of the undisturbed run, in whole lines; what was written before a fault must be there after
 it, byte for byte; no process, and after the next run no file in ``/dev/shm``, may be left. A line a
-round says what was found. Exit code 0 if nothing is wrong. Next to other MPI programs, which have
+round has the findings. Exit code 0 if nothing is wrong. Next to other MPI programs, which have
 files there too, and as root: ``unshare --mount sh -c 'mount -t tmpfs x /dev/shm && python -m
 benchmarks kill_sweep'``.
 """
@@ -83,7 +83,7 @@ def keys(path: Path) -> dict:
     return found
 
 
-#: Who is struck by what, one after the other, 10 ms apart.
+#: Processes and their signals, one after the other, 10 ms apart.
 KINDS = {
     "supervisor killed": [("supervisor", signal.SIGKILL)],
     "mpiexec killed": [("mpiexec", signal.SIGKILL)],
@@ -103,7 +103,7 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 def family_of(process: subprocess.Popen) -> dict[str, list]:
-    """The processes of a running sweep by what they are."""
+    """The processes of a running sweep by kind."""
     found: dict[str, list] = {
         "supervisor": [psutil.Process(process.pid)],
         "mpiexec": [],
@@ -122,14 +122,14 @@ def family_of(process: subprocess.Popen) -> dict[str, list]:
 
 
 class Killer:
-    """Runs the sweep of a folder to its end, whatever it takes."""
+    """Runs the sweep of a folder to its end, with restarts."""
 
     def __init__(self, command: list[str], chance: random.Random, kills: int, within_s: float):
         self._command, self._chance, self._within_s = command, chance, within_s
         self.left, self.counts, self.lost = kills, dict.fromkeys(KINDS, 0), []
 
     def run(self, folder: Path) -> int:
-        """The exit code of the run that came to its end."""
+        """The exit code of the run that completed."""
         kept: list[bytes] = []
         while True:
             with open(folder.with_suffix(".log"), "ab") as log:
@@ -145,7 +145,7 @@ class Killer:
             code = process.wait()
             now = lines_of(folder / "records.csv")
             if now[: len(kept)] != kept:
-                self.lost.append(f"{folder.name}: rows that were there have changed or gone")
+                self.lost.append(f"{folder.name}: existing rows have changed or are missing")
             kept = now
             # 130, or of SIGINT itself, as before Python has started
             if code not in (-signal.SIGKILL, -signal.SIGINT, 130):
@@ -157,7 +157,7 @@ class Killer:
             time.sleep(0.005)
 
     def _strike(self, process) -> None:
-        """Strike who is next, if there is such a process just now."""
+        """Send the next signal, if such a process exists now."""
         kind = min(KINDS, key=lambda each: self.counts[each])
         try:
             family = family_of(process)
@@ -168,7 +168,7 @@ class Killer:
                     member.send_signal(number)
                 time.sleep(0.01)
         except (psutil.NoSuchProcess, IndexError):
-            return  # it has just ended, or there is none yet
+            return  # it has just ended, or has not started
         self.counts[kind] += 1
         self.left -= 1
 
@@ -191,7 +191,7 @@ def our_processes() -> list[int]:
 
 
 def wait_for_the_end() -> list[int]:
-    """Processes that are left once those that are ending have had their time."""
+    """Processes that remain after a grace time for ending ones."""
     deadline = time.monotonic() + 10
     while (left := our_processes()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -199,13 +199,13 @@ def wait_for_the_end() -> list[int]:
 
 
 class Judge:
-    """Compares sweeps that came to their end with one that was left in peace."""
+    """Compares completed sweeps with an undisturbed one."""
 
     def __init__(self, wanted: dict, before: set[str]):
         self._wanted, self._before, self.faults = wanted, before, []
 
     def inspect(self, name: str, path: Path, lost: list[str]) -> None:
-        """Say what was found after a run, and keep it if something is wrong."""
+        """Print the findings after a run, and keep them if something is wrong."""
         found, left = keys(path), wait_for_the_end()
         differ = sorted({case for case, _ in self._wanted.items() ^ found.items()})
         new = {str(each) for each in SHARED_MEMORY.glob("*")} - self._before - held_files()

@@ -1,7 +1,7 @@
-"""What drbench costs as a library: a table of its bars, on a quiet machine.
+"""The costs of drbench as a library: a table of its bars, on a quiet machine.
 
 python -m benchmarks library            # all, about three minutes
-python -m benchmarks library calls      # or products, moves
+python -m benchmarks library calls      # or gemms, moves
 """
 
 import statistics
@@ -41,7 +41,7 @@ def best_median_us(comm, function, calls=CALLS):
 
 
 def calls(ctx):
-    """What a call costs beyond its product."""
+    """The cost of a call beyond its local GEMM."""
     n, comm = 16, ctx.comm
     A, B, C = (ctx.from_global(np.ones((n, n), "f4"), "row") for _ in range(3))
     copied = [np.ones(A.local.shape, "f4") for _ in range(2)]
@@ -59,9 +59,9 @@ def calls(ctx):
         drbench.multiply(a, b, "row")
 
     gemm = best_median_us(comm, alone)
-    yield "the product alone, n = 16", gemm, "us", None
+    yield "the GEMM alone, n = 16", gemm, "us", None
     for name, function, bar in (
-        ("a planned product, beyond it", p, 50),
+        ("a planned multiplication, beyond it", p, 50),
         ("multiply into a matrix, beyond it", lambda: drbench.multiply(A, B, C), 50),
         ("multiply into a new matrix, beyond it", lambda: A @ B, 50),
         ("both operands copied, beyond it", wrapped, 80),
@@ -89,8 +89,8 @@ LAYOUTS = (
 
 
 def gemms(ctx):
-    """Products of 2048 x 2048 by the library over the same under ``drbench run``, in alternating
-    rounds of one process."""
+    """Multiplications of 2048 x 2048 by the library over the same under ``drbench run``, in
+    alternating rounds of one process."""
     from launch.cases.case import Case
     from launch.ranks.run_case import run_case
 

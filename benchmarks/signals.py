@@ -2,14 +2,14 @@
 of ``benchmarks/core.py`` (gather, reduce, sums, signals, signals_remote), which starts it.
 
     python -m benchmarks signals throttled gather        # or reduce; sums: the universal algorithm
-    python -m benchmarks signals roof gather [--tiles 512,1024]   # or reduce; MPI as the
-                                                         # environment says
+    python -m benchmarks signals roof gather [--tiles 512,1024]   # or reduce; MPI by the
+                                                         # environment
     python -m benchmarks signals cost                    # of a Push and its Await
 
-``throttled``: the network is as slow as transfers shall take of compute, which is the same program
-with a network that takes no time, run right before and after. ``roof``: against local GEMMs, and
-against the universal algorithm on the same layouts. Ratios are of times of the same round. Prints
-JSON, a row a case; what programs compute is compared in passing, exactly.
+``throttled``: the network's speed gives transfers a set share of the compute time, which is that of
+the same program with an infinitely fast network, run right before and after. ``roof``: compared
+with local GEMMs, and with the universal algorithm on the same layouts. Ratios are of times of the
+same round. Prints JSON, a row a case; results of programs are also compared, exactly.
 """
 
 import json
@@ -90,7 +90,7 @@ class Ground:
     matrices : dict of str to DistributedMatrix
         A and B are filled.
     in_place : bool
-        What programs are told of the transport.
+        Whether programs read every tile in place.
     """
 
     def __init__(self, comm: MPI.Comm, problem: Problem, matrices: dict, in_place: bool):

@@ -18,7 +18,7 @@ COMMAND = (
     "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 -o roof=false --threads".split()
     + [str(len(os.sched_getaffinity(0)))]
 )
-#: What makes ``drbench run`` begin anew in a process that is not watched.
+#: Variables that make ``drbench run`` restart in a process that is not watched.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 #: The functions of ``drbench/host/blas.py`` that call BLAS: that of a GEMM whose arrays were
 #: prepared, and NumPy's.
@@ -83,4 +83,4 @@ if __name__ == "__main__":
         print(f"{path}  {', '.join(names)}")
     print(f"{len(found)} files, {sum(map(len, found.values()))} functions")
     sys.stdout.flush()
-    os._exit(0)  # the run was cut off in its middle: nothing of it is to be put in order
+    os._exit(0)  # the run ends here, without cleanup

@@ -1,5 +1,5 @@
-"""The Cholesky factor of a symmetric, positive definite matrix that lies block-cyclically on all
-ranks: A = L·Lᵀ, a block of columns at a time.
+"""The Cholesky factor of a symmetric, positive definite matrix that is distributed block-cyclically
+over all ranks: A = L·Lᵀ, a block of columns at a time.
 
 mpiexec -n 4 python examples/cholesky.py [n] [block]
 """
@@ -18,9 +18,9 @@ def matrix(rows, columns):
 
 
 def cholesky(A, block):
-    """Overwrite the lower triangle of A with L; what is above the diagonal is left over.
+    """Overwrite the lower triangle of A with L; elements above the diagonal are unused.
 
-    A lies in tiles of block × block. ``A[a:b, c:d]`` is a matrix in the same memory.
+    A is stored in tiles of block × block. ``A[a:b, c:d]`` is a matrix in the same memory.
     """
     n = A.shape[0]
     for start in range(0, n, block):

@@ -18,10 +18,10 @@ def matrix(rows, columns):
 
 
 def solve(ctx, A, B, tolerance=1e-10, most=1000):
-    """X with |B - A·X| <= tolerance·|B| in each column; how many steps that took.
+    """X with |B - A·X| <= tolerance·|B| in each column, and the number of steps.
 
-    A may lie in any layout. X, R, P and A·P are divided by rows, so that all but one product a step
-    is local but for the sums.
+    A may have any layout. X, R, P and A·P are divided by rows, so that only one multiplication and
+    the reductions of a step communicate.
     """
     total = lambda local: ctx.comm.allreduce(local.sum(axis=0))  # of each column
     X, R, P = (ctx.zeros(B.shape, "row", B.dtype) for _ in range(3))
@@ -49,7 +49,7 @@ if __name__ == "__main__":
         B = ctx.empty((n, sides), "row", "float64")
         B.local[...] = np.cos(0.01 * B.rows[:, None] * (1 + B.columns[None, :]))
         X, steps = solve(ctx, A, B)
-        R = drbench.multiply(A, X, "row")  # what is left, by rows as B is
+        R = drbench.multiply(A, X, "row")  # the residual, by rows like B
         error = max(ctx.comm.allgather(np.abs(R.local - B.local).max(initial=0.0)))
         if ctx.rank == 0:
             print(f"{steps} steps, largest residual {error:.2g}")

@@ -1,7 +1,7 @@
-"""Two layers trained on all ranks: Y = relu(X·W1)·W2, in plain NumPy but for the products.
+"""Two layers trained on all ranks: Y = relu(X·W1)·W2, in plain NumPy except the multiplications.
 
-The batch is divided by rows, W1 by columns and W2 by rows, as tensor parallelism has it; nothing
-else says how data moves. Backward uses ``A.T``, which is A where it lies.
+The batch is divided by rows, W1 by columns and W2 by rows, as in tensor parallelism; these layouts
+alone determine the transfers. Backward uses ``A.T``, a view of A in the same memory.
 
 mpiexec -n 4 python examples/mlp.py [steps]
 """
@@ -16,7 +16,7 @@ BATCH, INPUT, HIDDEN, OUTPUT, RATE = 64, 32, 96, 8, 2e-3
 
 
 def data():
-    """Inputs, what is to come out, and weights to begin with: the same on every rank."""
+    """Inputs, expected outputs, and initial weights: the same on every rank."""
     rng = np.random.default_rng(7)
     X = rng.standard_normal((BATCH, INPUT))
     T = np.tanh(X @ rng.standard_normal((INPUT, OUTPUT)))
@@ -46,7 +46,7 @@ def train(ctx, steps):
         dH.local[~active] = 0
         dW1 = drbench.multiply(X.T, dH, "column")
 
-        W1.local[...] -= RATE * dW1.local  # gradients lie as the weights do
+        W1.local[...] -= RATE * dW1.local  # gradients have the layout of the weights
         W2.local[...] -= RATE * dW2.local
     return losses, W1.to_global(), W2.to_global()
 

@@ -1,4 +1,4 @@
-"""The largest eigenvalue of a symmetric matrix that lies in blocks on all ranks.
+"""The largest eigenvalue of a symmetric matrix in blocks on all ranks.
 
 mpiexec -n 4 python examples/power_iteration.py [n] [steps]
 """
@@ -16,7 +16,7 @@ def matrix(rows, columns):
 
 
 def power_iteration(ctx, n, steps):
-    """(eigenvalue, |A·x - value·x|) after so many steps."""
+    """(eigenvalue, |A·x - value·x|) after a number of steps."""
     A = ctx.empty((n, n), "block", "float64")
     A.local[...] = matrix(A.rows, A.columns)
     x, y = (ctx.empty((n, 1), "row", "float64") for _ in range(2))

@@ -1,7 +1,7 @@
-"""A transformer's MLP trained on all ranks with PyTorch's DTensor, whose products drbench makes.
+"""A transformer's MLP trained on all ranks with PyTorch's DTensor, multiplied by drbench.
 
 Rows of the batch are divided, the first layer by columns, the second by rows. The two styles leave
-the moving to the product: nothing is gathered before it and nothing reduced after it.
+the transfers to the multiplication: no gather before it and no reduction after it.
 
 mpiexec -n 4 python examples/train_dtensor.py [steps]
 """
@@ -32,7 +32,7 @@ class MLP(nn.Module):
 
 
 def data():
-    """Inputs, what is to come out, and the model to begin with: the same on every rank."""
+    """Inputs, expected outputs, and the initial model: the same on every rank."""
     torch.manual_seed(7)
     x = torch.randn(BATCH, WIDTH, dtype=torch.float64)
     return x, torch.tanh(x.flip(1)), MLP().double()
@@ -52,7 +52,7 @@ def train(model, x, wanted, steps):
 
 
 def main(steps):
-    """Train in parallel and say how it went."""
+    """Train in parallel and print the losses."""
     drbench.torch.install(heap="64M")
     mesh = init_device_mesh("cpu", (MPI.COMM_WORLD.size,))
     x, wanted, model = data()

@@ -41,7 +41,7 @@ from .places import Places, grid_places
 from .presets import PRESETS
 from .redistribution import flows, sources, summed
 
-# the function `partition` takes the name of the module it is the front door of
+# the function `partition` replaces the name of the module that defines it
 from .text import extents, parse, partition, partition_kind, preset
 
 __all__ = [

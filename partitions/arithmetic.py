@@ -24,20 +24,20 @@ def ceil_div(x: int, y: int) -> int:
 
 
 def part(extent: int, index: int, parts: int) -> Interval:
-    """Return one of ``parts`` equal pieces of ``[0, extent)``, cut by the ceiling rule.
+    """Return one of ``parts`` equal parts of ``[0, extent)``, divided by the ceiling rule.
 
-    Piece q is ``[q·⌈D/c⌉, min(D, (q+1)·⌈D/c⌉))``: the pieces are in order, the last
-    ones may be short or empty. Replica q of a stationary matrix does this part of
-    its free dimension; DTensor's ``Shard`` (``torch.chunk``) cuts the same way.
+    Part q is ``[q·⌈D/c⌉, min(D, (q+1)·⌈D/c⌉))``: the parts are in order, the last
+    ones may be short or empty. Replica q of a stationary matrix computes this part of
+    its free dimension; DTensor's ``Shard`` (``torch.chunk``) divides in the same way.
 
     Parameters
     ----------
     extent : int
         Length D of the dimension in elements, ``extent >= 0``.
     index : int
-        Which piece, ``0 <= index < parts``.
+        Number of the part, ``0 <= index < parts``.
     parts : int
-        Number of pieces c, ``parts >= 1``.
+        Number of parts c, ``parts >= 1``.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def part(extent: int, index: int, parts: int) -> Interval:
     >>> [tuple(part(10, q, 4)) for q in range(4)]
     [(0, 3), (3, 6), (6, 9), (9, 10)]
 
-    Four pieces of nine elements are three of three, and an empty one:
+    Four parts of nine elements are three of three, and an empty one:
 
     >>> part(9, 3, 4)
     Interval(start=9, stop=9)

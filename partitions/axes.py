@@ -1,10 +1,10 @@
-"""One dimension of a partition: where it is cut, and which coordinate of the process mesh holds
-which piece.
+"""One dimension of a partition: its segments, and the coordinate of the process mesh that holds
+each of them.
 
-Rows and columns of a matrix are dealt independently: every layout here is a product of two axes. An
-axis is a list of segments in rising order, each with the coordinate that holds it. What a
-coordinate holds, it stores in that order: its *local* indices, as in ScaLAPACK's and DTensor's
-local arrays. Equal tiles dealt in turn are arithmetic (:class:`Dealt`); any other list is kept
+Rows and columns of a matrix are dealt independently: every layout here is a Cartesian product of
+two axes. An axis is a list of segments in rising order, each with the coordinate that holds it. A
+coordinate stores its segments in that order: its *local* indices, as in ScaLAPACK's and DTensor's
+local arrays. Equal tiles dealt cyclically are computed (:class:`Dealt`); any other list is stored
 (:class:`Listed`).
 """
 
@@ -29,7 +29,7 @@ class Segment(NamedTuple):
     coordinate : int
         Of the process mesh along this dimension.
     local : int
-        Where the segment begins among the indices its coordinate holds.
+        The segment's start among its coordinate's indices.
     """
 
     start: int
@@ -39,7 +39,7 @@ class Segment(NamedTuple):
 
 
 class _Covered:
-    """What axes of any segments have in common."""
+    """Methods of axes with any segments."""
 
     __slots__ = ()
     extent: int
@@ -55,7 +55,7 @@ class _Covered:
 
 @dataclass(frozen=True, slots=True)
 class Dealt(_Covered):
-    """Equal segments, the last one shorter, dealt to the coordinates in turn; every answer is
+    """Equal segments, the last one shorter, dealt to the coordinates cyclically; every method is
     O(1).
 
     Parameters
@@ -92,12 +92,12 @@ class Dealt(_Covered):
 
     @property
     def key(self) -> tuple:
-        """What makes two axes cut alike; a tile may be larger than the matrix."""
+        """The key by which two axes have equal segments; a tile may be larger than the matrix."""
         return self.extent, min(self.tile, max(1, self.extent))
 
     @property
     def used(self) -> int:
-        """Coordinates that hold something: the first ones."""
+        """The number of coordinates that hold a segment: the first ones."""
         return min(len(self), self.parts)
 
     def at(self, index: int) -> int:
@@ -119,7 +119,7 @@ class Dealt(_Covered):
         [6, 4]
         """
         whole_tiles, tail = divmod(self.extent, self.tile)
-        rounds, cycle = divmod(whole_tiles, self.parts)  # `cycle` is who the short tile is dealt to
+        rounds, cycle = divmod(whole_tiles, self.parts)  # `cycle` holds the short tile
         if coordinate < cycle:
             return (rounds + 1) * self.tile
         return rounds * self.tile + (tail if coordinate == cycle else 0)
@@ -144,18 +144,18 @@ class Dealt(_Covered):
 
     @property
     def even(self) -> bool:
-        """Whether every coordinate holds as much: as many segments, where they are equal."""
+        """Whether every coordinate holds equally many segments, where these are equal."""
         return len(self) % self.parts == 0
 
     @property
     def chunked(self) -> bool:
-        """Whether each coordinate holds one chunk, as ``torch.chunk`` and DTensor's Shard cut."""
+        """Whether each coordinate holds one chunk, as with ``torch.chunk`` and DTensor's Shard."""
         return self.key[1] == max(1, ceil_div(self.extent, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(_Covered):
-    """Any segments; answers are O(log of their number).
+    """Any segments; methods are O(log of their number).
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class Listed(_Covered):
 
     @property
     def longest(self) -> int:
-        """As of :class:`Dealt`, and so for all below."""
+        """As in :class:`Dealt`, like all methods below."""
         return max((stop - start for start, stop, *_ in self.segments), default=1)
 
     @property
@@ -238,10 +238,10 @@ Axis = Dealt | Listed
 
 
 def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[int]]:
-    """The axis on which each coordinate holds the ranges it is given, in rising order.
+    """The axis on which each coordinate holds its given ranges, in rising order.
 
-    Equal segments dealt in turn become :class:`Dealt`, whatever order the coordinates were given
-    in, so that equal axes are equal.
+    Equal segments dealt cyclically become :class:`Dealt`, whatever the given order of coordinates,
+    so that equal axes are equal.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[in
     axis : Dealt or Listed
         With coordinates numbered by their first segment, those that hold nothing last.
     numbers : list of int
-        For each coordinate of the axis which of ``held`` it is.
+        For each coordinate of the axis its number in ``held``.
 
     Raises
     ------
@@ -283,8 +283,8 @@ def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[in
 
 
 def chunked(ranges: list[Range], parts: int) -> list[list[Range]]:
-    """Cut what ranges hold into ``parts`` chunks as ``torch.chunk`` does: ceil-sized, the last
-    short or empty.
+    """Divide ranges into ``parts`` chunks as ``torch.chunk`` does: ceil-sized, the last short or
+    empty.
 
     Examples
     --------
@@ -311,13 +311,13 @@ def strided(ranges: list[Range], parts: int, factor: int) -> list[list[Range]]:
 
 
 def balanced_axis(axis: Axis) -> tuple[Axis, list[int]]:
-    """The axis once every coordinate holds as many indices as any other, or one more: those with
-    more leave the ends of their last ranges to those with less, and nothing else changes hands.
+    """The axis on which all coordinates hold equally many indices, or one more: those with more
+    give the ends of their last ranges to those with fewer; all other indices stay.
 
     Returns
     -------
     axis, numbers
-        As of :func:`axis_of`.
+        As in :func:`axis_of`.
 
     Examples
     --------
@@ -344,12 +344,12 @@ def balanced_axis(axis: Axis) -> tuple[Axis, list[int]]:
 
 
 def stored_runs(axis: Axis, ranges: Iterable[Range]) -> list[Segment]:
-    """Return ranges, each inside one segment of an axis, with where they are stored. Neighbours
+    """Return ranges, each inside one segment of an axis, with their storage positions. Neighbours
     that are also stored one after the other become one.
 
     Examples
     --------
-    What coordinates 0 and 1 hold of six elements in tiles of 1, 1 and 4:
+    Coordinates 0 and 1 of six elements in tiles of 1, 1 and 4:
 
     >>> axis, _ = axis_of(6, [[(0, 1), (2, 6)], [(1, 2)]])
     >>> [tuple(run) for run in stored_runs(axis, [(0, 1), (2, 6)])]

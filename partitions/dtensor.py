@@ -1,6 +1,6 @@
 """DTensor placements, as a second vocabulary for the same partitions.
 
-A placement list says, for each dimension of a device mesh, what happens to the matrix there:
+A placement list has, for each dimension of a device mesh, the placement of the matrix there:
 
 ========  ==================================================================================
 ``S(d)``  Shard: matrix dimension d is cut into chunks, those of ``torch.chunk``: ceil-sized,
@@ -11,8 +11,8 @@ A placement list says, for each dimension of a device mesh, what happens to the 
 ``P``     Partial: every rank holds a term; the sum of all terms is the matrix
 ========  ==================================================================================
 
-Ranks fill the mesh row-major, and placements are applied from left to right, each to what the
-earlier ones left: what DTensor means by them, also where extents do not divide. ``S(0)`` is
+Ranks fill the mesh row-major, and placements are applied from left to right, each to the result of
+the earlier ones, as in DTensor, also where extents do not divide. ``S(0)`` is
 ``row``, ``S(1)`` is ``column``, ``S(0),S(1)`` is ``block``, ``R,S(0)`` is ``row`` with replicas.
 """
 
@@ -28,10 +28,10 @@ from .intervals import Pair
 from .partition import Partition
 from .places import mesh_places
 
-REPLICATE = None  # stands for R among the matrix dimensions 0 and 1 of S(0) and S(1)
-PARTIAL = "P"  # and this for P; (d, f) for _S(d,f)
+REPLICATE = None  # R; 0 and 1 are S(0) and S(1), by matrix dimension
+PARTIAL = "P"  # P; (d, f) is _S(d,f)
 
-#: What stands for one mesh dimension.
+#: The placement of one mesh dimension.
 Placement = int | None | str | tuple[int, int]
 
 _PLACEMENT = re.compile(
@@ -43,7 +43,7 @@ _PARTIAL = re.compile(r"(?:p|_?partial)(?:\((?:reduce_op=)?['\"]?([a-z]*)['\"]?\
 
 @dataclass(frozen=True, slots=True)
 class PlacementSpec:
-    """DTensor placements before they know their matrix.
+    """DTensor placements without a matrix.
 
     Parameters
     ----------
@@ -105,13 +105,13 @@ class PlacementSpec:
 
         Examples
         --------
-        Mesh rank r is at ``divmod(r, 3)``; S(1) takes the first coordinate, so
-        consecutive ranks go down a process column:
+        Mesh rank r is at ``divmod(r, 3)``; S(1) uses the first coordinate, so
+        consecutive ranks are along a process column:
 
         >>> str(PlacementSpec((1, 0), mesh=(2, 3)).bind((6, 6), 6).grid)
         '3x2:col'
 
-        Chunks of chunks are what they are in DTensor, also where extents do not divide:
+        Chunks of chunks are those of DTensor, also where extents do not divide:
 
         >>> p = PlacementSpec((0, 0), mesh=(2, 3)).bind((7, 6), 6)
         >>> [p.local_shape(rank)[0] for rank in range(6)]
@@ -180,14 +180,14 @@ def parse_placements(text: str) -> PlacementSpec:
 
 
 def to_placements(partition: Partition) -> str:
-    """Spell a partition as DTensor placements: the way back.
+    """Return a partition's text as DTensor placements: the inverse of :func:`parse_placements`.
 
     The mesh is written out wherever there is more than one dimension.
 
     Raises
     ------
     LayoutError
-        If no placements say the same, as for block-cyclic tiles.
+        If no placements describe the partition, as for block-cyclic tiles.
 
     Examples
     --------

@@ -5,8 +5,8 @@ with all valid replication factors" (Brock & Golin 2025, §5.2). All functions y
 lazily: 12 ranks already have 27 · 6³ = 5832 combinations.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
-from itertools import product
 
 from .arithmetic import ProcessGrid, divisors
 from .partition import replica_suffix
@@ -14,11 +14,11 @@ from .partition import replica_suffix
 KINDS = ("row", "column", "block")
 
 
-#: Replication factors of A, B and C on so many ranks, by what they have in common.
+#: Name -> replication factors of A, B and C for a number of ranks.
 REPLICATIONS: dict[str, Callable[[int], Iterator[tuple[int, ...]]]] = {
     "equal": lambda p: ((c, c, c) for c in divisors(p)),
-    "paired": lambda p: ((ab, ab, c) for ab, c in product(divisors(p), repeat=2)),
-    "all": lambda p: product(divisors(p), repeat=3),
+    "paired": lambda p: ((ab, ab, c) for ab, c in itertools.product(divisors(p), repeat=2)),
+    "all": lambda p: itertools.product(divisors(p), repeat=3),
 }
 
 

@@ -1,9 +1,9 @@
-"""Three-dimensional grids of ranks, over m, n and k at once: what a rank of one needs, which grid
-needs least, and what no schedule of the products gets below.
+"""Three-dimensional grids of ranks, over m, n and k at once: the elements that a rank needs, the
+grid with the fewest, and the lower bound of all schedules of the multiplication.
 
 Rank (i, j, l) of a grid PM×PN×PK multiplies block (i, l) of A with block (l, j) of B, which gives a
 term of block (i, j) of C. Each matrix is stored once: a block is dealt to the ranks that share it,
-of A and B along k, of C along m. Extents are cut by the ceiling rule (:func:`part`).
+of A and B along k, of C along m. Extents are divided by the ceiling rule (:func:`part`).
 """
 
 import re
@@ -21,7 +21,7 @@ from .places import Places
 
 
 class Grid(NamedTuple):
-    """How many parts m, n and k are cut into; ranks are numbered with k fastest.
+    """Numbers of parts of m, n and k; ranks are numbered with k fastest.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def parse_grid(text: str) -> Grid:
 
 
 def block(grid: Grid, m: int, n: int, k: int) -> tuple[int, int, int]:
-    """Extents of the largest rank's products along m, n and k.
+    """Extents of the largest rank's local GEMM along m, n and k.
 
     Examples
     --------
@@ -92,8 +92,8 @@ def needed(grid: Grid, m: int, n: int, k: int) -> int:
 
 
 def moved(grid: Grid, m: int, n: int, k: int) -> int:
-    """Elements that the busiest rank reads of A and B and adds to C elsewhere, each matrix stored
-    once by the ranks of the grid (:class:`GridSpec`).
+    """Elements that the busiest rank reads of A and B and adds to C on other ranks, each matrix
+    stored once by the ranks of the grid (:class:`GridSpec`).
 
     Examples
     --------
@@ -115,9 +115,9 @@ def moved(grid: Grid, m: int, n: int, k: int) -> int:
 
 
 def held(grid: Grid, m: int, n: int, k: int) -> int:
-    """Elements that the busiest rank has room for: its share of the three matrices, its terms of C
-    where k is cut, and two chunks of k of its blocks of A and B where it shares them, for they then
-    pass through: a 16th of its part each, or 256 elements.
+    """Elements that the busiest rank holds: its share of the three matrices, its terms of C where k
+    is divided, and two chunks of k of its blocks of A and B where it shares them and so receives
+    them chunk by chunk: a 16th of its part each, or 256 elements.
 
     Examples
     --------
@@ -134,15 +134,15 @@ def held(grid: Grid, m: int, n: int, k: int) -> int:
 def optimal_grid(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> Grid:
     """The grid of up to ``nprocs`` ranks whose busiest rank needs the fewest elements.
 
-    All grids are looked at. Where several need as few, the one with the least work of the busiest
-    rank, then that with the fewest ranks, that which moves least, that which cuts k, then n, least.
+    All grids are examined. Of equal ones the one with the least work of the busiest rank, then that
+    with the fewest ranks, that which moves least, that with the fewest parts of k, then of n.
     Ranks beyond the grid are idle: of 11 ranks 2x2x2 needs less than 11x1x1 (:func:`frontier` has
     those with less work).
 
     Parameters
     ----------
     memory : int, optional
-        Elements that a rank has room for (:func:`held`).
+        Elements that fit into a rank's memory (:func:`held`).
 
     Raises
     ------
@@ -159,16 +159,16 @@ def optimal_grid(m: int, n: int, k: int, nprocs: int, memory: int | None = None)
     found = _least(m, n, k, nprocs, memory, inf)
     if found is None:
         raise LayoutError(
-            f"no grid of up to {nprocs} ranks multiplies {m}x{n}x{k} in room for {memory} elements "
-            "a rank. Use more ranks or memory."
+            f"no grid of up to {nprocs} ranks multiplies {m}x{n}x{k} with memory for {memory} "
+            "elements a rank. Use more ranks or memory."
         )
     return found
 
 
 def frontier(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> list[Grid]:
-    """The grids worth a thought: no other needs as few elements with less work of the busiest rank.
-    The first is :func:`optimal_grid`; the following ones need more and multiply less, the last as
-    little as any.
+    """The Pareto-optimal grids: no other needs as few elements with less work of the busiest rank.
+    The first is :func:`optimal_grid`; the following ones need more elements and multiply less, the
+    last the least of all.
 
     Raises
     ------
@@ -191,10 +191,10 @@ def frontier(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> 
 
 
 def _least(m: int, n: int, k: int, nprocs: int, memory: int | None, work: float) -> Grid | None:
-    """The grid that needs fewest elements of those with at most so many products of the busiest
-    rank; None if there is none."""
+    """The grid that needs fewest elements of those whose busiest rank has at most a number of
+    multiply-adds; None if no grid has."""
     if min(m, n, k, nprocs) < 1:
-        raise LayoutError(f"a product of {m}x{n}x{k} on {nprocs} ranks is none; use at least 1")
+        raise LayoutError(f"{m}x{n}x{k} on {nprocs} ranks is no multiplication; use at least 1")
     best: list[Grid] = []
     least = None
     for grid in _candidates(m, n, k, nprocs):
@@ -215,13 +215,13 @@ def _least(m: int, n: int, k: int, nprocs: int, memory: int | None, work: float)
 
 
 def io_bound(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> float:
-    """Elements of A, B and C that some rank needs, its own ones included, whatever the schedule.
+    """Elements of A, B and C that some rank needs, its own ones included, with any schedule.
 
-    The larger of two lower bounds, V = mnk / p being a rank's share of the products:
+    The larger of two lower bounds, V = mnk / p being a rank's share of the multiply-adds:
 
     - 2V / √s + s with s = min(S, V^(2/3)), for a memory of S elements a rank; with enough memory it
       is 3 V^(2/3). (Kwasniewski, Kabić, Besta, VandeVondele, Solcà, Hoefler, "Red-Blue Pebbling
-      Revisited", SC'19, Theorem 2: a rank's products are a cuboid with a base of s terms of C.)
+      Revisited", SC'19, Theorem 2: a rank's multiply-adds are a cuboid on a base of s terms of C.)
     - without regard to memory, with d1 ≥ d2 ≥ d3 the extents in falling order, which a cuboid of
       few ranks cannot exceed: (d1·d2 + d1·d3) / p + d2·d3 for p ≤ d1 / d2, 2 √(d1·d2·d3² / p) +
       d1·d2 / p for p ≤ d1·d2 / d3², else 3 V^(2/3). (Al Daas, Ballard, Grigori, Kumar, Rouse,
@@ -260,8 +260,7 @@ def io_bound(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class GridSpec:
-    """A matrix stored once on a grid, before it knows which of the three it is: the text form
-    ``grid:PMxPNxPK``.
+    """A matrix stored once on a grid, A, B or C: the text form ``grid:PMxPNxPK``.
 
     Ranks beyond the grid hold nothing.
 
@@ -314,7 +313,7 @@ class GridSpec:
 
 
 def work_on(grid: Grid, role: str, shape: Pair, nprocs: int) -> Partition:
-    """Who multiplies what on a grid, as a layout of one matrix: its tiles are the blocks of the
+    """The work distribution on a grid, as a layout of one matrix: its tiles are the blocks of the
     grid, with a replica for each part of the axis that the matrix lacks.
 
     Examples
@@ -334,7 +333,7 @@ _AXES = {"A": ("m", "k", "n"), "B": ("k", "n", "m"), "C": ("m", "n", "k")}
 
 
 def _strides(grid: Grid) -> dict[str, int]:
-    """What a coordinate along each axis adds to the rank."""
+    """The stride of each axis: the difference in rank between neighbouring coordinates."""
     return {"m": grid.n * grid.k, "n": grid.k, "k": 1}
 
 
@@ -347,8 +346,8 @@ def _laid(
     text: str,
     copies: range = range(1),
 ) -> Partition:
-    """The partition whose rows and columns are cut along these axes, each part of an axis of
-    ``within`` once more along that one."""
+    """The partition whose rows and columns are divided along these axes, each part of an axis of
+    ``within`` again along that one."""
     if grid.size > nprocs:
         raise LayoutError(
             f"the grid {grid} needs {grid.size} ranks, got {nprocs}; use a smaller grid or "
@@ -377,8 +376,8 @@ def _laid(
 
 
 def _candidates(m: int, n: int, k: int, nprocs: int) -> Iterator[Grid]:
-    """All grids that may be best: of each number of parts of m and n those that do not cut k, and
-    those that cut it most; no part without elements."""
+    """All grids that may be best: for each number of parts of m and n those with k whole, and those
+    with most parts of k; no part without elements."""
     for pm in _counts(m, nprocs):
         for pn in _counts(n, nprocs // pm):
             yield Grid(pm, pn, 1)
@@ -388,7 +387,7 @@ def _candidates(m: int, n: int, k: int, nprocs: int) -> Iterator[Grid]:
 
 
 def _counts(extent: int, most: int) -> Iterator[int]:
-    """Numbers of parts that the ceiling rule cuts an extent into, each with another size."""
+    """Numbers of parts of an extent by the ceiling rule, each with another size."""
     last = 0
     for parts in range(1, min(extent, most) + 1):
         size = ceil_div(extent, parts)

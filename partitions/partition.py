@@ -1,9 +1,9 @@
-"""A partition: which rank holds which part of one matrix, as pure index arithmetic.
+"""A partition: the rank that holds each part of one matrix, as pure index arithmetic.
 
 Rows and columns are dealt independently, each an axis of segments; a tile is a segment of rows
-times a segment of columns. Places say which rank stands at which coordinates, in which replica.
-ScaLAPACK's block-cyclic layouts with contiguous replicas are the common case, DTensor's placements
-and every other product of two axes are the same class.
+times a segment of columns. Places map coordinates and replicas to ranks. ScaLAPACK's block-cyclic
+layouts with contiguous replicas are the common case; DTensor's placements and every other Cartesian
+product of two axes are the same class.
 """
 
 import re
@@ -28,11 +28,11 @@ class Partition:
     Attributes
     ----------
     rows, cols : Dealt or Listed
-        How either dimension is cut and dealt (:mod:`partitions.axes`).
+        How each dimension is divided and dealt (:mod:`partitions.axes`).
     places : Places
-        Which rank stands at which (row, column, replica) coordinates.
+        The rank at each (row, column, replica) coordinate.
     text : str
-        Text form that :func:`partitions.partition` reads back; takes no part in comparisons.
+        Text form for :func:`partitions.partition`; ignored in comparisons.
     shape : (int, int)
         Rows and columns of the matrix in elements; an extent may be 0.
     replicas : int
@@ -44,7 +44,7 @@ class Partition:
     grid : ProcessGrid or None
         Of a replica; None if replicas are not contiguous ranks on a grid.
     part_of : (Partition, Interval, Interval) or None
-        What :meth:`part` took this from: another partition, its rows and columns.
+        The source of a :meth:`part`: another partition, its rows and columns.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Partition:
     def of(
         cls, rows: Axis, cols: Axis, places: Places, text: str = "", grid: ProcessGrid | None = None
     ) -> "Partition":
-        """Make the product of two axes on any places.
+        """Make the Cartesian product of two axes on any places.
 
         Parameters
         ----------
@@ -87,8 +87,8 @@ class Partition:
             With as many coordinates as the places have.
         places : Places
         text : str
-            What :func:`partitions.partition` reads back to an equal partition; needed where no
-            process grid and tile shape say the same.
+            Text that :func:`partitions.partition` reads back to an equal partition; needed where no
+            process grid and tile shape describe it.
         grid : ProcessGrid, optional
             Of the places, where they are of one and its order is known.
 
@@ -111,7 +111,7 @@ class Partition:
                 f"axes of {parts[0]}x{parts[1]} coordinates do not fit places of "
                 f"{placed[0]}x{placed[1]}; use one coordinate each"
             )
-        # unchangeable, so values go in by the back door, here only
+        # the class is frozen; attributes are set here only
         made = object.__new__(cls)
         put = partial(object.__setattr__, made)
         put("rows", rows)
@@ -137,8 +137,8 @@ class Partition:
         return f"<Partition {self.text} of {self.shape[0]}x{self.shape[1]} on {self.nprocs} ranks>"
 
     def _placed(self) -> tuple:
-        """What decides which rank of a replica holds which tile; tiles beyond the matrix, and
-        coordinates without a tile, take no part."""
+        """The key that decides which rank of a replica holds which tile; tiles beyond the matrix,
+        and coordinates without a tile, are ignored."""
         places, rows, cols = self.places, self.rows, self.cols
         return (
             places.nprocs,
@@ -181,7 +181,7 @@ class Partition:
         ... ]
         ['column/c2', 'block:4x1', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
 
-        A grid that leaves ranks out, or deals them otherwise, is said in words:
+        A grid with idle ranks, or in another rank order, has a description as its text:
 
         >>> print(partition("grid:1x1x2", (8, 6), 3, "A").transposed().text)
         transposed grid:1x1x2
@@ -200,7 +200,7 @@ class Partition:
 
     def part(self, rows: Range, cols: Range) -> "Partition":
         """The partition of a range of rows and columns: every element with the rank that holds it
-        here. What a rank holds of the part is a range of its local array, too.
+        here. A rank's share of the part is also a range of its local array.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class Partition:
     # -- tiles ---------------------------------------------------------------
 
     def tile_bounds(self, idx: Pair) -> tuple[Interval, Interval]:
-        """Return the global rows and columns that tile ``idx`` covers.
+        """Return the global rows and columns of tile ``idx``.
 
         Raises
         ------
@@ -344,7 +344,7 @@ class Partition:
         return self.places.terms[replica] if self.places.terms else 0
 
     def copies(self, replica: int = 0) -> list[int]:
-        """Return the replicas that hold what ``replica`` holds, itself included, in order.
+        """Return the replicas with the same values as ``replica``, itself included, in order.
 
         All of them, unless a sum is pending: then those with the same term.
         """
@@ -385,7 +385,7 @@ class Partition:
         return rows * cols
 
     def local_start(self, idx: Pair) -> Pair:
-        """Return where tile ``idx`` begins in its owner's local array, as row and column.
+        """Return the first row and column of tile ``idx`` in its owner's local array.
 
         The local array has :meth:`local_shape`: what ScaLAPACK and DTensor store. The same in every
         replica.
@@ -444,19 +444,19 @@ class Partition:
         return rank < self.places.holders
 
 
-#: Begins the text of a transposed partition that no other text says.
+#: Begins the text of a transposed partition that has no other text form.
 _TRANSPOSED = "transposed "
 
 
 def _explicit(partition: Partition) -> bool:
-    """Whether a tile shape, a process grid and a number of replicas say all."""
+    """Whether a tile shape, a process grid and a number of replicas define the partition."""
     alike = isinstance(partition.rows, Dealt) and isinstance(partition.cols, Dealt)
     return alike and partition.grid is not None and not partition.places.terms
 
 
 def explicit_text(partition: Partition) -> str:
-    """Spell a partition out, so that its text needs no default and no operand role; placements
-    where no tile shape and grid say the same.
+    """Return a partition's text without defaults and operand role; placements where no tile shape
+    and grid describe it.
 
     Examples
     --------
@@ -469,8 +469,8 @@ def explicit_text(partition: Partition) -> str:
         return f"tiles:{height}x{width}@{partition.grid}{replica_suffix(partition.replicas)}"
     if not partition.text:
         raise LayoutError(
-            "no tile shape on a process grid with contiguous replicas says this layout; give the "
-            "text that does, for example S(0),R@2x2"
+            "no tile shape on a process grid with contiguous replicas describes this layout; give "
+            "its text, for example S(0),R@2x2"
         )
     return partition.text
 
@@ -487,7 +487,7 @@ def replica_suffix(replicas: int) -> str:
 
 
 def _clipped(axis: Axis, span: Interval) -> tuple[Axis, list[int]]:
-    """The axis of a range of another one's indices, and which coordinates it numbers."""
+    """The axis of a range of another one's indices, and the coordinates that it numbers."""
     start, stop = span
     held: list[list[Range]] = [[] for _ in range(axis.parts)]
     for x in axis.covering(start, stop):
@@ -497,8 +497,8 @@ def _clipped(axis: Axis, span: Interval) -> tuple[Axis, list[int]]:
 
 
 def _transposed_text(text: str) -> str:
-    """Placements with rows for columns, or ``row`` for ``column``; empty for texts that name a grid
-    or none.
+    """Placements with rows and columns exchanged, or ``row`` for ``column``; empty for texts with a
+    grid and for ``block``.
 
     Examples
     --------

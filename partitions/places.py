@@ -1,4 +1,4 @@
-"""Which rank stands where: the (row, column, replica) coordinates of a partition on ranks."""
+"""The ranks of a partition's (row, column, replica) coordinates."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from .errors import LayoutError
 class Places:
     """A placement of coordinates on ranks: rank = rows[i] + cols[j] + replicas[q].
 
-    Any mesh whose ranks are row-major is of this form, whichever of its dimensions cut rows, cut
-    columns or copy, in whatever order.
+    Any mesh whose ranks are row-major has this form, whichever of its dimensions divide rows,
+    divide columns or copy, in any order.
 
     Parameters
     ----------
     rows, cols, replicas : sequence of int
-        What each coordinate adds to the rank; regular ones are kept as a ``range``.
+        The term of each coordinate in the rank; regular ones are stored as a ``range``.
     terms : tuple of int
-        For each replica which term of a pending sum it holds (DTensor's Partial); empty if the
-        matrix is in every replica.
+        For each replica the number of its term of a pending sum (DTensor's Partial); empty if every
+        replica is the matrix.
     idle : int
-        Ranks beyond these that hold nothing.
+        Number of further ranks that hold nothing.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class Places:
         if sorted(self._coords) != list(range(self.holders)):
             raise LayoutError(
                 f"{len(self.rows)}x{len(self.cols)} coordinates of {len(self.replicas)} replicas "
-                f"do not stand on ranks 0 to {self.holders - 1}, one on each"
+                f"do not use ranks 0 to {self.holders - 1}, one on each"
             )
 
     @property
@@ -91,11 +91,11 @@ class Places:
         )
 
     def transposed(self) -> "Places":
-        """The same ranks, rows for columns."""
+        """The same ranks, with rows and columns exchanged."""
         return Places(self.cols, self.rows, self.replicas, self.terms, self.idle)
 
     def renumbered(self, rows: list[int], cols: list[int]) -> "Places":
-        """With coordinate x of an axis being what was coordinate ``rows[x]`` or ``cols[x]``."""
+        """The places whose coordinate x of an axis was coordinate ``rows[x]`` or ``cols[x]``."""
         old = self.rows, self.cols
         rows, cols = ([side[x] for x in new] for side, new in zip(old, (rows, cols)))
         return Places(rows, cols, self.replicas, self.terms, self.idle)

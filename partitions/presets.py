@@ -15,14 +15,14 @@ class Preset:
     Parameters
     ----------
     name : str
-        What the command line says.
+        For the command line.
     description : str
-        What moves, or why one would use it: one line.
+        The layouts and the operands that move: one line.
     source : str
-        Where it comes from.
+        Paper and section.
     operands : (str, str, str)
-        Kinds of A, B and C; ``REPLICATED`` stands for a full copy on every rank, ``GRID`` for
-        being stored once on a grid over m, n and k.
+        Kinds of A, B and C; ``REPLICATED`` is a full copy on every rank, ``GRID`` a matrix stored
+        once on a grid over m, n and k.
     fixed : bool
         Whether the preset sets replication factors itself, so that it takes no ``/cN``.
     """

@@ -1,4 +1,5 @@
-"""From one partition of a matrix to another: which rank fetches how many elements from whom."""
+"""Redistribution of a matrix from one partition to another: the elements that each rank fetches
+from each other rank."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,11 +11,11 @@ from .partition import Partition
 
 
 def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
-    """Yield (source rank, target rank, elements) for everything that has to change its rank.
+    """Yield (source rank, target rank, elements) for all elements that change their rank.
 
-    Each rank fetches what it holds in the new partition and not in the old one, from the old
-    replica that it belongs to itself; what a rank holds in both stays, however it is stored. Where
-    a sum is pending in the old partition, the other terms are fetched too (:func:`sources`).
+    Each rank fetches the elements that it holds in the new partition and not in the old one, from
+    its own old replica; elements that it holds in both stay. Where a sum is pending in the old
+    partition, the other terms are fetched too (:func:`sources`).
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
 
 
 def sources(old: Partition, new: Partition, rank: int) -> list[int]:
-    """Return the replicas of the old partition whose sum is what a rank holds in the new one.
+    """Return the replicas of the old partition whose sum a rank holds in the new one.
 
     Its own replica, if no sum is pending. Of a pending sum one copy of every term, its own replica
     among them. Where the new partition has as many terms as the old one, each stays a term; else
@@ -86,9 +87,8 @@ def sources(old: Partition, new: Partition, rank: int) -> list[int]:
 
 
 def summed(partition: Partition) -> Partition:
-    """Return the layout into which a pending sum is best reduced: each term's ranks take a part of
-    the rows, so that every element is added up by one rank; the partition itself if nothing is
-    pending.
+    """Return the layout into which a pending sum is best reduced: each term's ranks reduce a part
+    of the rows, so that one rank adds up each element; the partition itself without pending sums.
 
     Rows, where chunks of rows exist: Partial becomes Shard(0) on the same mesh.
 
@@ -124,8 +124,8 @@ def _copy(old: Partition, term: int, number: int) -> int:
 
 
 def _shared(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
-    """For each coordinate of the new axis those of the old one that hold part of the same indices,
-    and how many of them."""
+    """For each coordinate of the new axis those of the old one that share indices with it, and the
+    number of shared indices."""
     found: Counter = Counter()
     for (start, stop), ours, theirs in common_segments(old, new):
         found[new[theirs].coordinate, old[ours].coordinate] += stop - start

@@ -23,7 +23,7 @@ from .presets import GRID, PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
 
-#: What makes the partitions of a kind that users add.
+#: The function that makes partitions of a kind that users add.
 Maker = Callable[[str, Pair, int, str | None], Partition]
 _ADDED: dict[str, Maker] = {}
 
@@ -61,13 +61,13 @@ FORMS = (
     " each with an optional /cN, grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1)"
 )
 
-# what is meant as DTensor placements, right or wrong
+# texts meant as DTensor placements, valid or not
 _STARTS = re.compile(r"[\[(\s]*(_?s|shard|_stridedshard|r|replicate|p|_?partial)\s*([(,@/)\]]|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """A partition before it knows its matrix: what the text says, no more.
+    """A partition without a matrix: the content of its text.
 
     ``str`` of a spec is its canonical text, and :func:`partitions.parse` reads that
     back to an equal spec.
@@ -75,7 +75,7 @@ class PartitionSpec:
     Parameters
     ----------
     kind : {"row", "column", "block", "tiles", "traditional"}
-        How the matrix is cut.
+        How the matrix is divided.
     tile : (int, int), optional
         Tile shape in elements, for ``tiles`` only (and needed there).
     grid : ProcessGrid, optional
@@ -191,8 +191,7 @@ class PartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class AddedSpec:
-    """A partition of a kind that a user added (:func:`partition_kind`), before it knows its
-    matrix."""
+    """A partition, without a matrix, of a kind that a user added (:func:`partition_kind`)."""
 
     kind: str
     details: str
@@ -207,16 +206,16 @@ class AddedSpec:
 
 
 def partition_kind(name: str) -> Callable[[Maker], Maker]:
-    """Register a kind of partition of one's own, whose text form is ``name:DETAILS``.
+    """Register a user's kind of partition, whose text form is ``name:DETAILS``.
 
-    What is decorated is ``make(details, shape, nprocs, role)``: it returns the partition of a
-    matrix, which :meth:`Partition.of` makes of two axes and places, or raises a LayoutError.
+    The decorated function ``make(details, shape, nprocs, role)`` returns the partition of a matrix,
+    which :meth:`Partition.of` makes of two axes and places, or raises a LayoutError.
     Details are in lower case, without a comma.
 
     Raises
     ------
     LayoutError
-        If there is a kind of that name, or it is no word in lower case.
+        If another kind has that name, or it is not a word in lower case.
 
     Examples
     --------
@@ -239,7 +238,7 @@ def partition_kind(name: str) -> Callable[[Maker], Maker]:
 
 
 def added_kinds() -> list[tuple[str, str]]:
-    """The kinds that were added, and the first line of what each says of itself."""
+    """The added kinds, each with the first line of its docstring."""
     return [(name, (make.__doc__ or "").partition("\n")[0]) for name, make in _ADDED.items()]
 
 
@@ -272,7 +271,7 @@ def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> P
 
 
 def parse(text: str) -> PartitionSpec | PlacementSpec | GridSpec | AddedSpec:
-    """Read a text form; nothing is known of the matrix or the ranks yet.
+    """Read a text form, without a matrix and ranks.
 
     Raises
     ------
@@ -323,7 +322,7 @@ grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
 
 
 def is_placements(text: str) -> bool:
-    """Tell whether a lower-case text is meant as DTensor placements, right or wrong.
+    """Return whether a lower-case text is meant as DTensor placements, valid or not.
 
     Examples
     --------
@@ -351,13 +350,13 @@ def preset(
     sizes : (int, int, int), optional
         m, n and k, which optimal depends on.
     memory : int, optional
-        Elements that a rank has room for: what optimal may use (:func:`partitions.grids.held`).
+        Elements that fit into a rank's memory, for optimal (:func:`partitions.grids.held`).
 
     Raises
     ------
     LayoutError
         If the name is unknown, or the preset fixes its own factors; for optimal, if sizes are
-        missing or no grid fits. Whether a factor or a grid fits the ranks :func:`partition` says.
+        missing or no grid fits. :func:`partition` checks whether a factor or a grid fits the ranks.
 
     Examples
     --------
@@ -405,7 +404,7 @@ def _on_grid(
     sizes: tuple[int, int, int] | None,
     memory: int | None,
 ) -> tuple[str, str, str]:
-    """The three matrices stored once on a grid: the one that is named, or the best."""
+    """The three matrices stored once on a grid: the named or the best one."""
     if not grid and sizes is None:
         raise LayoutError(f"{name} depends on m, n and k; name a grid, as {name}:2x2x1")
     if sizes and not grid:
@@ -482,8 +481,8 @@ def _meant(word: str, known: Iterable[str]) -> str:
 def _aligned_tile(shape: Pair, grid: ProcessGrid, role: str | None) -> Pair:
     """Tile shape of one operand of C = A·B such that the tiles of all three align.
 
-    k is cut into lcm(Pr, Pc) pieces: a whole number for each process column, over
-    which A spreads k, and for each process row, over which B does.
+    k is divided into lcm(Pr, Pc) parts: an integer number for each process column,
+    over which A divides k, and for each process row, over which B does.
     """
     k_tiles = lcm(grid.rows, grid.cols)
     parts = {

@@ -1,8 +1,8 @@
 """Figures drawn from records; nothing here runs, reads logs or measures.
 
 =================  =================================================================================
-``plots.select``   records as a pandas table: what a case is called, which cases are drawn
-``plots.draw``     what a panel shows, described once; page, the look of lines, figures told as text
+``plots.select``   records as a pandas table: names of cases, and the cases to draw
+``plots.draw``     descriptions of panels; page, styles of lines, figures described as text
 ``plots.figures``  one module a figure, found by ``plots.registry``
 ``plots.report``   the page about a folder of results
 =================  =================================================================================

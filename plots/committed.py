@@ -1,8 +1,8 @@
-"""The committed figures, drawn anew from the committed records: ``python -m plots.committed``.
+"""The committed figures, drawn again from the committed records: ``python -m plots.committed``.
 
-``results/figures.toml`` lists them. Beside each lies a text of what it draws
-(:mod:`plots.draw.description`); with ``--check`` nothing is written, and every text that the
-records do not give any more is shown as a difference. Exit code 1 if there is one.
+``results/figures.toml`` lists them. Next to each is a text that describes its content
+(:mod:`plots.draw.description`); ``--check`` writes nothing and shows the difference of each text
+from a new description. Exit code 1 if there is one.
 """
 
 import argparse
@@ -35,14 +35,13 @@ class Committed:
     options: dict[str, Any] = field(default_factory=dict)
 
     def draw(self, root: Path = ROOT) -> Any:
-        """matplotlib's figure of the records as they are now."""
+        """matplotlib's figure of the current records."""
         figure = find(self.figure)
         source = figure.read([root / each for each in self.inputs])
         return figure.make(source, Options(**self.options)).picture
 
     def difference(self, root: Path = ROOT) -> list[str]:
-        """The lines in which the committed text and what is drawn now differ; none if they are
-        the same."""
+        """The lines in which the committed text and a new description differ."""
         name = self.file + TEXT
         old = (root / name).read_text(encoding="utf-8") if (root / name).is_file() else ""
         lines = old.splitlines(), describe_picture(self.draw(root)).splitlines()
@@ -67,7 +66,7 @@ def committed(root: Path = ROOT) -> list[Committed]:
         found = tomllib.loads(path.read_text(encoding="utf-8"))["figure"]
         return [Committed(**entry) for entry in found]
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}. Its head says what an entry holds.") from None
+        raise ValueError(f"{path}: {error}. Its first lines describe an entry.") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,15 +24,16 @@ from plots.select.records import given, read_records
 
 
 class Made(NamedTuple):
-    """A figure and what is not in it: ``picture`` is matplotlib's, each note a line of text."""
+    """A figure and notes on what it omits: ``picture`` is matplotlib's, each note a line of
+    text."""
 
     picture: Any
     notes: list[str]
 
 
 class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, what lays it out, the options it takes, and
-    what reads its files."""
+    """One kind of figure: its name, a line about it, the function that draws it, its options, and
+    the function that reads its files."""
 
     name: str
     summary: str
@@ -41,7 +42,7 @@ class Figure(NamedTuple):
     read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
 
     def make(self, source: Any, options: Options, page_style: PageStyle = PRINTED) -> Made:
-        """Lay it out in the style that all figures have."""
+        """Draw the figure in the style of all figures."""
         before = PAGE_STYLE.set(page_style)
         try:
             with matplotlib.rc_context(RC):
@@ -51,7 +52,7 @@ class Figure(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The files that were written, and what is not in the figure."""
+    """The files that were written, and notes on what the figure omits."""
 
     paths: tuple[Path, ...]
     notes: list[str]
@@ -83,7 +84,7 @@ def find(name: str) -> Figure:
     Raises
     ------
     SelectionError
-        If there is none of that name.
+        If no figure has that name.
     """
     known = figures()
     if name not in known:
@@ -123,20 +124,21 @@ def draw(
     source : records, or paths
         As :func:`plots.select.records.read_records` takes them.
     out : path
-        The suffix says the format: ``.pdf``, ``.png``, ``.svg``, or ``.txt``, which tells what is
-        drawn; without one ``.pdf`` and ``.png`` are written.
+        The suffix is the format: ``.pdf``, ``.png``, ``.svg``, or ``.txt``, a description of the
+        figure; without one ``.pdf`` and ``.png`` are written.
     formats : sequence of str, optional
-        Suffixes to write, whatever that of ``out`` says.
+        Suffixes to write, instead of that of ``out``.
     page_style : Look, optional
         Width, title and small print.
     options
-        Fields of :class:`plots.select.cases.Options`. An option the figure does not take is
+        Fields of :class:`plots.select.cases.Options`. An option that the figure does not have is
         refused.
 
     Raises
     ------
     SelectionError
-        If there is no such figure, option or suffix, or nothing to draw. Nothing is written then.
+        If the figure, an option or the suffix is unknown, or without cases to draw. No file is
+        written then.
     """
     figure = find(name)
     for option, value in options.items():
@@ -153,7 +155,7 @@ def draw(
 
 
 def suffixes(out: str | os.PathLike) -> tuple[str, ...]:
-    """Tell the formats to write.
+    """Return the formats to write.
 
     Examples
     --------

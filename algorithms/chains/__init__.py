@@ -1,2 +1,2 @@
-"""Chains of products with functions between them: their layouts chosen together, their steps one
-program."""
+"""Chains of multiplications with functions between them: their layouts are chosen together, their
+steps are one program."""

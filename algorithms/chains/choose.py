@@ -1,8 +1,8 @@
-"""The layouts of a chain: searched by dynamic programming, next to what people use.
+"""The layouts of a chain, searched by dynamic programming and compared with published layouts.
 
-The search begins with lower bounds. The programs of the fastest chain by them are simulated, and it
-is searched again, until a chain is fastest whose programs are all simulated: no other is faster.
-Only programs that a fastest chain by the bounds has are simulated.
+The search begins with lower bounds of programs. It simulates the programs of the fastest chain and
+searches again, until all programs of the fastest chain are simulated: then no other is faster. No
+other programs are simulated.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ _EQUAL = 1e-3
 
 @dataclass
 class Solution:
-    """A chain in layouts, its operations simulated: they follow each other, and what is hidden by
-    them has the links while they do not.
+    """A chain in layouts, with simulated operations: they run one after another. Transfers that
+    operations hide use the links while these are idle.
 
     Attributes
     ----------
     name : str
-        ``chosen``, or what people call it.
+        ``chosen``, or the published name.
     chain : Chain
     costs : Costs
-        Of its machine.
+        Of its performance model.
     layouts : dict of str to str
         Of every variable.
     inner : dict of str to tuple of str
-        Of every product, by the matrix it computes: the layouts of A, B and C that it is computed
-        in.
+        By the result of each multiplication: the layouts of A, B and C that compute it.
     uses : tuple of Use
-        The programs, of products and redistributions.
+        The programs of multiplications and redistributions.
     memory_bytes : int
-        Tiles and buffers of the rank that has most.
+        Tiles and buffers of the rank that needs most.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Solution:
 
     @classmethod
     def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> Solution:
-        """The chain of a label of the search."""
+        """The chain that a label of the search describes."""
         chosen = dict(label.chosen)
         inner = {
             each.c: tuple(
@@ -86,11 +85,11 @@ class Solution:
 
     @property
     def time_s(self) -> float:
-        """Of the whole chain."""
+        """Seconds of the whole chain."""
         return self._time_s(self.costs.machine, {each: each.times for each in self.programs})
 
     def times_on(self, machines: Sequence[Machine]) -> list[float]:
-        """The time on other machines."""
+        """The time with other performance models."""
         found = {each: each.times_on(machines) for each in self.programs}
         return [
             self._time_s(machine, {each: times[x] for each, times in found.items()})
@@ -107,7 +106,7 @@ class Solution:
         return sum(bool(each.matrix) for each in self.uses)
 
     def layout(self, name: str) -> str:
-        """How a matrix is laid out."""
+        """The layout of a matrix."""
         return self.layouts[self.chain.variable(name)]
 
     @property
@@ -126,7 +125,7 @@ class Solution:
         return {name: sum(each[name] for each in found) for name in names}
 
     def describe(self, each: Matmul) -> str:
-        """How a product is computed."""
+        """How a multiplication is computed."""
         by = {use.matrix: use.program for use in self.uses if use.operation == each.c}
         stored = [self.layout(name) for name in (*each.takes, each.c)]
         found = {"": by[""].caption}
@@ -137,22 +136,22 @@ class Solution:
         return "; ".join(found[x] for x in ("A", "B", "", "C") if x in found)
 
 
-#: What is done by collectives alone; and by a ring, overlapped with the product.
+#: Programs that use collectives alone; and a ring, overlapped with the multiplication.
 _COLLECTIVES = frozenset((LOCAL, "gather A", "gather B", "scatter C", "gather"))
 _RING = _COLLECTIVES | {"ring B"}
 
 
 def known_contenders(chain: Chain) -> dict[str, tuple[dict[str, str], Collection[str]]]:
-    """What people use: layouts of the variables, and the programs they take.
+    """Published layouts of the variables, with the programs that they use.
 
-    ``megatron`` cuts weights by columns, then by rows, and sums everywhere (Shoeybi et al., 2019);
-    ``sequence parallel`` keeps rows apart between the blocks and gathers and scatters them
-    (Korthikanti et al., 2022); ``fsdp`` keeps rows apart and gathers weights for each product (Zhao
-    et al., 2023).
+    ``megatron`` cuts weights by columns, then by rows, and reduces on all ranks (Shoeybi et al.,
+    2019); ``sequence parallel`` divides rows between the blocks and gathers and scatters them
+    (Korthikanti et al., 2022); ``fsdp`` divides rows and gathers weights for each multiplication
+    (Zhao et al., 2023).
     """
     variables, seen = chain.variables, {"X"}
     tensor: dict[str, str] = {}
-    cut = "R"  # how the rows that come in are laid out: whole, or by columns
+    cut = "R"  # layout of the input: replicated, or by columns
     for each in chain.multiplications:
         if chain.matrices[each.b].kind != "weight":
             continue
@@ -184,16 +183,15 @@ def choose(
     effort_s: float = EFFORT_S,
     programs: Collection[str] = EVERYTHING,
 ) -> Choice:
-    """The layouts of all matrices of a chain, and how its products are computed.
+    """The layouts of all matrices of a chain, and how its multiplications are computed.
 
-    What people use is simulated first, whatever that takes.
+    Published layouts are simulated first, without a time limit.
 
     Parameters
     ----------
     chain : Chain
     costs : Costs
-        On the machine as the chain sees it, with its element type and transport; with the layouts
-        that are tried.
+        Of a performance model with the chain's element type and transport; with the layouts to try.
     fixed : dict of str to str, optional
         Variables whose layout is given.
     limit : float, optional
@@ -201,7 +199,7 @@ def choose(
     effort_s : float
         CPU seconds of one core after which nothing further is bounded or simulated.
     programs : collection of str
-        What the chosen may take (:data:`algorithms.chains.costs.LIBRARY`: what can be run).
+        Programs to choose from (:data:`algorithms.chains.costs.LIBRARY`: those that can be run).
 
     Raises
     ------
@@ -217,7 +215,7 @@ def choose(
 
 
 class Choice:
-    """What is found for a chain.
+    """The solutions found for a chain.
 
     Attributes
     ----------
@@ -225,13 +223,13 @@ class Choice:
         The fastest; of equal ones that with the fewest redistributions, then that with the least
         memory.
     contenders : list of Solution
-        What people use, the fastest first.
+        Published layouts, the fastest first.
     refused : dict of str to str
-        Contender -> why it cannot be.
+        Contender -> why it is not possible.
     least_s : float
-        Seconds that no chain in the layouts that are tried can be below.
+        Lower bound in seconds of all chains in the layouts to try.
     tried : list of Solution
-        All that were simulated, the fastest first.
+        All simulated ones, the fastest first.
     finished : bool
         The search ended before the effort was spent.
     """
@@ -247,18 +245,18 @@ class Choice:
 
     @property
     def gap(self) -> float:
-        """By which share of its time the best may be slower than the fastest chain."""
+        """The share of its time by which the best may be slower than the fastest chain."""
         return max(0.0, 1 - self.least_s / self.best.time_s)
 
     @property
     def simulated(self) -> int:
-        """Programs of operations that were simulated, of those of the costs."""
+        """The numbers of simulated programs of operations, and of all."""
         return sum(each.simulated is not None for each in self.costs.programs)
 
     def _fastest(
         self, name: str, layouts: Mapping[str, str], programs: Collection[str], limit: float
     ) -> Solution | None:
-        """The fastest chain in given layouts of some variables, or what was found of it until the
+        """The fastest chain in given layouts of some variables, or the best one found until the
         effort was spent; None if none fits."""
         domains = self.domains | {variable: [layout] for variable, layout in layouts.items()}
         found: Solution | None = None
@@ -284,7 +282,7 @@ class Choice:
                 raise Spent
 
     def simulate_contenders(self, programs: Collection[str]) -> None:
-        """What people use; it counts as tried if it has the layouts and programs asked for."""
+        """Simulate published layouts; one with the requested layouts and programs is also tried."""
         for name, (layouts, allowed) in known_contenders(self.chain).items():
             if why := self._why_unsuited(layouts):
                 self.refused[name] = why
@@ -308,12 +306,12 @@ class Choice:
         self.contenders.sort(key=_time)
 
     def _why_unsuited(self, layouts: Mapping[str, str]) -> str | None:
-        """Why the layouts of a contender are none of the chain's; None if they are."""
+        """The reason why the layouts of a contender are not among the chain's; None if they are."""
         for variable, layout in layouts.items():
             if layout in self.domains[variable]:
                 continue
             if layout not in self.costs.layouts:
-                return f"{variable} by {layout} is none of --layouts"
+                return f"{variable} by {layout} is not among --layouts"
             for each in self.chain.operations:
                 if isinstance(each, Map) and self.chain.variable(each.c) == variable:
                     why = why_not_aligned(each, self.chain, layout, self.costs.nprocs)
@@ -323,7 +321,7 @@ class Choice:
         return None
 
     def search(self, programs: Collection[str], ends_s: float) -> None:
-        """The fastest of all, while there is effort; without any contender at least one.
+        """The fastest chain found until the effort is spent; without contenders at least one.
 
         Raises
         ------

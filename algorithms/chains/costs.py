@@ -1,11 +1,11 @@
-"""What the operations of a chain cost in every combination of layouts: of products and
-redistributions first a lower bound, from the program of one rank, then the time of a simulation."""
+"""The costs of a chain's operations in every combination of layouts: for multiplications and
+redistributions first a lower bound, from the program of one rank, then a simulated time."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import product
 from math import inf
 from typing import NamedTuple
 
@@ -28,13 +28,12 @@ from .description import Chain, Map, Matmul
 from .functions import Function
 from .search import Factor, Label, best, eliminate
 
-#: What universal keeps in place; as the library runs it.
+#: The stationary matrix of universal, with the options of the library.
 _STATIONARY = {
     f"stationary {x}": ("universal", {"stationary": x, "sums": "accumulate"}) for x in "CBA"
 }
-#: How a product may be computed, by a name: algorithm and options. One-sided, or where every rank
-#: has its operands; B or A gathered, or partial sums scattered; along rings; in two dimensions by
-#: collectives.
+#: Name of a way to multiply -> algorithm and options: one-sided, or with local operands; B or A
+#: gathered, or partial sums scattered; along rings; in two dimensions by collectives.
 MULTIPLICATIONS: dict[str, tuple[str, dict]] = {
     **_STATIONARY,
     "gather B": ("dtensor_mm", {"strategy": "rows"}),
@@ -45,20 +44,20 @@ MULTIPLICATIONS: dict[str, tuple[str, dict]] = {
     "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}),
     "collective": ("collective", {}),
 }
-#: What universal is called where no rank moves anything.
+#: The name of universal where no rank transfers data.
 LOCAL = "local"
 #: How a matrix is redistributed: read one-sidedly, or gathered by a collective.
 MOVES = ("read", "gather")
 EVERYTHING = frozenset((*MULTIPLICATIONS, LOCAL, *MOVES))
 #: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
 LIBRARY = frozenset((*_STATIONARY, LOCAL, "read"))
-#: Layouts that are tried, of every matrix; products may also be computed as pending sums.
+#: Layouts to try for every matrix; results may also be left as pending partial sums.
 LAYOUTS = ("row", "column", "block", "R")
 PENDING = "P"
-#: Universal is left out where a rank has more steps than so many, and than eight for each rank:
-#: its GEMMs are small, and other layouts have larger ones.
+#: Universal is left out where a rank has more than this number of steps, and more than eight for
+#: each rank: its GEMMs are small, and other layouts have larger ones.
 _MOST_STEPS = 1024
-#: What one rank reads of another to redistribute comes in so many panels at most.
+#: The most chunks in which a rank reads another's part of a matrix to redistribute it.
 _CHUNKS = 8
 
 
@@ -67,22 +66,22 @@ class Spent(Exception):
 
 
 class Program:
-    """One way to compute a product, or to redistribute a matrix.
+    """One way to compute a multiplication, or to redistribute a matrix.
 
     Attributes
     ----------
     name : str
         Of :data:`MULTIPLICATIONS` or :data:`MOVES`, or :data:`LOCAL`.
     caption : str
-        For tables: the algorithm, and what it keeps in place.
+        For tables: the algorithm and its stationary matrix.
     stationary : str
-        Of a product by universal.
+        Of a multiplication by universal.
     pool : int
         Bytes of receive buffers of rank 0, whose tiles are the largest.
     seconds : float
-        No less than this; once it is simulated, the time.
+        A lower bound; once it is simulated, the time.
     core_s, link_s : float
-        Seconds of rank 0's computes, and for which its busiest link is taken.
+        Seconds of rank 0's computation, and of its busiest link.
     simulated : Simulated or None
     """
 
@@ -113,7 +112,7 @@ class Program:
             self.seconds = self.simulated.time_s
 
     def times_on(self, machines: Sequence[Machine]) -> list[tuple[float, float, float]]:
-        """``seconds``, ``core_s`` and ``link_s`` on other machines."""
+        """``seconds``, ``core_s`` and ``link_s`` with other performance models."""
         traces = self._traces() if machines else []
         return [
             (Simulator(traces, each).run(1).time_s, *bound_of(traces[:1], each))
@@ -127,9 +126,9 @@ class Program:
 
 
 class Use(NamedTuple):
-    """A program of a chain: the operation it is of, by what that computes; the matrix of it that
-    the program redistributes, A, B or C, empty for the product itself; and whether it is hidden by
-    other operations, for nothing before or after it waits for it."""
+    """A program of a chain: the result of its operation; the operation's matrix that the program
+    redistributes, A, B or C, empty for the multiplication itself; and whether other operations hide
+    it because no operation next to it waits for it."""
 
     operation: str
     matrix: str
@@ -137,14 +136,14 @@ class Use(NamedTuple):
     hidden: bool = False
 
     def seconds(self, times: tuple[float, float, float]) -> tuple[float, float]:
-        """Of what follows each other, and of links, if the program takes these times."""
+        """Seconds in sequence and of links, if the program has these times."""
         seconds, core_s, link_s = times
         return (core_s, seconds) if self.hidden else (seconds, link_s)
 
 
-@lru_cache(maxsize=1024)  # a partition of 512 ranks is checked once
+@lru_cache(maxsize=1024)  # checks a partition of 512 ranks once
 def chain_partition(layout: str, shape: Pair, nprocs: int) -> Partition:
-    """The partition of a layout that a chain takes: one tile a rank at most.
+    """The partition of a layout; chains need at most one tile a rank.
 
     Raises
     ------
@@ -166,8 +165,8 @@ def chain_partition(layout: str, shape: Pair, nprocs: int) -> Partition:
 
 
 def why_not_aligned(each: Map, chain: Chain, layout: str, nprocs: int) -> str | None:
-    """Why a layout does not suit a function; None if every rank has what its tiles are computed
-    from."""
+    """The reason why a layout does not suit a function; None if each rank has the inputs of its
+    tiles."""
     of = each.function
     whole, *inputs = (
         chain_partition(layout, chain.matrices[name].shape, nprocs)
@@ -181,13 +180,13 @@ def why_not_aligned(each: Map, chain: Chain, layout: str, nprocs: int) -> str | 
             for x, taken in enumerate(inputs):
                 bounds = [taken.tile_bounds(tile) for tile in taken.tiles_of(rank)]
                 if bounds != [(rows, of.input_columns(cols, x))] and rows[0] < rows[1]:
-                    return f"tiles of {each.c} and {each.takes[x]} do not lie together"
+                    return f"tiles of {each.c} and {each.takes[x]} are on different ranks"
     return None
 
 
 def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> float:
-    """Seconds of a function that computes a block of this shape: of its GEMMs, and of its elements,
-    or where these were not measured of their memory traffic."""
+    """Seconds of a function that computes a block of this shape: of its GEMMs and its elements; of
+    their memory traffic where elements were not measured."""
     (rows, cols), compute = shape, machine.compute
     gemms_s = sum(compute.gemm_s(*each, itemsize) for each in of.gemms(rows, cols))
     element_s = compute.functions.get(of.name)
@@ -197,25 +196,25 @@ def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> fl
 
 
 class Costs:
-    """What operations on a machine cost, each looked up once.
+    """The costs of operations by a performance model, each computed once.
 
     Parameters
     ----------
     machine : Machine
-        As the chain sees it: with its element type.
+        With the chain's element type.
     nprocs : int
     dtype : str
     layouts : sequence of str, optional
-        Text forms, tried of every matrix; by default rows, columns, blocks and copies.
+        Text forms to try for every matrix; by default rows, columns, blocks and copies.
     layers : int
-        So many layers' weights, and their gradients, a rank holds; one of them is run.
+        Layers whose weights and gradients a rank holds; one layer is run.
 
     Attributes
     ----------
     ends_s : float
         CPU seconds of this process after which no further program is bounded (:class:`Spent`).
     programs : list of Program
-        All that were bounded.
+        All programs that have a lower bound.
     """
 
     def __init__(
@@ -235,7 +234,7 @@ class Costs:
             link.reads_in_place and link.shared != "initiator" for link in machine.links
         )
 
-    # -- what the search takes
+    # -- inputs of the search
 
     def domains(self, chain: Chain) -> dict[str, list[str]]:
         """The layouts that each variable may have."""
@@ -254,8 +253,8 @@ class Costs:
         return found
 
     def layouts_of_multiplication(self, each: Matmul) -> dict[str, tuple[str, ...]]:
-        """Variables of a product for the layouts in which it is computed, into and from which its
-        matrices are redistributed, and what they may be."""
+        """Variables for the layouts in which a multiplication is computed and to or from which its
+        matrices are redistributed, with their possible values."""
         of = {f"{each.c}:{x}": self.layouts for x in "ABC"}
         return of | {f"{each.c}:C": (*self.layouts, PENDING)}
 
@@ -266,8 +265,8 @@ class Costs:
         allowed: Collection[str] = EVERYTHING,
         limit: float = inf,
     ) -> list[Factor]:
-        """What every operation costs, and every matrix holds, by the layouts of its variables, with
-        the programs of these names; the labels of programs say the :class:`Use`.
+        """The costs of every operation and the memory of every matrix, by the layouts of its
+        variables, with the programs of these names; labels of programs have the :class:`Use`.
 
         Raises
         ------
@@ -288,7 +287,7 @@ class Costs:
             for x, name, variable in zip("ABC", (*each.takes, each.c), inner):
                 stored = chain.variable(name)
                 table = {}
-                for ends in product(domains[stored], inner[variable]):
+                for ends in itertools.product(domains[stored], inner[variable]):
                     one, two = ends if x != "C" else ends[::-1]
                     table[ends] = self._moved(chain, name, one, two, allowed, (each.c, x))
                 parts.append(Factor((stored, variable), table))
@@ -310,7 +309,7 @@ class Costs:
                     ),
                     limit,
                 )
-                for layouts in product(*inner.values())
+                for layouts in itertools.product(*inner.values())
             }
             parts.append(Factor(tuple(inner), table))
             (whole,) = eliminate(list(inner), {**domains, **inner}, parts, limit)
@@ -331,14 +330,15 @@ class Costs:
         return whole.local_size(0) * ITEMSIZES[self.dtype]  # no rank has more
 
     def map_s(self, chain: Chain, each: Map, layout: str, machine: Machine | None = None) -> float:
-        """Seconds of a function on the rank that has most to do, of this machine or another."""
+        """Seconds of a function on the rank with most work, by this or another performance
+        model."""
         shape = chain_partition(layout, chain.matrices[each.c].shape, self.nprocs).local_shape(0)
         return function_s(machine or self.machine, each.function, shape, ITEMSIZES[self.dtype])
 
     def _moved(self, chain, name, old, new, allowed, what: tuple[str, str]) -> list[Label]:
-        """Ways of bringing a matrix from one layout into another; the copy that it leaves is held.
-        A gather of weights is hidden by the operations before it, as FSDP prefetches them, unless
-        there is none or the core moves data."""
+        """Ways to redistribute a matrix into another layout; ranks then hold both copies.
+        Operations before a gather of weights hide it, as FSDP prefetches them, unless none precedes
+        it or the core moves data."""
         if old == new:
             return [Label(0.0)]
         shape, found = chain.matrices[name].shape, []
@@ -346,7 +346,7 @@ class Costs:
         weight = chain.matrices[name].kind == "weight"
         prefetched = weight and not first and not self.machine.adds_on_core
         for candidate in self._programs((shape, old, new), self._redistributions(shape, old, new)):
-            if candidate.name == LOCAL:  # a part of what each rank has
+            if candidate.name == LOCAL:  # a part of each rank's tile
                 found.append(Label(0.0))
             elif candidate.name in allowed:
                 use = Use(*what, candidate, prefetched and candidate.name == "gather")
@@ -357,7 +357,7 @@ class Costs:
     # -- programs
 
     def _programs(self, key: tuple, programs: Iterator[Program]) -> list[Program]:
-        """Every way to do something, bounded once for all that have the same key."""
+        """All programs for a key, bounded once."""
         if key not in self._known:
             if Clock.cpu() > self.ends_s:
                 raise Spent
@@ -366,7 +366,7 @@ class Costs:
         return self._known[key]
 
     def _multiplications(self, chain: Chain, each: Matmul, layouts: tuple) -> Iterator[Program]:
-        """Every way to compute a product in layouts."""
+        """Every way to compute a multiplication in layouts."""
         c, k = chain.matrices[each.c], chain.inner(each)
         parts = (
             chain_partition(layout, chain.matrices[name].shape, self.nprocs)
@@ -376,7 +376,7 @@ class Costs:
         copies, most = len(problem.c.partition.copies()), max(_MOST_STEPS, 8 * self.nprocs)
         for name, (called, options) in MULTIPLICATIONS.items():
             algorithm, more = get_algorithm(called), {}
-            if name in _STATIONARY and copies > 1:  # each adds up what the others have
+            if name in _STATIONARY and copies > 1:  # each reduces the partial sums of all
                 if copies * copies > most:
                     continue
                 more = {"replicate_result": True}
@@ -385,7 +385,7 @@ class Costs:
             except DrbenchError:
                 continue  # it takes other layouts
             traced = partial(algorithm.trace, problem, **resolved)
-            if name in _STATIONARY and self.machine.adds_on_core:  # what is packed goes by it
+            if name in _STATIONARY and self.machine.adds_on_core:  # packing depends on it
                 traced = partial(traced, machine=self.machine)
             first = traced(0)
             if name in _STATIONARY:
@@ -411,7 +411,7 @@ class Costs:
 
 
 def _freed(labels: Sequence[Label]) -> list[Label]:
-    """What an operation holds, it holds no longer than it lasts."""
+    """The label of an operation's buffers, which it frees at its end."""
     return [each._replace(nbytes=0, pool=each.memory) for each in labels]
 
 
@@ -438,8 +438,8 @@ def _trace_gather(problem: Problem, rank: int) -> Trace:
 
 
 def _gathers(before: Partition, after: Partition) -> bool:
-    """Whether a collective brings the one into the other: every rank has a part of the rows, or of
-    the columns, in order, and gets all."""
+    """Whether a collective makes the second layout from the first: each rank has a part of the rows
+    or columns, in order, and receives all."""
     p = before.nprocs
     if before.replicas > 1 or after.terms > 1 or len(after.copies()) != p or p == 1:
         return False

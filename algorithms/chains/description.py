@@ -1,4 +1,5 @@
-"""What a chain is: matrices by name, products and functions in order, forward and backward."""
+"""The description of a chain: matrices by name, multiplications and functions in order, forward and
+backward."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Matrix(NamedTuple):
     name : str
     rows, cols : int
     kind : str
-        What it is: given from outside (``input``), a ``weight``, or ``made`` by the chain.
+        ``input``, ``weight``, or ``made``: computed by the chain.
     """
 
     name: str
@@ -34,8 +35,7 @@ class Matrix(NamedTuple):
 
 
 class Matmul(NamedTuple):
-    """c = op(a) · op(b); ``transpose`` says which of them is taken transposed, as ``--transpose``
-    does."""
+    """c = op(a) · op(b); ``transpose`` names the transposed operands, as ``--transpose`` does."""
 
     c: str
     a: str
@@ -48,7 +48,7 @@ class Matmul(NamedTuple):
 
     @property
     def operands(self) -> tuple[tuple[str, bool], tuple[str, bool]]:
-        """(name, whether it is taken transposed) of both operands."""
+        """(name, whether it is transposed) of both operands."""
         return (self.a, "a" in self.transpose), (self.b, "b" in self.transpose)
 
     def __str__(self) -> str:
@@ -72,18 +72,18 @@ Operation = Matmul | Map
 
 @dataclass
 class Chain:
-    """Products and functions, in order.
+    """Multiplications and functions, in order.
 
-    Matrices that a function joins are laid out alike, and so is a gradient as what it is the
-    gradient of, and the result as the input it is to take the place of (``loops``): each such set
-    is one *variable*, named after the first of them.
+    These have one layout: matrices that a function joins; a matrix and its gradient; the result and
+    the input that it replaces (``loops``). Each such set is one *variable*, named after its first
+    matrix.
 
     Examples
     --------
     >>> chain = layers(64, (16, 32, 16), ("relu",))
     >>> [str(each) for each in chain.operations]
     ['Y1 = X·W1', 'H1 = relu(Y1)', 'Y2 = H1·W2']
-    >>> chain.variables["H1"], chain.variables["Y2"]  # the latter takes the place of X
+    >>> chain.variables["H1"], chain.variables["Y2"]  # Y2 replaces X
     ('Y1', 'X')
     """
 
@@ -93,7 +93,7 @@ class Chain:
     _alike: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, rows: int, cols: int, kind: str = "made") -> str:
-        """A further matrix; its name."""
+        """Add a matrix; return its name."""
         if name in self.matrices:
             raise UsageError(f"two matrices of a chain are called {name}. Rename one.")
         if min(rows, cols) < 1:
@@ -103,7 +103,7 @@ class Chain:
         return name
 
     def join(self, one: str, two: str) -> None:
-        """Both are laid out alike."""
+        """Give both matrices the same layout."""
         first, second = self.variable(one), self.variable(two)
         if first != second:
             order = list(self.matrices)
@@ -111,7 +111,7 @@ class Chain:
             self._alike[second] = first
 
     def variable(self, name: str) -> str:
-        """The variable that says how a matrix is laid out."""
+        """The variable of a matrix: its layout."""
         while self._alike[name] != name:
             name = self._alike[name]
         return name
@@ -122,7 +122,7 @@ class Chain:
         return {name: self.variable(name) for name in self.matrices}
 
     def multiply(self, c: str, a: str, b: str, transpose: str = "", kind: str = "made") -> str:
-        """Append c = op(a)·op(b); c is made by it."""
+        """Append c = op(a)·op(b), which makes c."""
         one = Matmul(c, a, b, transpose)
         (m, k), (l, n) = (
             self.matrices[name].shape[:: -1 if transposed else 1]
@@ -135,11 +135,11 @@ class Chain:
         return c
 
     def inner(self, each: Matmul) -> int:
-        """The extent k that a product sums over."""
+        """The extent k of a multiplication."""
         return self.matrices[each.a].shape["a" not in each.transpose]
 
     def between(self, c: str, of: Function, *takes: str) -> str:
-        """Append c = of(takes), laid out as they are."""
+        """Append c = of(takes), with the layout of its inputs."""
         first = self.matrices[takes[0]]
         units, left = divmod(first.cols, of.takes[0])
         for x, name in enumerate(takes):
@@ -161,7 +161,7 @@ class Chain:
         return c
 
     def stays(self, name: str) -> bool:
-        """Whether a matrix is weights, or the gradient of some: each layer has its own."""
+        """Whether a matrix is a weight or its gradient: each layer has its own."""
         return self.matrices[self.variable(name)].kind == "weight"
 
     @property
@@ -170,7 +170,7 @@ class Chain:
 
     @property
     def flops(self) -> int:
-        """2·m·n·k of all products, those inside functions included."""
+        """2·m·n·k of all multiplications, those inside functions included."""
         total = 0
         for each in self.operations:
             c = self.matrices[each.c]
@@ -196,10 +196,10 @@ def layers(
     rows : int
         Rows of X: tokens.
     widths : sequence of int
-        Columns of X, and of what each product is after its function.
+        Columns of X, and of each multiplication's result after its function.
     between : sequence of str
-        What comes after each product but the last: one of
-        :data:`algorithms.chains.functions.BETWEEN`, one for all or one each. Without it nothing.
+        The function after each multiplication but the last: one of
+        :data:`algorithms.chains.functions.BETWEEN`, one for all or one each. Empty: none.
     backward : bool
         Gradients too: of the input and of all weights, from that of the result.
 
@@ -220,8 +220,8 @@ def layers(
     functions = list(between) * inner if len(between) == 1 else list(between) or ["none"] * inner
     if len(functions) != inner:
         raise UsageError(
-            f"{len(widths) - 1} products have {inner} places between them, got {len(functions)} "
-            "functions. Give one for all, or one each."
+            f"{len(widths) - 1} multiplications have {inner} places between them, got "
+            f"{len(functions)} functions. Give one for all, or one each."
         )
     chain = Chain(name or "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))]))
     x = chain.add("X", rows, widths[0], "input")
@@ -236,8 +236,8 @@ def layers(
 
 
 def finished(chain: Chain, result: str, backward: bool) -> Chain:
-    """The chain with its gradients, and its result laid out as its input if it is as large: as a
-    residual connection, or the next layer, takes it."""
+    """The chain with its gradients. A result as large as the input has the input's layout: a
+    residual connection and the next layer need it."""
     given, made = chain.matrices["X"], chain.matrices[result]
     if given.shape == made.shape:
         chain.join("X", result)
@@ -257,7 +257,7 @@ def _differentiate(chain: Chain, result: str) -> None:
         grad = known[each.c]
         for name, made in _gradients(chain, each, grad):
             left[name] -= 1
-            if name in known:  # taken twice: the gradients add up
+            if name in known:  # used twice: the gradients add up
                 name_of = f"d{name}" if left[name] == 0 else f"d{name}.{left[name]}"
                 made = chain.between(name_of, function("add"), known[name], made())
             else:
@@ -267,8 +267,8 @@ def _differentiate(chain: Chain, result: str) -> None:
 
 
 def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:
-    """(input, what appends its gradient under a name) of one operation; of weights first, whose
-    gradients nobody waits for."""
+    """(input, function that appends its gradient under a name) of one operation; first of weights,
+    for whose gradients no operation waits."""
     if isinstance(each, Matmul):
         a, b = each.a, each.b
         yield b, lambda name=f"d{b}+": chain.multiply(name, a, grad, "a")

@@ -1,8 +1,8 @@
-"""What stands between two products of a chain: functions of local arrays, element by element, or of
-whole sequences and heads. NumPy computes them, a panel of rows at a time.
+"""Functions between two multiplications of a chain, of local arrays: element by element, or of
+whole sequences and heads. NumPy computes them, some rows at a time.
 
-A function says how its blocks fit together, so that a layout can be judged without data: a unit of
-the result has so many columns, and of each input, and rows come in groups that stay together.
+A function describes how its blocks fit together, so that a layout is checked without data: the
+number of columns in a unit of the result and of each input, and of rows in a group.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from drbench.errors import UsageError
 from partitions.intervals import Range
 
-#: Elements of the result that are computed at once: what NumPy holds for them stays in a core's
-#: cache, and is not given back to the system and faulted in again for each operation.
+#: Elements of the result that are computed at once: NumPy's temporary arrays for them stay in a
+#: core's cache, and their pages are not freed and faulted in again for each operation.
 _CHUNK = 1 << 15
 _SLOPE, _CUBE = sqrt(2 / pi), 0.044715  # of gelu
 
@@ -31,7 +31,7 @@ class Function:
     ----------
     name : str
     takes : tuple of int
-        Columns of each input that one unit of columns of the result is computed from.
+        Columns of each input for one unit of columns of the result.
     gives : int
         Columns of such a unit.
     rows : int
@@ -84,7 +84,7 @@ class Function:
         return [scores, scores, values, values, values]
 
     def elements(self, rows: int, cols: int) -> int:
-        """Elements that time is counted by: those of the result, of attention its scores.
+        """Elements on which the time depends: those of the result, of attention its scores.
 
         Examples
         --------
@@ -126,7 +126,7 @@ def _swiglu_grad(g, x):
     return out
 
 
-#: Name -> columns of each input, of the result, and what computes it.
+#: Name -> columns of each input, columns of the result, and the function.
 _ELEMENTWISE: dict[str, tuple[tuple[int, ...], int, Callable]] = {
     "relu": ((1,), 1, lambda x: np.maximum(x, 0)),
     "gelu": ((1,), 1, lambda x: 0.5 * x * (1 + _gelu_tanh(x))),
@@ -139,12 +139,12 @@ _ELEMENTWISE: dict[str, tuple[tuple[int, ...], int, Callable]] = {
     "add": ((1, 1), 1, np.add),
 }
 
-#: What may stand between two products on the command line.
+#: Functions between two multiplications on the command line.
 BETWEEN = ("none", "relu", "gelu", "silu", "swiglu")
 
 
 def functions() -> list[str]:
-    """Names of all that go element by element, gradients included.
+    """Names of all element-wise functions, gradients included.
 
     Examples
     --------
@@ -160,11 +160,11 @@ def function(name: str) -> Function:
     Raises
     ------
     UsageError
-        If there is none.
+        If no function has that name.
     """
     if name not in _ELEMENTWISE:
         raise UsageError(
-            f"no function {name!r} between products; there are {', '.join(BETWEEN[1:])}."
+            f"no function {name!r} between multiplications; there are {', '.join(BETWEEN[1:])}."
         )
     return Function(name, *_ELEMENTWISE[name][:2])
 
@@ -212,7 +212,7 @@ def apply(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None:
     out : ndarray, shape (rows, columns)
         Columns in whole units of the function, rows in whole sequences.
     inputs : sequence of ndarray
-        With as many rows, and the columns that the function takes.
+        With as many rows, and the columns that the function needs.
 
     Examples
     --------
@@ -260,14 +260,14 @@ def _attend(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None
                 result[:, width : width + d] += change.T @ query
 
 
-#: What functions are timed on: rows and columns of the result, larger than a core's caches; and of
-#: attention heads, those that share a key, their width, and tokens of a sequence.
+#: Sizes for timing: rows and columns of the result, larger than a core's caches; for attention the
+#: heads, those that share a key, their width, and tokens of a sequence.
 _SHAPE, _HEADS = (2048, 2048), (8, 4, 64, 256)
 
 
 def function_seconds(spent: Callable[[Callable[[], None]], float], code: str) -> dict[str, float]:
     """Seconds an element of every function, all ranks at once (collective); of attention an element
-    of the scores besides the GEMMs.
+    of the scores, without the GEMMs.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from .functions import attention, function
 @dataclass(frozen=True)
 class Model:
     """Shapes of a transformer's layer: model width, inner width, heads, key/value heads, width of
-    a head, tokens of a sequence, and the function between the inner products."""
+    a head, tokens of a sequence, and the function inside its MLP."""
 
     width: int
     inner: int
@@ -42,7 +42,7 @@ MODELS = {
     "llama3-70b": Model(8192, 28672, 64, 8, 128, 8192),
     "llama3-405b": Model(16384, 53248, 128, 8, 128, 8192),
 }
-#: The dense parts of DeepSeek-V3: widths, and what is between.
+#: The dense parts of DeepSeek-V3: widths, and the functions between.
 _DEEPSEEK = {
     "mlp": ((7168, 18432, 7168), "swiglu"),
     "shared-expert": ((7168, 2048, 7168), "swiglu"),
@@ -73,8 +73,8 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
     Parameters
     ----------
     name : str
-        ``MODEL:PART``; a part is ``mlp``, ``attention`` (projections and what is between them) or
-        ``block``: both, each with its residual connection. Norms are left out.
+        ``MODEL:PART``; a part is ``mlp``, ``attention`` (with its projections) or ``block``: both,
+        each with its residual connection. Norms are left out.
     tokens : int, optional
         Rows: tokens of all sequences. By default one sequence.
     backward : bool
@@ -82,7 +82,7 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
     Raises
     ------
     UsageError
-        If there is no such preset, or tokens are no whole sequences where there is attention.
+        If the preset is unknown, or tokens are not whole sequences in a chain with attention.
 
     Examples
     --------

@@ -1,30 +1,30 @@
-"""The cheapest choice of all variables together, by dynamic programming over what each operation
-costs with its own.
+"""The cheapest choice of all variables together, by dynamic programming over the costs of each
+operation.
 
-Costs are *labels*: seconds of what follows each other, seconds of links, bytes that are held for
-the whole chain, and bytes of receive buffers. Seconds and bytes held add up along a chain, of
-receive buffers the largest counts, and the time is the longer of both seconds. The variables are
-eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972): of a
-variable only the choices are kept that no other beats in all of these, for every choice of those it
-meets in some operation. Nothing that could be best is lost, and a chain of n operations takes n
-times L³ of them, not L to the n.
+Costs are *labels*: seconds of operations in sequence, seconds of links, bytes held for the whole
+chain, and bytes of receive buffers. Seconds and bytes held add up along a chain, the largest
+receive buffers count, and the time is the longer of both seconds. The variables are eliminated one
+after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972): for every choice of the
+variables that share an operation with it, only the Pareto-optimal choices of a variable are kept.
+No optimum is lost, and a chain of n operations with L layouts needs n·L³ labels instead of L to the
+n.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
 from math import inf
 from typing import NamedTuple
 
 
 class Label(NamedTuple):
-    """What choices cost.
+    """The costs of choices.
 
     Attributes
     ----------
     serial_s : float
-        Of operations that follow each other.
+        Of operations in sequence.
     link_s : float
         Of links, overlapped with those.
     nbytes : int
@@ -32,7 +32,7 @@ class Label(NamedTuple):
     pool : int
         That a rank needs for one operation.
     how : tuple
-        What the caller says of how it is done, of each operation.
+        The caller's note on each operation, such as its program.
     chosen : tuple of (str, str)
         The choices of variables.
     """
@@ -45,7 +45,7 @@ class Label(NamedTuple):
     chosen: tuple[tuple[str, str], ...] = ()
 
     def then(self, other: Label) -> Label:
-        """Both, one after the other."""
+        """The label of both in sequence."""
         return Label(
             self.serial_s + other.serial_s,
             self.link_s + other.link_s,
@@ -57,7 +57,7 @@ class Label(NamedTuple):
 
     @property
     def time_s(self) -> float:
-        """Of both, overlapped."""
+        """Seconds of both, overlapped."""
         return max(self.serial_s, self.link_s)
 
     @property
@@ -66,14 +66,14 @@ class Label(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """What an operation costs, by the choices of the variables it touches.
+    """The costs of an operation, by the choices of its variables.
 
     Attributes
     ----------
     scope : tuple of str
         Variables.
     table : dict
-        Choice of each, in order -> labels, any of which may be taken; what is missing cannot be.
+        Choice of each, in order -> alternative labels; a missing choice is not possible.
     """
 
     scope: tuple[str, ...]
@@ -81,8 +81,8 @@ class Factor(NamedTuple):
 
 
 def best(labels: Iterable[Label], limit: float = inf) -> list[Label]:
-    """Those that fit and that no other beats; of equal ones the first. Without a limit only seconds
-    are compared.
+    """The Pareto-optimal labels that fit; of equal ones the first. Without a limit only seconds are
+    compared.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def search(
     >>> found.time_s, sorted(found.chosen)
     (1.5, [('x', 'r'), ('y', 'c')])
     """
-    if limit < inf:  # without a limit only times are compared: enough, if what is found then fits
+    if limit < inf:  # without a limit only times are compared: enough, if the result then fits
         factors = _fitting(factors, limit)
         found = search(domains, factors)
         if found is None or found.memory <= limit:
@@ -143,7 +143,7 @@ def eliminate(
     factors: Sequence[Factor],
     limit: float = inf,
 ) -> list[Factor]:
-    """Factors without some of the variables, with the best choices of these."""
+    """Factors in which some variables are eliminated, with their best choices."""
     left, names = list(factors), list(names)
     while names:
         name = min(names, key=lambda each: _degree(each, left))
@@ -159,7 +159,7 @@ def _in_order(label: Label) -> tuple:
 
 
 def _fitting(factors: Sequence[Factor], limit: float) -> list[Factor]:
-    """The factors without labels that do not fit, whatever the smallest of the others are."""
+    """The factors without labels that do not fit even with the smallest labels of the others."""
     least = [
         min((label.nbytes for labels in each.table.values() for label in labels), default=0)
         for each in factors
@@ -177,17 +177,17 @@ def _fitting(factors: Sequence[Factor], limit: float) -> list[Factor]:
 
 
 def _degree(name: str, factors: Sequence[Factor]) -> int:
-    """How many other variables one meets."""
+    """The number of other variables that share a factor with one."""
     return len({other for each in factors if name in each.scope for other in each.scope})
 
 
 def _eliminated(
     name: str, factors: Sequence[Factor], domains: Mapping[str, Sequence[str]], limit: float
 ) -> Factor:
-    """The factors of a variable as one of the others, with its best choices."""
+    """One factor of the other variables, with the best choices of a variable."""
     scope = tuple(dict.fromkeys(x for each in factors for x in each.scope if x != name))
     table: dict[tuple, list[Label]] = {}
-    for key in product(*(domains[other] for other in scope)):
+    for key in itertools.product(*(domains[other] for other in scope)):
         known = dict(zip(scope, key))
         found: list[Label] = []
         for choice in domains[name]:

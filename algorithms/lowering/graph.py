@@ -1,10 +1,10 @@
 """The computation graph of one rank (*Slicing Is All You Need*, §4.3): its computes, and the tiles
-and sums they wait for.
+and partial sums for which they wait.
 
-Bipartite in the paper: products on one side, tiles on the other. A tile this rank owns is local
-and no node; a remote tile is fetched once, however many products need it. To these come what the
-paper's figure leaves out and a whole program needs: sums that go to another rank's tile, the
-reduction of the replicas, and Fences.
+It is bipartite in the paper: GEMMs on one side, tiles on the other. A tile that this rank owns is
+local and not a node; a remote tile is fetched once, however many GEMMs need it. A whole program has
+more nodes than the paper's figure: partial sums for another rank's tile, the reduction of the
+replicas, and Fences.
 """
 
 from bisect import bisect_left, insort
@@ -35,7 +35,7 @@ class Node(NamedTuple):
     needs : tuple of int
         Nodes that must be finished in an earlier operation.
     sum : int or None
-        Of products that add up to one block: which sum. They may run in any order.
+        The number of the block to which GEMMs add; these may run in any order.
     """
 
     step: Step
@@ -53,7 +53,7 @@ class Operation(NamedTuple):
 
 
 class Graph:
-    """What one rank has to do, and what waits for what.
+    """The nodes of one rank and their dependences.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ class Graph:
     nodes : list of Node
         In the order of the direct program.
     users : list of list of int
-        For each node, those that need it.
+        For each node, the nodes that need it.
     computes, transfers, fences : list of int
         The nodes of each kind.
 
     Examples
     --------
-    Rank 0 of two, all by columns: one product is ready, the other needs half of A from rank 1.
+    Rank 0 of two, all by columns: one GEMM is ready, the other needs half of A from rank 1.
 
     >>> from algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
@@ -87,7 +87,7 @@ class Graph:
         fetched: dict[tuple, int] = {}  # blocks of A and B -> the node that fetches them
         found: dict[int, int] = {}  # step -> node
         zeros: dict[tuple, int] = {}
-        fence, since = None, []  # the last Fence, and what has touched C since
+        fence, since = None, []  # the last Fence, and the nodes that have accessed C since
         for step in trace.steps:
             kind, block = type(step), step.block
             if kind is Get:
@@ -98,7 +98,7 @@ class Graph:
                     continue
                 fetched[block.key] = len(self.nodes)
             elif kind is Part:
-                continue  # of a block that is fetched
+                continue  # of a fetched block
             needs, of_sum = set(), None
             if kind is Gemm and block is None:
                 of_sum = found[step.index] = (
@@ -137,14 +137,14 @@ class Graph:
             self.kind_of(number, lists).append(number)
 
     def kind_of(self, number: int, of_each: tuple) -> list:
-        """What is a node's of three things: of computes, of transfers and of Fences."""
+        """The one of three items for a node's kind: compute, transfer or Fence."""
         step = self.nodes[number].step
         return of_each[0 if step.computes else 2 if type(step) is Fence else 1]
 
     def program(self, operations: list[Operation]) -> Steps:
         """The steps of the lowered program: in each operation communication, then computes, then
         its Boundary."""
-        tokens: dict = {}  # of a fetched or own block, of a sum
+        tokens: dict = {}  # of a fetched or own block, of a partial sum
         for operation in operations:
             computes = [self.nodes[number].step for number in operation.computes]
             for _ in operation.fences:
@@ -199,7 +199,7 @@ def _sliced(value: Step, tokens: dict) -> Steps:
 
 
 class Frontier:
-    """A graph being worked off: what is eligible now.
+    """A graph during lowering: the nodes that are eligible now.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class Frontier:
     pending : int
         Nodes left.
     missing : list of int
-        For each node, how many of those it needs are unfinished.
+        For each node, the number of unfinished nodes that it needs.
     """
 
     def __init__(self, graph: Graph):
@@ -221,7 +221,7 @@ class Frontier:
                 graph.kind_of(number, self.lists).append(number)
 
     def finish(self, operation: Operation) -> None:
-        """The nodes of an operation are done; those that waited for them only become eligible."""
+        """Finish the nodes of an operation; nodes that waited for these alone become eligible."""
         for numbers, eligible in zip(operation, (self.transfers, self.computes, self.fences)):
             for number in numbers:
                 del eligible[bisect_left(eligible, number)]

@@ -1,17 +1,16 @@
 """Lowering a rank's program to operations of concurrent computes and transfers (*Slicing Is All You
 Need*, §4.3).
 
-Direct execution takes the steps in the order of the slicing. Lowering takes the computation graph
-instead and decides which computes run at the same time as which transfers, at most so many of each
-in one operation; nothing passes the end of an operation. The lowered program consists of the same
-kinds of steps, so everything that works on programs works on it.
+Direct execution runs the steps in the order of the slicing. Lowering instead decides from the
+computation graph which computes run at the same time as which transfers, at most a given number of
+each in one operation; all end with it. The lowered program has the same kinds of steps, so that all
+code for programs works on it.
 
 ==============  ====================================================================================
 ``greedy``      all eligible computes and transfers, up to the bounds, in the order of the direct
                 program
-``cost``        the same filling, but what to take is chosen by cost; or stopping where transfers
-                would outlast the computes of the operation; whichever, greedy's own order
-                included, the model finds cheapest
+``cost``        the cheapest by the model of: greedy; nodes chosen by cost up to the bounds; or only
+                while transfers do not take longer than the computes of the operation
 ``exhaustive``  no choice of operations is cheaper by the model (:mod:`algorithms.lowering.search`)
 ==============  ====================================================================================
 """
@@ -34,11 +33,11 @@ from .search import Search
 #: ``direct`` does not lower.
 SCHEDULES = ("direct", "greedy", "cost", "exhaustive")
 
-#: Bounds by default: one product, and the two tiles of another.
+#: Default bounds: one GEMM, and the two tiles of another.
 MAX_COMPUTE, MAX_COMM = 1, 2
 
-#: Of the eligible transfers, how many (in the order of the direct program) the cost-model greedy
-#: weighs against each other, and how many of the products each would serve.
+#: How many eligible transfers (in the order of the direct program) the cost-model greedy compares,
+#: and how many GEMMs that need each of them.
 _WEIGHED, _SERVED = 32, 8
 
 
@@ -64,7 +63,7 @@ def read_schedule(text: str) -> tuple[str, int, int]:
 
 
 def check_schedule(text: str) -> str:
-    """A schedule as it is recorded: without the bounds that are the default.
+    """The schedule for records: without default bounds.
 
     Examples
     --------
@@ -82,7 +81,7 @@ def lower(
     schedule: str,
     machine: Machine | None = None,
 ) -> Iterable[Step]:
-    """The lowered program of one rank; of a schedule that is direct, the program.
+    """The lowered program of one rank; with a direct schedule the same program.
 
     Parameters
     ----------
@@ -91,12 +90,12 @@ def lower(
     schedule : str
         As of :func:`read_schedule`.
     machine : Machine, optional
-        Whose times ``cost`` and ``exhaustive`` go by; None for :data:`BALANCE`.
+        The model whose times ``cost`` and ``exhaustive`` use; None for :data:`BALANCE`.
 
     Raises
     ------
     UnsupportedError
-        If the search of ``exhaustive`` would go on for too long.
+        If the search of ``exhaustive`` would be too long.
 
     Examples
     --------
@@ -150,7 +149,7 @@ def cost_greedy(
     graph: Graph, costs: list[Cost], max_compute: int, max_comm: int
 ) -> list[Operation]:
     """The cheapest of: greedy; filling by cost; balancing, with one compute in an operation or with
-    as many as may be."""
+    the most allowed."""
     found = [
         greedy(graph, max_compute, max_comm),
         _by_cost(graph, costs, max_compute, max_comm, fill=True),
@@ -167,9 +166,8 @@ def _by_cost(
     """One pass over the graph: the longest eligible computes, with the transfers that serve
     most computing for their time.
 
-    With ``fill`` transfers are added up to the bound. Otherwise as long as they take no longer than
-    the computes; and, if the next operation would have nothing to compute, until it
-    has.
+    With ``fill`` transfers are added up to the bound. Otherwise while they take no longer than the
+    computes; and, if the next operation would have no computes, until it has one.
     """
     frontier, operations = Frontier(graph), []
     while frontier.pending:
@@ -183,7 +181,7 @@ def _by_cost(
         fed = (
             len(frontier.computes) > len(computes)
             or not any(
-                graph.nodes[user].step.computes  # an eligible transfer serves a compute to come
+                graph.nodes[user].step.computes  # an eligible transfer serves a later compute
                 for number in frontier.transfers[:_WEIGHED]
                 for user in graph.users[number]
             )
@@ -209,10 +207,10 @@ def _by_cost(
 def _best_transfer(
     graph: Graph, costs: list[Cost], frontier: Frontier, taken: list[int]
 ) -> int | None:
-    """The eligible transfer that serves most compute for the time of all transfers it still takes
-    to serve it; on a tie the first.
+    """The eligible transfer with most compute for the time of all transfers that this compute still
+    needs; on a tie the first.
 
-    Sums go first: until they are sent they take memory.
+    Partial sums are first: until they are sent they need memory.
     """
 
     def score(number: int) -> float:

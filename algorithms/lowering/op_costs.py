@@ -1,5 +1,5 @@
-"""What an operation of a lowered program costs (*Slicing Is All You Need*, §4.3): the larger of its
-compute and its communication."""
+"""The cost of an operation of a lowered program (*Slicing Is All You Need*, §4.3): the larger of
+its compute and its communication."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,15 +10,15 @@ from drbench.program.steps import Fence, Step
 
 from .graph import Graph, Operation
 
-#: The machine where none is given: FLOPs, and bytes over one link in and one out; local memory
+#: The default performance model: FLOPs, and bytes over one link in and one out; local memory
 #: costs nothing. 100 FLOPs take as long as one byte (an H100 and its NVLink: 149;
 #: launch/data/machines/h100x8.toml). Only the ratio matters to a schedule.
 BALANCE = Machine("balance", Compute(1e12), (Link("wire", 1e10, shared="initiator"),))
 
 
 def costs_of(graph: Graph, cost: Callable[[Step, int], Cost]) -> list[Cost]:
-    """The cost of each node; ``cost(step, rank)`` is that of a step. A Fence has none: how long it
-    takes depends on the other ranks, as does what they do to the links that a rank shares."""
+    """The cost of each node; ``cost(step, rank)`` is that of a step. A Fence has none: its time
+    depends on the other ranks, as does contention on shared links."""
     return [
         Cost() if type(node.step) is Fence else cost(node.step, graph.trace.rank)
         for node in graph.nodes
@@ -26,7 +26,7 @@ def costs_of(graph: Graph, cost: Callable[[Step, int], Cost]) -> list[Cost]:
 
 
 def operation_s(costs: Iterable[Cost]) -> float:
-    """What these steps take at the same time.
+    """Seconds of steps that run at the same time.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def operation_s(costs: Iterable[Cost]) -> float:
 
 
 def program_s(operations: Iterable[Operation], costs: list[Cost]) -> float:
-    """What the model says of a list of operations: they run one after the other."""
+    """The model's seconds of a list of operations: they run one after the other."""
     return sum(
         operation_s(costs[number] for numbers in operation for number in numbers)
         for operation in operations

@@ -1,16 +1,16 @@
 """Exhaustive lowering: branch and bound over every choice of operations (*Slicing Is All You Need*,
 §4.3).
 
-The search goes from states (which nodes are finished) to states by operations, cheapest bound
-first. It looks at less than all choices without missing a cheaper one:
+The search proceeds by operations from states (which nodes are finished) to states, cheapest bound
+first. It examines fewer than all choices without missing a cheaper one:
 
 - An operation to which an eligible node could be added within the bounds without taking longer is
   left out: doing more at no cost is never worse, as an operation never takes longer for having less
   to do.
-- Parts of the graph that hang together only through Fences and are alike in every cost are
+- Parts of the graph that are connected only through Fences and equal in every cost are
   interchangeable; states that differ by such an exchange count as one.
-- A state is left out if what it took, and for each stretch between two Fences the larger of the
-  compute and the link time left, is no less than the best known.
+- A state is left out if its time, plus for each range between two Fences the larger of the compute
+  and the link time left, is no less than the best known.
 """
 
 from heapq import heappop, heappush
@@ -24,13 +24,13 @@ from drbench.program.steps import Get
 from .graph import Graph, Operation
 from .op_costs import operation_s, program_s
 
-#: The limit on size: choices that may be looked at, of operations, of their parts, and of nodes
-#: when a state is weighed.
+#: The limit on size: choices to examine, of operations, of their parts, and of nodes when a state's
+#: bound is computed.
 MOST_SELECTIONS = 500_000
 
 
 class Search:
-    """The search of one graph, with so many computes and transfers at most in one operation."""
+    """The search of one graph, with limits on computes and transfers in one operation."""
 
     def __init__(self, graph: Graph, costs: list[Cost], max_compute: int, max_comm: int):
         self.graph, self.costs = graph, costs
@@ -50,12 +50,12 @@ class Search:
         self.looked_at = 0
 
     def run(self, known: list[Operation]) -> list[Operation]:
-        """The cheapest operations by the model; ``known`` if there are no cheaper ones.
+        """The cheapest operations by the model; ``known`` if none are cheaper.
 
         Raises
         ------
         UnsupportedError
-            If more than :data:`MOST_SELECTIONS` choices would have to be looked at.
+            If more than :data:`MOST_SELECTIONS` choices would have to be examined.
         """
         everything = (1 << len(self.graph.nodes)) - 1
         best, best_s = known, program_s(known, self.costs)
@@ -95,7 +95,7 @@ class Search:
         return operations[::-1]
 
     def _operations(self, done: int):
-        """Operations worth looking at in a state, with their seconds."""
+        """Operations to examine in a state, with their seconds."""
         eligible = lambda numbers: [
             n for n in numbers if not done >> n & 1 and self.needs[n] & ~done == 0
         ]
@@ -120,20 +120,20 @@ class Search:
                 yield Operation(list(transfers), list(computes), fences), seconds
 
     def _count_effort(self, more: int) -> None:
-        """Count what was looked at."""
+        """Count examined choices."""
         self.looked_at += more
         if self.looked_at > MOST_SELECTIONS:
             raise UnsupportedError(
                 f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.graph.computes)} "
-                f"computes and {len(self.graph.transfers)} transfers would look at more "
+                f"computes and {len(self.graph.transfers)} transfers would examine more "
                 f"than {MOST_SELECTIONS} choices (our limit). Use -o schedule=cost, fewer "
                 "computes and transfers at a time, or fewer tiles."
             )
 
     def _exchangeable(self, eligible: list[int], done: int) -> dict[int, list[int]]:
-        """For each eligible node those to be taken before it: nodes of parts that are alike and in
-        the same state. Only where nothing else of these parts is eligible; else to exchange one
-        node would not be to exchange the parts."""
+        """For each eligible node those to choose before it: nodes of equal parts in the same state.
+        Only where no other node of these parts is eligible; else an exchange of one node would not
+        exchange the parts."""
         of_part: dict = {}
         for number in eligible:
             of_part.setdefault(self.place[number], []).append(number)
@@ -146,8 +146,8 @@ class Search:
         return before
 
     def _selections(self, eligible: list[int], most: int, before: dict, fences=()) -> list[tuple]:
-        """Choices of at most so many nodes: (nodes, core seconds, link seconds, what each with one
-        node more would take)."""
+        """Choices of nodes up to a limit: (nodes, core seconds, link seconds, both with one node
+        more)."""
         out, count = [], len(eligible)
         sizes = range(min(most, count) + 1)
         self._count_effort(sum(comb(count, size) * (count if size < most else 1) for size in sizes))
@@ -166,7 +166,7 @@ class Search:
         return out
 
     def _seconds(self, numbers) -> tuple[float, float]:
-        """What nodes take of the core, and of the links."""
+        """Seconds of nodes on the core, and on the links."""
         return sum(self.costs[n].core_s for n in numbers), operation_s(
             self.links_only[n] for n in numbers
         )
@@ -186,8 +186,7 @@ class Search:
     # ---------------------------------------------------------------------------------------------
 
     def _bound(self, done: int) -> float:
-        """No less than this is left to spend: some stretches from Fence to Fence, one after the
-        other."""
+        """A lower bound of the time left: ranges from Fence to Fence, one after the other."""
         until = [0.0]
         for ending in self.stretches:
             until.append(
@@ -197,11 +196,10 @@ class Search:
 
 
 class _Stretch:
-    """Nodes that all run between two Fences, in operations that have none of those before the one
-    or after the other.
+    """Nodes that all run between two Fences, in operations without nodes from outside this range.
 
-    ``waits``: each of its computes needs a transfer of it first. ``sends``: each of its computes is
-    followed by a transfer of it.
+    ``waits``: each of its computes needs one of its transfers first. ``sends``: each of its
+    computes precedes one of its transfers.
     """
 
     def __init__(self, graph: Graph, costs: list[Cost], numbers: list[int]):
@@ -237,7 +235,7 @@ class _Stretch:
                 last = min(last, alone)
             for link in cost.links:
                 on_link[link] = on_link.get(link, 0.0) + cost.link_s
-                if fetches:  # what it fetches is computed with afterwards
+                if fetches:  # computes use the fetched blocks afterwards
                     fetching[link] = fetching.get(link, 0.0) + cost.link_s
         tail = last if left and self.sends and last < inf else 0.0
         after = min(left, default=0.0) + tail
@@ -267,11 +265,10 @@ def _stretches(graph: Graph) -> list[list[list[int]]]:
 
 
 def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
-    """The graph's parts (nodes that hang together other than through Fences), those that are alike
-    in one list.
+    """The graph's parts (nodes connected other than through Fences), equal parts in one list.
 
-    Alike: node by node, in their order, the same kind of step, the same costs on the same links,
-    and the same needs. A link that one transfer only takes is nobody's but its.
+    Equal: node by node, in their order, the same kind of step, the same costs on the same links,
+    and the same needs. A link that only one transfer uses matches any other such link.
     """
     taken: dict = {}
     for cost in costs:

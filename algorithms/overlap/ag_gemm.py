@@ -1,5 +1,5 @@
 """AllGather + GEMM in tiles (FLUX, §3.2 and §4.3; Triton-distributed, §3.2 and §3.6): the rows of A
-come tile by tile, and each part of one product begins when its rows are here."""
+arrive tile by tile, and each part of one GEMM begins when its rows have arrived."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,8 +46,7 @@ ORDER = Option(
 ORDERS = replace(
     ORDER,
     type=("ranks", "mesh", "interleaved"),
-    help="copies go rank by rank (ranks), or a tile of each: own tiles first (mesh) or "
-    "not (interleaved).",
+    help="copies: all of a rank (ranks), or a tile of each: own first (mesh) or not (interleaved).",
 )
 
 
@@ -66,16 +65,16 @@ def program(
 
 
 class Gathered(NamedTuple):
-    """Tiles of A on their way to a rank.
+    """Tiles of A that a rank receives.
 
     Attributes
     ----------
     have : dict
-        Those that need no waiting for, by their rows.
+        Tiles that have arrived, by their rows.
     source : callable
-        Who pushes another one.
+        The rank that pushes another tile.
     order_key : callable
-        When a tile comes.
+        Sorts tiles by arrival.
     """
 
     have: dict[Tile, Step]
@@ -86,7 +85,7 @@ class Gathered(NamedTuple):
 def multiplied(
     problem: Problem, rank: int, rows: Rows, gathered: Gathered, part: int, kernel: str
 ) -> Steps:
-    """The product of what is gathered, part by part, as tiles come."""
+    """The GEMM of gathered rows, part by part, as tiles arrive."""
     b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
     if b_tile is None or c_tile is None:
         return
@@ -100,7 +99,7 @@ def multiplied(
 
 
 def awaited(rows: Rows, gathered: Gathered, tiles: list[Tile]) -> Steps:
-    """Tiles one below the other, once those that are pushed are here."""
+    """Tiles one below the other, after pushed tiles have arrived."""
     have = gathered.have
     for t in tiles:
         if t not in have:
@@ -116,7 +115,7 @@ def fetched(
     swizzle: str = "ranks",
     order: str = "ranks",
 ) -> Steps:
-    """Send a rank's tiles of A on their way, and ask for those of others."""
+    """Start to send a rank's tiles of A, and to fetch those of others."""
     p = problem.nprocs
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
@@ -124,7 +123,7 @@ def fetched(
     if variant == "pull" and own_tile(problem.c, rank) is not None:
         for t in copies(rows, ring(rank, p, 1)[:-1], order):
             have[t] = yield Get(rows.block(t))
-    elif variant == "push":  # to those first who multiply by them first
+    elif variant == "push":  # first to ranks that use them first
         needs = owners(problem, "C")
         receivers = [r for r in reversed(ring(rank, p, 1)[:-1]) if needs[r]]
         if order == "ranks":
@@ -135,7 +134,7 @@ def fetched(
             yield Push(have[t], r, t)
     elif variant == "ring":
         before, after = (rank - 1) % p, (rank + 1) % p
-        for s in range(p - 1):  # what has come goes on
+        for s in range(p - 1):  # forward received tiles
             for t in rows.tiles[(rank + s) % p]:
                 yield Push(have[t], before, t)
             for t in rows.tiles[(rank + s + 1) % p]:
@@ -143,7 +142,7 @@ def fetched(
     order_key = rows.order_key(ring(rank, p) if swizzle == "ranks" else range(p))
     if order == "ranks":
         return Gathered(have, rows.owner, order_key)
-    # one of every rank in turn
+    # alternately one tile of every rank
     own_first = lambda t: order == "mesh" and rows.owner(t) == rank
     return Gathered(
         have, rows.owner, lambda t: (0 if own_first(t) else rows.place(t), order_key(t))

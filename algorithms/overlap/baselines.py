@@ -1,4 +1,4 @@
-"""What fused overlap is compared with: chunks of whole ranks, each a product of its own.
+"""Baselines of fused overlap: chunks of whole ranks, each with its own GEMM.
 
 ``collective`` is the baseline without any overlap.
 """
@@ -21,7 +21,7 @@ DATAFLOW = Option(
 
 
 def layout(*sizes: int, dataflow: str | None = None, **options) -> Texts:
-    """Of ag_gemm, or of gemm_rs."""
+    """The layout of ag_gemm, or of gemm_rs."""
     return (gemm_rs if dataflow == "RS" else ag_gemm).LAYOUT
 
 
@@ -36,7 +36,7 @@ def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Steps:
     """Chunks as in PyTorch's async tensor parallelism: pulled after a barrier (AG), or by owners
     (RS)."""
     if dataflow == "AG":
-        yield Fence()  # copied in: everybody's chunk may be read
+        yield Fence()  # the chunks of all ranks may be read
     yield from _chunks(problem, rank, dataflow, "pull")
 
 

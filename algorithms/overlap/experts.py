@@ -10,14 +10,14 @@ first           m×k, tokens        (E·k)×n       (m·topk)×n, pairs  A[token
 second          (m·topk)×k, pairs  (E·k)×n       m×n, tokens        Σ A[pair] · B[expert]
 ==============  =================  ============  =================  ==============================
 
-(Zheng et al., Triton-distributed, 2025, §4.1.) Weights of experts are in the pairs of the second
-layer already. Pairs lie in order of experts, those of one expert in order of ranks.
+(Zheng et al., Triton-distributed, 2025, §4.1.) Pairs of the second layer are already multiplied by
+the weights of experts. Pairs are in order of experts, those of one expert in order of ranks.
 
-How many tokens of a rank go to each expert is drawn. Which tokens these are is not: the pairs of a
-rank, in order of experts, take its tokens in turn, round and round. So an expert has one range of a
-rank's tokens, or the last and the first of them, and its GEMM reads and writes blocks; each round
-has every token once, and adding up the rounds adds up the experts of each token. GEMMs and bytes
-are those of any other tokens in these numbers.
+The number of a rank's tokens for each expert is random. The tokens are not: the pairs of a rank, in
+order of experts, use its tokens cyclically. So an expert has one range of a rank's tokens, or the
+last and the first of them, and its GEMM reads and writes blocks; each round has every token once,
+and the sum of the rounds is the sum over the experts of each token. GEMMs and bytes are the same
+for any other tokens.
 """
 
 import re
@@ -55,7 +55,7 @@ ROUTINGS = ("uniform", "skewed")
 
 
 def _routing(text: str) -> str:
-    """A routing's text, checked: ``skewed:7`` is of the seed 7, without a seed it is 0.
+    """A routing's text, checked: ``skewed:7`` has the seed 7; the default seed is 0.
 
     Examples
     --------
@@ -96,7 +96,7 @@ OF_EXPERTS = (EXPERTS, TOPK, ROUTING)
 
 
 class Batch(NamedTuple):
-    """The tokens of a rank, or of all ranks, that go to one expert: the rows of one GEMM.
+    """The tokens of a rank, or of all ranks, for one expert: the rows of one GEMM.
 
     Attributes
     ----------
@@ -133,8 +133,8 @@ def _batches(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list
 
 
 def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[list[int]]:
-    """How many of each rank's tokens go to each expert, drawn from the seed of the routing: the
-    same on every rank."""
+    """The number of each rank's tokens for each expert, from the seed of the routing: the same on
+    every rank."""
     kind, _, seed = routing.partition(":")
     chance, popularity = Random(int(seed or 0)), [1.0] * experts
     if kind == "skewed":
@@ -148,7 +148,7 @@ def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[
             while len(chosen) < topk:
                 expert = min(bisect_right(below, chance.random() * below[-1]), experts - 1)
                 if expert not in chosen:
-                    chance.random()  # was a weight: the committed records have been drawn with it
+                    chance.random()  # unused, but committed records depend on it
                     chosen.add(expert)
                     found[-1][expert] += 1
     return found
@@ -156,14 +156,14 @@ def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[
 
 @dataclass(frozen=True)
 class ExpertProblem(Problem):
-    """The products of a layer of experts.
+    """The GEMMs of a layer of experts.
 
     Parameters
     ----------
     experts, topk, routing
-        As of the options.
+        As in the options.
     second : bool
-        The second layer, in which the products of a token are added up.
+        The second layer, which adds up the result rows of each token.
 
     Examples
     --------
@@ -201,7 +201,7 @@ class ExpertProblem(Problem):
         }
 
     def batches(self, rank: int | None = None) -> list[Batch]:
-        """The batches of a rank's tokens, or of all tokens, that are not empty, an expert each."""
+        """The non-empty batches of a rank's tokens, or of all tokens, one for each expert."""
         every = _batches(self.m, self.nprocs, self.experts, self.topk, self.routing)
         whole = lambda of: Batch(
             of[0].expert,
@@ -227,7 +227,7 @@ class ExpertProblem(Problem):
 
 
 def bound(second: bool) -> Callable[..., Problem]:
-    """How the sizes and options of a first or second layer become its problem.
+    """A function that makes the problem of a first or second layer from sizes and options.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def bound(second: bool) -> Callable[..., Problem]:
 
 
 def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered) -> Steps:
-    """GEMMs of gathered tokens with the experts' matrices, a rank's tokens after another's."""
+    """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
     own = own_tile(problem.c, rank)
     if own is None:
         return
@@ -272,7 +272,7 @@ def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered
 
 
 def cut(values: Iterable[Step], top: int, spans: list[tuple[int, int, int]]) -> Steps:
-    """The rows of a batch: of each value, which begins at token ``top``, those of one span."""
+    """The rows of a batch: a span of each value, which begins at token ``top``."""
     found = []
     for value, (_, start, stop) in zip(values, spans):
         found.append((yield Part(value, 0, start - top, stop - top)))
@@ -288,7 +288,7 @@ class Sums:
     problem : ExpertProblem
     rank : int
     tiles : dict of (int, int) to int
-        Whose tokens they are (None: everybody's), in the order in which their sums are asked for.
+        Tile -> rank that owns its tokens (None: all), in the order in which sums are requested.
     fused : bool
         Whether the GEMMs are parts of one kernel.
     side : bool
@@ -315,8 +315,8 @@ class Sums:
         self._kernel = Kernel(problem.rows, problem.n, depth) if fused else None
 
     def of(self, tile: Tile) -> Steps:
-        """The partial sums of the tokens of a tile: each round of pairs in memory of its own, then
-        the rounds added up."""
+        """The partial sums of a tile's tokens: each round of pairs in separate memory, then the
+        rounds added up."""
         problem, (top, stop), k = self._problem, tile, self._own.cols
         scratches, filled = [], [[] for _ in range(problem.topk)]
         for _ in filled:

@@ -1,6 +1,6 @@
 """GEMM + ReduceScatter in tiles (FLUX, §3.1; Triton-distributed, §3.3 and §3.6): each part of one
-GEMM is sent to the owner of its rows as soon as it is done, and added up during the others; and
-GEMM + AllReduce, which gives the sums to all."""
+GEMM is sent to the owner of its rows as soon as it is done, and reduced during the others; and
+GEMM + AllReduce, which sends the sums to all ranks."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ def program(
 ) -> Steps:
     """GEMM + ReduceScatter: tiles of C written, accumulated, pulled or round a ring (FLUX)."""
     rows = Rows.of(problem.c, tile)
-    # sums of a ring meet the GEMMs of each rank in one order: its parts are of one rank
+    # a ring adds GEMMs of each rank in one order, so a part has tiles of one rank
     parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
     own = () if variant == "reduce" else rows.tiles[rank]
     gemms = LocalGemms(problem, rank, parts, own, **launch)
@@ -72,8 +72,8 @@ def program(
 
 
 def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
-    """Parts of at least ``part`` rows in the order in which the tiles of ranks are asked for;
-    ``across`` says whether one may have tiles of several ranks."""
+    """Parts of at least ``part`` rows in the order in which the tiles of ranks are requested; with
+    ``across`` a part may have tiles of several ranks."""
     order_key = rows.order_key(order)
     shares = [None] if across else [[rank] for rank in order]
     found = [each for ranks in shares for each in rows.parts(part, ranks)]
@@ -81,8 +81,8 @@ def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[l
 
 
 class LocalGemms:
-    """A rank's partial sums of each tile of rows: parts of one GEMM over its share of k, each made
-    when the first of its tiles is asked for.
+    """A rank's partial sums of each tile of rows: parts of one GEMM over its share of k, each run
+    when the first of its tiles is requested.
 
     Parameters
     ----------
@@ -91,14 +91,14 @@ class LocalGemms:
     parts : list of list of (int, int)
         The tiles of each part, in order.
     own : sequence of (int, int)
-        Tiles that are made in C, in parts of nothing else.
+        Tiles that are computed in C, in separate parts.
     kernel, units
         As of :func:`~algorithms.overlap.rows.kernel_of`.
 
     Attributes
     ----------
     tiles : list of (int, int)
-        In the order in which they are to be asked for; none if the rank has no share of k.
+        In the order in which to request them; none if the rank has no share of k.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class LocalGemms:
 def scattered(
     problem: Problem, rank: int, rows: Rows, gemms, variant: str, side: bool = True
 ) -> Steps:
-    """Each tile that a rank makes goes to the owner of its rows, which adds up what all have made;
+    """Send each tile of partial sums to the owner of its rows, which adds up those of all ranks;
     ``gemms`` are :class:`LocalGemms`, or those of experts."""
     if variant == "reduce":
         for own in problem.c.own_tiles(rank):
@@ -152,14 +152,14 @@ def scattered(
 
 
 def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool = True) -> Steps:
-    """Add up what others have made of a rank's rows of C."""
+    """Add the other ranks' partial sums to a rank's rows of C."""
     if variant == "reduce":
         yield Fence()
         return
     makes, others = owners(problem, "A"), ring(rank, problem.nprocs, 1)[:-1]
     sources = [each for each in (others[:1] if variant == "ring" else others[::-1]) if makes[each]]
     tiles, sums = rows.tiles[rank] if sources else (), {}
-    if variant != "pull":  # slots of one source lie together, so that one product may fill them
+    if variant != "pull":  # slots of one source are contiguous, so that one GEMM may fill them
         for source in sources:
             for t in tiles:
                 sums[source, t] = yield Await(source, t, rows.block(t).shape)
@@ -167,38 +167,38 @@ def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool =
         for source in sources if variant == "pull" else ():
             sums[source, t] = yield Take(source, t, rows.block(t).shape)
         partial = [sums[source, t] for source in sources]
-        yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += what all others have made
+        yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += other ranks' sums
 
 
 def delivered(partial_sum: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
-    """A tile's rows of a product on their way to their owner."""
+    """Send a tile's rows of partial sums to their owner."""
     target, owner, nprocs = rows.block(t), rows.owner(t), len(rows.tiles)
     before, after = (rank - 1) % nprocs, (rank + 1) % nprocs
     if variant == "reduce":
         yield Accumulate(partial_sum, target)  # FLUX's Reduce
     elif owner == rank:
-        yield Copy(partial_sum, into=target)  # of a part that other ranks' rows share
+        yield Copy(partial_sum, into=target)  # of a part with rows of several ranks
     elif variant == "write":
         yield Push(partial_sum, owner, t)  # FLUX's Write; Triton-distributed, Alg. 3
     elif variant == "pull":
         yield Offer(partial_sum, owner, t)  # FLUX on Hopper
     else:
-        if owner != after:  # the sum that has come so far
+        if owner != after:  # the partial sum received
             grown = yield Await(after, t, target.shape)
             partial_sum = yield Add(grown, into=partial_sum, side=True)
         yield Push(partial_sum, before, t)
 
 
 def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
-    """Whose rows are multiplied when: the own last, or as they lie."""
+    """The order in which ranks' rows are multiplied: own rows last, or in row order."""
     return ring(rank, nprocs, 1) if swizzle == "ranks" else list(range(nprocs))
 
 
 def decide_copies(name: str, problem: Problem, found: dict) -> None:
-    """Every copy of C has the result; refuse beta other than 0."""
+    """Make every copy of C hold the result; refuse beta other than 0."""
     if problem.updates:
         raise UnsupportedError(
-            f"{name} makes C anew (our implementation); got beta other than 0. Use gemm_rs, or "
+            f"{name} overwrites C (our implementation); got beta other than 0. Use gemm_rs, or "
             "--algorithm universal."
         )
     found["replicate_result"] = True

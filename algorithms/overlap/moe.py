@@ -1,7 +1,7 @@
 """Layers of experts that overlap (Triton-distributed, §4.1 and §4.2): tokens are gathered and
 multiplied by the matrices of their experts, or the experts' rows of each token are added up and
-scattered; within a node or over several. What moves, and when, is as in ag_gemm, gemm_rs, ag2 and
-rs2; a tile is all tokens of a rank."""
+scattered; within a node or over several. Transfers and their order are those of ag_gemm, gemm_rs,
+ag2 and rs2; a tile is all tokens of a rank."""
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -24,12 +24,12 @@ def second_layout(*sizes: int, experts: int = 8, **options) -> Texts:
 
 
 def of_experts(name: str, problem: ExpertProblem, found: dict) -> None:
-    """Add what is left open of the experts."""
+    """Add the undecided options of experts."""
     found |= {each.name: getattr(problem, each.name) for each in OF_EXPERTS}
 
 
 def layer(name: str, second: bool, option: Option, *checks: Callable):
-    """Register a program of a first or second layer, with an option besides those of experts."""
+    """Register a program of a first or second layer, with an option and those of experts."""
     return tiled(
         name,
         second_layout if second else ag_gemm.LAYOUT,
@@ -73,17 +73,17 @@ def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
 
 
 def owned(rows: Rows, order: Sequence[int]) -> dict[Tile, int]:
-    """The tiles of ranks in this order, and whose they are."""
+    """The tiles of ranks in this order, with their owners."""
     return {tile: rank for rank in order for tile in rows.tiles[rank]}
 
 
 def baseline_layout(*sizes: int, dataflow: str | None = None, **options) -> Texts:
-    """Of ag_moe, or of moe_rs."""
+    """The layout of ag_moe, or of moe_rs."""
     return second_layout(**options) if dataflow == "RS" else ag_gemm.LAYOUT
 
 
 def check_share(name: str, problem: ExpertProblem, found: dict) -> None:
-    """Refuse ranks without a share of k that they are to reduce."""
+    """Refuse a ReduceScatter with ranks that have no share of k."""
     if problem.second and not all(owners(problem, "A")):
         raise UnsupportedError(
             f"{name} RS needs a share of k on every rank (algorithm requirement); k = {problem.k} "
@@ -92,7 +92,7 @@ def check_share(name: str, problem: ExpertProblem, found: dict) -> None:
 
 
 def baseline_dispatches(problem: ExpertProblem, *, kernel: str, **options) -> int:
-    """A loop over experts selects the rows of each by a mask, which its host waits for (``for i in
+    """A loop over experts selects the rows of each by a mask, for which its host waits (``for i in
     range(experts): mask = ids == i; if mask.sum(): out[mask] = x[mask] @ w[i]``:
     test_ag_moe.py and test_moe_reduce_rs.py of github.com/ByteDance-Seed/Triton-distributed)."""
     return problem.experts if kernel == "parts" else 0

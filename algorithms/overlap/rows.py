@@ -1,10 +1,10 @@
-"""What the programs of this folder share: rows of ranks in communication tiles, the parts of a
-product, orders of ranks, and their options.
+"""Shared by the programs of this folder: rows of ranks in communication tiles, the parts of a GEMM,
+orders of ranks, and their options.
 
-A *chunk* is what one rank owns of the rows that move; it is cut into *tiles*, each of which travels
-and is signalled by itself. A *part* is as many tiles as one product takes: one, or several where
-tiles are lower than what a product needs to be efficient (a tile of the kernel waits for all that
-it touches: TD §3.2, FLUX §3.2).
+A *chunk* is one rank's part of the rows that move; it is divided into *tiles*, each of which is
+sent and signalled separately. A *part* is the tiles of one GEMM: one, or several where tiles have
+fewer rows than an efficient GEMM (a tile of the kernel waits for all tiles that it reads: TD §3.2,
+FLUX §3.2).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from partitions import divisors
 #: Rows [start, stop) of a tile; also the key of its signals.
 Tile = tuple[int, int]
 
-#: Tiles a chunk is cut into where nothing is said, if they are not lower than this.
+#: Default number of tiles in a chunk, and the least rows of such a tile.
 _TILES, LEAST = 4, 128
 
 TILE = Option(
@@ -79,9 +79,9 @@ def tiled(
     signals: bool = True,
     **more,
 ):
-    """Register a program in tiles (:func:`algorithms.registry.algorithm`): an option that is not
-    given is the first of its words; each of ``checks(name, problem, options)`` may refuse the
-    options or decide more."""
+    """Register a program in tiles (:func:`algorithms.registry.algorithm`): the default of an option
+    is its first word; each of ``checks(name, problem, options)`` may refuse options or decide
+    more."""
     words = {each.name: each.type[0] for each in options if isinstance(each.type, tuple)}
 
     def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
@@ -104,9 +104,9 @@ def tiled(
 
 
 def tile_rows(rows: int, nprocs: int, tile: int | None, in_place: bool = False) -> int:
-    """Count the rows of a communication tile, where ``tile`` leaves it open: all rows of a rank if
-    tiles are read ``in_place``, since then there is no transfer to hide and parts of a GEMM take
-    longer than the whole.
+    """The rows of a communication tile if ``tile`` is None: all rows of a rank if tiles are read
+    ``in_place``, since then there is no transfer to hide and parts of a GEMM take longer than the
+    whole.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def tile_rows(rows: int, nprocs: int, tile: int | None, in_place: bool = False) 
 
 
 class Rows:
-    """The rows of a matrix that is cut by rows, one chunk a rank, in tiles.
+    """The rows of a matrix that is divided by rows, one chunk a rank, in tiles.
 
     Parameters
     ----------
@@ -150,20 +150,20 @@ class Rows:
 
     @classmethod
     def of(cls, operand: Operand, tile: int) -> "Rows":
-        """Of the ranks that own a matrix by rows."""
+        """The rows of the ranks that own a matrix by rows."""
         own = (own_tile(operand, rank) for rank in range(operand.partition.nprocs))
         return cls([each.rows if each else (0, 0) for each in own], tile, operand)
 
     def block(self, tile: Tile) -> Block:
-        """All columns of a tile, of the matrix that the rows are of."""
+        """All columns of a tile, of the rows' matrix."""
         return self.operand.block(tile, (0, self.operand.partition.cols.extent))
 
     def owner(self, tile: Tile) -> int:
-        """The rank whose rows they are."""
+        """The rank that owns a tile."""
         return self._owners[tile]
 
     def place(self, tile: Tile) -> int:
-        """Which of its rank's tiles it is, from 1.
+        """The number of a tile among its rank's, from 1.
 
         Examples
         --------
@@ -173,8 +173,8 @@ class Rows:
         return 1 + self.tiles[self.owner(tile)].index(tile)
 
     def parts(self, least: int, ranks: Iterable[int] | None = None) -> list[list[Tile]]:
-        """All tiles (or those of some ranks), as rows lie, gathered into parts of at least so many
-        rows; the last takes what is left over."""
+        """All tiles (or those of some ranks), in row order, grouped into parts of at least a number
+        of rows; the last part also has the remaining tiles."""
         found: list[list[Tile]] = []
         part: list[Tile] = []
         for tile in sorted(
@@ -195,7 +195,7 @@ class Rows:
         return found
 
     def order_key(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
-        """When a tile comes, if the ranks come in this order.
+        """A sort key of tiles by the order of their ranks.
 
         Examples
         --------
@@ -217,7 +217,7 @@ def span(part: list[Tile]) -> Tile:
 
 
 def ring(rank: int, nprocs: int, start: int = 0) -> list[int]:
-    """The ranks from ``start`` beyond a rank on, round to the one before that.
+    """All ranks in ring order, from ``rank + start`` on.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def ring(rank: int, nprocs: int, start: int = 0) -> list[int]:
 
 
 def cut(gemm: Step, part: list[Tile], tile: Tile) -> Steps:
-    """A tile's rows of the product of a part."""
+    """A tile's rows of the result of a part."""
     if len(part) == 1:
         return gemm
     top = part[0][0]
@@ -242,11 +242,11 @@ def own_tile(operand: Operand, rank: int) -> Block | None:
 
 
 def kernel_of(kernel: str, m: int, n: int, k: int, units: int | None = None) -> Kernel | None:
-    """The kernel of the parts of a product, if they share one, on so many multiprocessors."""
+    """The kernel of a GEMM's parts, if they share one, on a number of multiprocessors."""
     return Kernel(m, n, k, units) if kernel == "fused" else None
 
 
 def owners(problem: Problem, name: str) -> list[bool]:
-    """Which ranks own part of a matrix."""
+    """The ranks that own part of a matrix."""
     partition = problem.operand(name).partition
     return [bool(partition.tiles_of(rank)) for rank in range(problem.nprocs)]

@@ -1,6 +1,6 @@
-"""The same over nodes of several ranks (FLUX, §4.3; Triton-distributed, §2.3, §3.4 and §3.5): what
-crosses between nodes goes once, to the rank of the same number there, which hands it on or adds it
-up."""
+"""AllGather + GEMM and GEMM + ReduceScatter over nodes of several ranks (FLUX, §4.3;
+Triton-distributed, §2.3, §3.4 and §3.5): a tile crosses between two nodes once, to the rank of the
+same number there, which forwards or reduces it."""
 
 from drbench.errors import UnsupportedError
 from drbench.program.problem import Problem
@@ -23,7 +23,7 @@ from .rows import (
 
 
 def check_nodes(name: str, problem: Problem, found: dict) -> None:
-    """Decide how many ranks a node has; refuse a number that does not divide all of them, and ranks
+    """Decide the number of ranks on a node; refuse one that does not divide all ranks, and ranks
     without a share."""
     p = problem.nprocs
     per_node = found["per_node"] = found.get("per_node") or (p if p % 2 else p // 2)
@@ -49,8 +49,8 @@ def ag2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, ker
 
 
 def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> Steps:
-    """Push a rank's tiles of A to its node and to its like on every other, and hand on to its node
-    what comes from there."""
+    """Push a rank's tiles of A to its node and to the rank of the same number on every other node,
+    and forward tiles received from there to its node."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
     node = [at(d, l + i) for i in range(1, local)]
@@ -60,12 +60,12 @@ def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> S
     for there in [at(d + e, l) for e in range(1, nodes)] + node:
         for t in rows.tiles[rank]:
             yield Push(have[t], there, t)
-    for e in range(1, nodes):  # handed on as they arrive
+    for e in range(1, nodes):  # forwarded as they arrive
         for t in rows.tiles[at(d - e, l)]:
             have[t] = yield Await(at(d - e, l), t, rows.block(t))
             for there in node:
                 yield Push(have[t], there, t)
-    # from its owner, or from the rank of this node that it has come to
+    # from its owner, or from the rank of this node that received it
     source = lambda t: at(d, rows.owner(t) % local)
     rank_order = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
     return ag_gemm.Gathered(have, source, rows.order_key(rank_order))
@@ -82,8 +82,8 @@ def rs2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, **l
 
 
 def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
-    """The order in which ranks' rows are multiplied: node after node, the own one last, in each the
-    own number last.
+    """The order in which ranks' rows are multiplied: node after node, the own node last, in each
+    the own number last.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
 
 
 def scattered_over_nodes(problem: Problem, rank: int, rows: Rows, gemms, local: int) -> Steps:
-    """What a node makes of a rank's rows is added up by that rank's like there, and crosses once;
-    ``gemms`` are asked for in the order of :func:`own_node_last`."""
+    """Reduce a node's partial sums of a rank's rows on that node's rank of the same number, and
+    send them once; ``gemms`` are requested in the order of :func:`own_node_last`."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
     for e in range(1, nodes + 1):  # own node last

@@ -1,13 +1,13 @@
 """Pushed partial sums: what FLUX does for a row of ranks (*FLUX*, §3 and §4), for any partitioning
 and replication.
 
-Blocks are cut into communication tiles, GEMMs begin as their operands arrive, and a partial sum for
-another rank's tile of C is pushed into a slot there (``Push``), tile by tile, instead of being
-accumulated: the owner adds it up while it computes its own GEMMs. No rank waits at a Fence before,
-no rank locks, and GEMMs for own tiles and for others' run in any order.
+Blocks are divided into communication tiles, GEMMs begin as their operands arrive, and a partial sum
+for another rank's tile of C is pushed into a slot there (``Push``), tile by tile, instead of
+accumulated: the owner adds it while it computes its own GEMMs. No rank waits at a Fence before, no
+rank locks, and GEMMs for own tiles and for others' run in any order.
 
-That needs to be known: which rank pushes what to whom. It is, since the slicing of every rank
-follows from the problem alone.
+Each rank must know which rank pushes which partial sums to which owner. It does, since the slicing
+of every rank follows from the problem alone.
 
 ==========  =====================================  =================================================
 stationary  cut along                              partial sums that are pushed
@@ -20,8 +20,8 @@ C, a grid   m, or n if more of B than of A is      over this rank's part of k, b
             fetched
 ==========  =====================================  =================================================
 
-Ranks cannot wait for each other in a circle: all that a rank sends follows from its own GEMMs, and
-what it waits for, it adds up at the end of its program.
+Ranks cannot deadlock: a rank's sends depend on its own GEMMs alone, and it waits for partial sums
+of others at the end of its program.
 """
 
 from collections import Counter
@@ -40,21 +40,20 @@ from partitions.intervals import Range, between
 
 from .slicing import LocalGemm, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
 
-#: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
-#: smaller than this.
+#: Default number of tiles in a rank's share of the axis that is divided, and their least size.
 _TILES, _LEAST = 4, 128
 
 
 def tile_of(
     problem: Problem, stationary: str, tile: int | None = None, work: str = "own"
 ) -> int | None:
-    """Elements of a communication tile, where ``tile`` leaves it open: a quarter of what lies
-    between two tile boundaries of the axis that the matrices which move share, at least 128; of k a
-    sixteenth, at least 256. Where partial sums of C are pushed, of m or n, the shorter. One that is
-    given is no longer than what it cuts.
+    """Elements of a communication tile. If ``tile`` is None: a quarter of the range between two
+    tile boundaries of the axis that the moving matrices share, at least 128; of k a sixteenth, at
+    least 256. Where partial sums of C are pushed, of m or n, the shorter. A given one is limited to
+    the length of that range.
 
-    On several nodes every message costs its core some time: twice that, at least 512; and rows that
-    other ranks fetch are not cut, since MPI packs what does not lie side by side.
+    On several nodes, where every message costs core time: twice that, at least 512; rows that other
+    ranks fetch are not divided, since MPI packs what is not contiguous.
 
     Examples
     --------
@@ -86,15 +85,15 @@ def _default_tile(problem: Problem, axes: str, layout: Operand | None) -> int:
 
 
 def _ranges(problem: Problem, axis: str, layout: Operand | None) -> list[int]:
-    """How far tile boundaries of an axis are apart."""
+    """The distances between tile boundaries of an axis."""
     operands = [x for x in (*problem.operands, layout) if x and axis in x.axes]
     found = cut_at(axis, (0, problem.extent(axis)), operands)
     return [stop - start for start, stop in found] or [0]
 
 
 class PartialSums:
-    """Which ranks have partial sums of which ranges of C, and which ranks own these ranges: ranks
-    with the same ranges are looked at once."""
+    """The ranks that have partial sums of each range of C, and the ranks that own it: ranks with
+    the same ranges are examined once."""
 
     def __init__(self, problem: Problem, stationary: str, work: str = "own"):
         layout = work_of(problem, stationary, work) or problem.operand(stationary)
@@ -108,7 +107,7 @@ class PartialSums:
 
     @cached_property
     def slots(self) -> list[int]:
-        """Elements of each rank's slots: of all partial sums that others push to it.
+        """Elements of each rank's slots, for all partial sums that others push to it.
 
         Examples
         --------
@@ -122,7 +121,7 @@ class PartialSums:
         return found
 
     def of(self, owner: int) -> list[int]:
-        """The other ranks that have partial sums of a rank's tiles of C, rising.
+        """The other ranks that have partial sums of a rank's tiles of C, in rising order.
 
         Examples
         --------
@@ -153,7 +152,7 @@ def _summed(problem: Problem, rank: int, stationary: str, layout: Partition) -> 
 
 
 def _owners(c: Partition, rows: tuple, cols: tuple, replica: int) -> dict[int, int]:
-    """Owner -> elements of a region of C that it holds in one replica."""
+    """Owner -> elements that it holds of a region of C in one replica."""
     sides = []
     for axis, ranks, (start, stop) in (
         (c.rows, c.places.rows, rows),
@@ -173,8 +172,8 @@ def _owners(c: Partition, rows: tuple, cols: tuple, replica: int) -> dict[int, i
 
 
 class _Work(NamedTuple):
-    """One GEMM c += a·b while its place is open: blocks of A side by side, and below one another
-    those of B."""
+    """One GEMM c += a·b that is not yet ordered: blocks of A next to each other, blocks of B one
+    below the other."""
 
     a: tuple[Block, ...]
     b: tuple[Block, ...]
@@ -186,14 +185,13 @@ class _Work(NamedTuple):
         return sum(block.col1 - block.col0 for block in self.a)
 
     def from_outside(self, ranks: Collection[int]) -> list[Block]:
-        """The operands that ranks other than these own."""
+        """The operands that other ranks than these own."""
         return [block for block in (*self.a, *self.b) if block.owner not in ranks]
 
 
 class Arrivals:
     """The GEMMs of every rank in the order in which operands arrive, and the partial sums that
-    ranks push to each other; planned when it is asked for, and kept: each rank asks it of others
-    too.
+    ranks push to each other; planned on demand and kept, since each rank also needs that of others.
 
     Parameters
     ----------
@@ -201,11 +199,11 @@ class Arrivals:
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
     work : str
-        As of :func:`~algorithms.universal.slicing.work_of`.
+        As in :func:`~algorithms.universal.slicing.work_of`.
     tile : int or None
-        Elements of a communication tile along the axis that is cut; None cuts nothing.
+        Elements of a communication tile along the axis that is divided; None divides nothing.
     machine : Machine, optional
-        Whose times the order goes by; without it what a rank moves is taken to last as long as its
+        The performance model for the order; without it a rank's transfers take as long as its
         GEMMs.
     """
 
@@ -239,8 +237,8 @@ class Arrivals:
             found = _join(self.problem, found)
 
         def launch(work: _Work) -> tuple | None:
-            """What the parts of a kernel have in common: the operand that is not cut. None where k
-            is cut: such GEMMs add up to the same elements, one after another."""
+            """The operand that the parts of a kernel share: the one that is not divided. None where
+            k is divided: such GEMMs add to the same elements, one after another."""
             if axis == "k":
                 return None
             return tuple(block.key for block in (work.b if axis == "m" else work.a))
@@ -257,7 +255,7 @@ class Arrivals:
 
     def arriving(self, rank: int) -> list[tuple[int, Block]]:
         """The partial sums that others push to a rank, as (source, block), in the order in which it
-        adds them: what each source pushes first comes first, and each rank begins with the next."""
+        adds them: the first of each source first, and each rank begins with the next source."""
         ranks = self.problem.nprocs
         found = [
             (position, (source - rank) % ranks, source, c)
@@ -267,7 +265,7 @@ class Arrivals:
         return [(source, c) for *_, source, c in sorted(found, key=itemgetter(0, 1))]
 
     def _pushes(self, rank: int) -> dict[int, list[tuple[int, Block]]]:
-        """Owner -> what a rank pushes to it, each block with its turn among all."""
+        """Owner -> blocks that a rank pushes to it, each with its number among all."""
         if rank not in self._pushed:
             complete = [each.c for each in self.gemms(rank) if each.last]
             found: dict[int, list] = {}
@@ -280,7 +278,7 @@ class Arrivals:
 def arrivals(
     problem: Problem, stationary: str, work: str, tile: int | None, machine: Machine | None
 ) -> Arrivals:
-    """The :class:`Arrivals` of all ranks, kept while ranks of the same problem ask."""
+    """The :class:`Arrivals` of all ranks, kept while ranks of the same problem need them."""
     kept = _kept(problem, stationary, work, tile, id(machine))
     if not kept:  # they hold the machine, so that no other one has its id
         kept.append(Arrivals(problem, stationary, work, tile, machine))
@@ -293,8 +291,8 @@ def _kept(*asked) -> list[Arrivals]:
 
 
 def cut_along(gemms: list[LocalGemm], rank: int, stationary: str) -> str:
-    """The axis along which a rank's blocks are cut: all matrices have it that move, or as many of
-    them as can.
+    """The axis along which a rank's blocks are divided: all matrices that move have it, or as many
+    of them as possible.
 
     Examples
     --------
@@ -341,8 +339,8 @@ def _kernels(found: list[_Work], launch: Callable, axis: str) -> dict[tuple, Ker
 def _cut(
     problem: Problem, gemms: list[LocalGemm], rank: int, tile: int | None, axis: str
 ) -> list[_Work]:
-    """The GEMMs of a rank, each cut into communication tiles along an axis; not cut if nothing
-    moves for any. Blocks that are the same are one object."""
+    """The GEMMs of a rank, each divided into communication tiles along an axis; not divided if none
+    needs a transfer. Equal blocks are one object."""
     known: dict[tuple, Block] = {}
     remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
     fragments: dict[tuple, list] = {}
@@ -385,7 +383,7 @@ def _join(problem: Problem, found: list[_Work]) -> list[_Work]:
 
 
 def _merge(operand: Operand, blocks: list[Block], x: int) -> list[Block]:
-    """Blocks that follow each other along k, neighbours of one tile as one block."""
+    """Consecutive blocks along k, neighbours of one tile joined to one block."""
     ends = lambda block: block.rows if x else block.cols
     found: list[Block] = []
     for block in blocks:
@@ -405,7 +403,7 @@ def _range(gemm: LocalGemm, axis: str) -> Range:
 
 
 def _within(operand: Operand, block: Block, axis: str, cut: Range) -> Block:
-    """The part of a block in a range of an axis; all of it if it does not have the axis."""
+    """The part of a block in a range of an axis; the block if it does not have the axis."""
     if axis not in operand.axes:
         return block
     rows, cols = (cut, block.cols) if operand.axes[0] == axis else (block.rows, cut)
@@ -421,7 +419,7 @@ def arrange(
 ) -> list[_Work]:
     """The GEMMs of a rank in the order of simulated arrival.
 
-    GEMMs for other ranks come first, each partial sum as a whole, as soon as its operands have
+    GEMMs for other ranks are first, each partial sum as a whole, as soon as its operands have
     arrived: those for ranks of other nodes before those for ranks of this node. GEMMs for own tiles
     follow and hide the last pushes. While no operand has arrived, GEMMs run whose operands need no
     transfer: for other ranks from tiles of this node, then for own tiles from own tiles. Transfers
@@ -448,7 +446,7 @@ def arrange(
     ready = [work for each in pushed for work in each if not remote(work)]
     ready += [work for work in kept if not work.from_outside({rank})]
     order: dict[int, _Work] = {}
-    now, filled = 0.0, 0  # of those that are ready, how many have run
+    now, filled = 0.0, 0  # the number of ready GEMMs that have run
 
     def run(work: _Work) -> float:
         if id(work) in order:
@@ -472,8 +470,8 @@ def arrange(
 def _seconds(
     found: list[_Work], rank: int, problem: Problem, machine: Machine | None
 ) -> tuple[Callable[[_Work], float], Callable[[Block], float]]:
-    """What a GEMM takes on a machine, and the transfer of a block to this rank; without a machine
-    in multiply-adds, all that the rank moves as long as all its GEMMs."""
+    """Functions for the seconds of a GEMM, and of the transfer of a block to this rank; without a
+    model in multiply-adds, where all transfers of the rank take as long as all its GEMMs."""
     itemsize = problem.itemsize
     if machine is not None:
         gemm_s = lru_cache(maxsize=None)(machine.compute.gemm_s)

@@ -1,4 +1,5 @@
-"""Which matrix should stay, by what the busiest rank would move; index arithmetic alone."""
+"""The choice of the stationary matrix, by the elements that the busiest rank would move; index
+arithmetic alone."""
 
 from collections.abc import Iterable
 
@@ -8,13 +9,13 @@ from .slicing import slices
 
 #: An accumulate takes a lock, reads and writes where a get reads.
 _ACCUMULATE = 3
-#: Of more ranks so many are asked, evenly spread.
+#: The most ranks that are examined, evenly spread.
 _ASKED = 16
 
 
 def fewest_moved(problem: Problem, among: Iterable[str] = "CBA") -> str:
     """The matrix that ``stationary="auto"`` keeps in place, for the command line, the library and
-    DTensor alike: the one with which the busiest rank moves fewest elements; on a tie C, then B.
+    DTensor alike: the one for which the busiest rank moves fewest elements; on a tie C, then B.
 
     Examples
     --------
@@ -27,14 +28,13 @@ def fewest_moved(problem: Problem, among: Iterable[str] = "CBA") -> str:
 
 
 def busiest_rank(problem: Problem, stationary: str) -> int:
-    """Elements that the busiest rank moves with that matrix stationary, of 16 that are evenly
-    spread: each block it reads from others once, what it accumulates into others' tiles three
-    times.
+    """Elements that the busiest of 16 evenly spread ranks moves with that matrix stationary: each
+    block it reads from others once, each that it accumulates into others' tiles three times.
 
     Examples
     --------
-    Everything by columns: only A moves with Stationary C; with A, whose columns meet rows of B that
-    lie everywhere, B is read and C accumulated:
+    All by columns: only A moves with Stationary C; with Stationary A, whose columns need rows of B
+    that are on all ranks, B is read and C accumulated:
 
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> [busiest_rank(problem, stationary) for stationary in "CBA"]
@@ -47,7 +47,7 @@ def busiest_rank(problem: Problem, stationary: str) -> int:
 
 def moved_by(problem: Problem, rank: int, stationary: str, accumulate: int = 1) -> int:
     """Elements that a rank moves with that matrix stationary: each block it reads from others once,
-    what it accumulates ``accumulate`` times.
+    each that it accumulates ``accumulate`` times.
 
     Examples
     --------

@@ -1,21 +1,22 @@
 """Packing: few large GEMMs instead of many small ones, their operands copied together first.
 
-Tiles that do not fit each other cut a rank's work into thin GEMMs. A BLAS packs its operands anew
-for each of these: all of B for each piece of m, all of A for each piece of n, and it passes over C
-for each short piece of k. So blocks of A and of B are copied side by side into *packed operands*
-where that costs less than it saves, and multiplied in one call. What several tiles of C share is
-one partial sum in scratch memory, which is copied, or accumulated, block by block.
+Tiles that do not align divide a rank's work into thin GEMMs. A BLAS packs its operands again for
+each of these: all of B for each range of m, all of A for each range of n, and it reads and writes C
+for each short range of k. So blocks of A and of B are copied next to each other into *packed
+operands* where that costs less than it saves, and multiplied in one call. The result for several
+tiles of C is one partial sum in scratch memory, which is copied, or accumulated, block by block.
 
 A rank multiplies lists of ranges of m, n and k (:class:`~algorithms.universal.slicing.Share`).
 :func:`choose_packing` cuts each of the three lists into groups; a group of each makes one GEMM. It
-decides which groups, and which axis is outermost, by what the model of the cores says of GEMMs and
-copies: pure, of one rank's share alone.
+decides the groups and the outermost axis by the performance model's times of GEMMs and copies, for
+one rank's share alone and without side effects.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import groupby
 from math import prod
 
 from drbench.model.machine import Machine
@@ -26,8 +27,8 @@ from partitions.intervals import Range, between, length, split
 
 from .slicing import FENCE, LocalGemm, Share, rotated, spread
 
-#: Cores where no model says more: each rank one of a server with AVX-512, running OpenBLAS. Packing
-#: is what cutting m and n cost in results/measured/spr-2core/performance/pieces.csv.
+#: Default model: each rank one core of a server with AVX-512, running OpenBLAS. The cost of packing
+#: is from GEMMs divided along m and n (results/measured/spr-2core/performance).
 CORES = Machine.from_dict(
     {
         "name": "cores",
@@ -44,13 +45,13 @@ CORES = Machine.from_dict(
         "dtypes": {"float64": {"peak_flops": 6.4e10, "pack_s": (1e-9, 2.6e-9, 8e-10)}},
     }
 )
-#: A rank's operands are packed where that saves this share of its time, and so many seconds.
+#: A rank's operands are packed where that saves this share of its time, and these seconds.
 _SHARE, _SAVED_S = 0.01, 1e-4
-#: Elements of a group that are tried along each axis, besides all of it and those between tiles.
+#: Elements of a group to try along each axis, with the whole axis and the ranges between tiles.
 _LENGTHS = {"k": (512, 1024, 2048), "m": (1024, 2048, 4096), "n": (1024, 2048, 4096)}
-#: Packed operands and scratch may take as many elements as a rank's tiles, or this many.
+#: Packed operands and scratch may have as many elements as a rank's tiles, or this number.
 _LEAST_BUDGET = 1 << 22
-#: Sizes of GEMMs that are told apart in one sum.
+#: The most sizes of GEMMs that one sum distinguishes.
 _SIZES = 512
 
 Group = list[Range]
@@ -65,14 +66,14 @@ class Packing:
     groups : dict of str to list of list of (int, int)
         For m, n and k, the groups of ranges.
     outer : str
-        The axis whose groups are taken one after the other, ``"m"``, ``"n"`` or ``"k"``.
+        The axis of the outermost loop over groups, ``"m"``, ``"n"`` or ``"k"``.
     blocks, gemms : int
         GEMMs without packing, of single blocks, and with it.
     blocks_s, seconds : float
-        What these take by the model, with all copies; over links of the model also transfers: at
-        the same time as GEMMs of blocks if they take longer, apart from GEMMs of packed operands.
+        Their seconds by the model, with all copies; over links of the model also with transfers,
+        which overlap with GEMMs of blocks, but not with GEMMs of packed operands.
     copied : int
-        Elements of A and B that are copied into packed operands, and of C out of scratch.
+        Elements of A and B that are copied into packed operands, and of C from scratch memory.
     """
 
     groups: dict[str, list[Group]]
@@ -85,7 +86,7 @@ class Packing:
 
     @property
     def description(self) -> str:
-        """In words.
+        """The packing as text.
 
         Examples
         --------
@@ -103,7 +104,7 @@ class Packing:
 
 @dataclass(eq=False, slots=True)
 class Packed:
-    """Blocks of one matrix that make up one operand of a GEMM, or its result.
+    """Blocks of one matrix that form one operand of a GEMM, or its result.
 
     Attributes
     ----------
@@ -136,7 +137,7 @@ def choose_packing(
     copies: bool = True,
     always: bool = False,
 ) -> Packing | None:
-    """How a rank's blocks are best packed; None if they are not.
+    """The best packing of a rank's blocks; None if packing saves no time.
 
     Parameters
     ----------
@@ -144,11 +145,11 @@ def choose_packing(
     chunk : int, optional
         Longest range of the free axis in one GEMM.
     machine : Machine
-        What says what GEMMs and copies take.
+        The performance model of GEMMs and copies.
     copies : bool
         Sums for the rank's own tiles are computed or copied there, not accumulated.
     always : bool
-        Also where GEMMs of blocks are faster.
+        Pack also where GEMMs of blocks are faster.
 
     Examples
     --------
@@ -183,7 +184,7 @@ def choose_packing(
     tiles = (each.partition.local_size(share.rank) for each in problem.operands)
     budget = max(_LEAST_BUDGET, sum(tiles))
     best: tuple | None = None
-    for cuts in product(*tried.values()):
+    for cuts in itertools.product(*tried.values()):
         by_axis = dict(zip(tried, cuts))
         for outer in "kmn":
             seconds, copied, memory, again = costs.of(by_axis, outer)
@@ -203,7 +204,7 @@ def choose_packing(
 
 
 class _Cut:
-    """One axis cut into groups: what the costs need to know."""
+    """One axis divided into groups, with the counts for costs."""
 
     __slots__ = ("groups", "sizes", "total", "count", "most", "fragments", "single")
 
@@ -228,7 +229,7 @@ def _count_fragments(operand: Operand, axis: str, group: Group) -> int:
 
 
 class _Costs:
-    """Seconds of ways to cut a rank's work."""
+    """Seconds of ways to divide a rank's work."""
 
     def __init__(self, share: Share, machine: Machine, copies: bool):
         self.compute, self.step_s = machine.compute, machine.step_s
@@ -238,21 +239,21 @@ class _Costs:
         self.copied = _owned(share.problem.c, share) if copies else 0.0
 
     def gemms_s(self, cuts: dict[str, _Cut]) -> tuple[float, int]:
-        """Of the GEMMs themselves, and how many there are."""
+        """Seconds of the GEMMs themselves, and their number."""
         sizes = [cuts[axis].sizes for axis in "mnk"]
         count = cuts["m"].count * cuts["n"].count * cuts["k"].count
-        if len(sizes[0]) * len(sizes[1]) * len(sizes[2]) > _SIZES:  # the mean is near enough
+        if len(sizes[0]) * len(sizes[1]) * len(sizes[2]) > _SIZES:  # the mean is precise enough
             mean = [cuts[axis].total // cuts[axis].count for axis in "mnk"]
             return count * (self.step_s + self.compute.gemm_s(*mean, self.itemsize)), count
         seconds = sum(
             x * y * z * self.compute.gemm_s(m, n, k, self.itemsize)
-            for (m, x), (n, y), (k, z) in product(*(each.items() for each in sizes))
+            for (m, x), (n, y), (k, z) in itertools.product(*(each.items() for each in sizes))
         )
         return seconds + count * self.step_s, count
 
     def of(self, cuts: dict[str, _Cut], outer: str) -> tuple[float, int, int, bool]:
-        """Seconds, elements copied, elements of panels and scratch, and whether a block is read
-        more than once."""
+        """Seconds, elements copied, elements of packed operands and scratch, and whether a block is
+        read more than once."""
         m, n, k = (cuts[axis] for axis in "mnk")
         seconds, _ = self.gemms_s(cuts)
         copied, memory, again = 0, 0, False
@@ -302,7 +303,7 @@ def _transfer_s(share: Share, machine: Machine) -> float:
 
 
 def _owned(operand: Operand, share: Share) -> float:
-    """The share of what a rank takes of a matrix, or adds to it, that lies in its own tiles."""
+    """The share of a rank's operands of a matrix, or of its partial sums, that is in its tiles."""
     owned, partition, rank = 1.0, operand.partition, share.rank
     here = partition.places.coords(rank) if partition.holds(rank) else None
     for at, (axis, layout) in enumerate(zip(operand.axes, (partition.rows, partition.cols))):
@@ -313,8 +314,8 @@ def _owned(operand: Operand, share: Share) -> float:
 
 
 def _tried(axis: str, share: Share, chunk: int | None) -> list[_Cut]:
-    """Cuts of an axis to choose from: the whole, equal groups, at the tile boundaries of one matrix
-    or of all."""
+    """Ways to divide an axis: the whole, equal groups, at the tile boundaries of one matrix or of
+    all."""
     runs, operands = share.ranges[axis], share.problem.operands
     most = chunk if chunk and axis == share.free else None
     total = length(runs)
@@ -327,7 +328,7 @@ def _tried(axis: str, share: Share, chunk: int | None) -> list[_Cut]:
 
 
 def _chunks(runs: list[Range], limit: int) -> list[Group]:
-    """The ranges one after another, cut into equal groups of at most so many elements.
+    """The ranges one after another, divided into equal groups of at most a number of elements.
 
     Examples
     --------
@@ -348,7 +349,7 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
     share : Share
     packing : Packing
     own_first : bool
-        GEMMs that compute parts of own tiles come first, then :data:`FENCE`.
+        GEMMs that compute parts of own tiles are first, then :data:`FENCE`.
 
     Notes
     -----
@@ -394,7 +395,7 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
         if rank in owners(operand(c, i, j)):
             fence = at
     m, n, k = (len(groups[axis]) for axis in "mnk")
-    alone = {"m": k * n, "n": k * m}.get(outer) == 1  # what the inner axis takes is one operand
+    alone = {"m": k * n, "n": k * m}.get(outer) == 1  # the inner axis uses one operand
 
     def round_of(item: tuple) -> object:
         at, (i, j, x) = item
@@ -424,7 +425,9 @@ def _packed(matrix: Operand, groups: list[Group], share: Share) -> Block | Packe
     offset = share.offset if matrix.name != "C" else 0
     parts = [
         (row, col, matrix.block(of_rows, of_cols, replica))
-        for (row, of_rows), (col, of_cols) in product(rotated(rows, offset), rotated(cols, offset))
+        for (row, of_rows), (col, of_cols) in itertools.product(
+            rotated(rows, offset), rotated(cols, offset)
+        )
     ]
     if len(parts) == 1:
         return parts[0][2]

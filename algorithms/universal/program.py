@@ -3,8 +3,8 @@ replication, get and accumulate.
 
 Every rank runs Algorithm 1 of the paper: :func:`emit` walks through the local GEMMs that
 :func:`~algorithms.universal.slicing.slices` yields in iteration-offset order; for each it gets the
-blocks of A and B, multiplies, and delivers what it computed for a tile of another rank. Packed
-operands, and partial sums that are pushed, are other orders of other blocks: the emitter is one.
+blocks of A and B, multiplies, and delivers the partial sums of other ranks' tiles. The same
+function serves packed operands and pushed partial sums, with other blocks in another order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,16 +54,16 @@ from .slicing import (
     work_of,
 )
 
-#: Where tiles are not read in place the free axis is cut, so that transfers overlap with GEMMs:
-#: into this many pieces, none shorter than the second number of elements. GEMMs lose next to
-#: nothing when k is cut, but much when m or n is.
+#: Where tiles are not read in place the free axis is divided, so that transfers overlap with GEMMs:
+#: into this many ranges, none shorter than the second number of elements. Dividing k hardly slows
+#: GEMMs, dividing m or n does.
 _CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
 
-#: Partial sums are pushed without being asked for where slots take at most so many times the memory
-#: of a rank's tiles: what MPI accumulates on other nodes waits for the core of its target.
+#: ``sums=auto`` pushes partial sums where slots need at most this multiple of the memory of a
+#: rank's tiles, since an accumulate on another node waits for the target's CPU.
 _SLOTS = 2
 
-#: What puts GEMMs into an order of its own, as a schedule does.
+#: Options that order GEMMs themselves, as a schedule does.
 _REORDER = {"pack": "always", "sums": "push"}
 
 
@@ -81,10 +81,10 @@ def program(
     problem : Problem
     rank : int
     machine : Machine, optional
-        Whose times the schedules ``cost`` and ``exhaustive``, the order of pushed sums and packing
-        go by.
+        The performance model for the schedules ``cost`` and ``exhaustive``, the order of pushed
+        partial sums, and packing.
     **options
-        As of :func:`resolve`.
+        As in :func:`resolve`.
     """
     found = resolve(problem, **options)
     share = Share(problem, rank, found["stationary"], _layout(problem, found))
@@ -94,8 +94,8 @@ def program(
 
 
 def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -> Steps:
-    """The steps of one rank but for what replicas do with each other; ``stays``: no rank
-    accumulates into the tiles of another."""
+    """The steps of one rank without the reduction of replicas; ``stays``: no rank accumulates into
+    the tiles of another."""
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
     if _pushes(**found):
         at = arrivals(problem, share.stationary, found.get("work", "own"), chunk, machine)
@@ -127,7 +127,7 @@ def emit(
     Parameters
     ----------
     share : Share
-    rounds : iterable of list of Product
+    rounds : iterable of list of LocalGemm
         The GEMMs in order; within a round no operand is fetched twice. Until :data:`FENCE` no other
         rank accumulates into this rank's tiles.
     fetch : str
@@ -169,7 +169,7 @@ def emit(
 
 
 class _Operands:
-    """The tokens of blocks of A and B, for as long as GEMMs are to take them.
+    """The tokens of blocks of A and B, while GEMMs need them.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class _Operands:
         self._tile: object = None
 
     def next_round(self, group: list[LocalGemm]) -> None:
-        """Let go of the blocks of the last round, and of rows of the last stationary tile."""
+        """Release the blocks of the last round, and rows of the last stationary tile."""
         self._held = {
             block: token
             for block, token in (self._held.items() if self._kept else ())
@@ -200,8 +200,8 @@ class _Operands:
                 self._tile, self._wider = tile, {}
 
     def token(self, operand, axis: int = 1) -> Steps:
-        """The token of a block, of packed blocks, or of blocks that are joined along an axis; what
-        the rank owns costs nothing."""
+        """The token of a block, of packed blocks, or of blocks that are joined along an axis; the
+        rank's own blocks cost nothing."""
         if (token := self._held.get(operand)) is None:
             if isinstance(operand, Block):
                 token = yield from self._get(operand)
@@ -225,7 +225,7 @@ class _Operands:
         return (yield from cut_out(token, *at, block.shape))
 
     def _whole(self, block: Block) -> Block:
-        """What is fetched for a block: the block, its tile, or whole rows of the tile, as it is
+        """The region to fetch for a block: the block, its tile, or whole rows of the tile, as it is
         stored, if this rank needs all of them."""
         if self.fetch == "slice" or block.owner == self.share.rank:
             return block
@@ -259,7 +259,7 @@ def _blocks_of(total: Step, c: Block | Packed) -> Steps:
 
 
 def _own_first(rounds: Iterable[list[LocalGemm]], rank: int) -> Iterator[list[LocalGemm]]:
-    """The rounds with those first whose GEMMs are all for own tiles, then a Fence."""
+    """The rounds: first those whose GEMMs are all for own tiles, then a Fence."""
     others = []
     for group in rounds:
         if all(gemm.c.owner == rank for gemm in group):
@@ -271,7 +271,7 @@ def _own_first(rounds: Iterable[list[LocalGemm]], rank: int) -> Iterator[list[Lo
 
 
 def _finish(steps: Steps, share: Share, stays: bool, found: dict) -> Steps:
-    """The steps, then what replicas of C do with each other."""
+    """The steps, then the reduction and broadcast of replicas of C."""
     c = share.problem.c
     yield from steps
     if c.partition.replicas > 1 or not stays:
@@ -289,17 +289,17 @@ def _key(c: Block) -> tuple[int, int, int, int]:
 
 
 def _layout(problem: Problem, found: dict) -> Operand | None:
-    """Which rank multiplies what, of resolved options (:func:`work_of`)."""
+    """The work distribution with resolved options (:func:`work_of`)."""
     return work_of(problem, found["stationary"], found.get("work", "own"))
 
 
 def _pushes(*, sums: str = "accumulate", **options) -> bool:
-    """Whether partial sums are pushed, of resolved options."""
+    """Whether partial sums are pushed with resolved options."""
     return sums == "push"
 
 
 def _packing(share: Share, found: dict, copies: bool, machine: Machine | None) -> Packing | None:
-    """How a rank's blocks are packed with resolved options; None if they are not."""
+    """The packing of a rank's blocks with resolved options; None if they are not packed."""
     asked = found.get("pack", "never")
     if asked == "never" or (asked == "auto" and not (machine and machine.adds_on_core)):
         return None
@@ -307,7 +307,7 @@ def _packing(share: Share, found: dict, copies: bool, machine: Machine | None) -
     return choose_packing(share, found["chunk"], machine, copies, asked == "always")
 
 
-# -- what is left open
+# -- undecided options
 # ------------------------------------------------------------------------------------------
 
 
@@ -322,14 +322,14 @@ def resolve(
     replicate_result: bool = False,
     **moves,
 ) -> dict:
-    """Decide what is ``auto``, the same on every rank.
+    """Decide ``auto`` options, the same on every rank.
 
-    Work goes by the grid that all matrices are stored once on, and C stays; without one each rank
-    multiplies tiles of its own, and that matrix stays with which ranks move least. The free axis is
-    cut only where tiles are not read in place. Where ranks are on several nodes
+    If all matrices are stored once on a grid over m, n and k, that grid distributes the work and C
+    stays; else each rank multiplies its own tiles, and the matrix stays for which ranks move least.
+    The free axis is divided only where tiles are not read in place. If ranks are on several nodes
     (:attr:`Problem.nodes`), whole rows are fetched and partial sums are pushed: MPI moves both
-    without the core of the rank at the other end. What is packed each rank decides for itself.
-    Resolved options resolve to themselves, as :func:`program` does with those it is given.
+    without involving the target CPU. Each rank decides packing for itself. Resolved options resolve
+    to themselves, so that :func:`program` accepts either.
 
     Examples
     --------
@@ -371,7 +371,7 @@ def _resolve_moves(
     pack: str = "auto",
     fetch: str = "auto",
 ) -> dict:
-    """How blocks and partial sums move, of what is resolved otherwise."""
+    """Decide how blocks and partial sums move, after the other options."""
     stationary, layout = found["stationary"], _layout(problem, found)
     if sums is None:
         sums = "auto" if problem.nodes else "accumulate"
@@ -400,7 +400,7 @@ def _resolve_moves(
 
 
 def why_accumulated(problem: Problem, in_place: bool, found: dict) -> str | None:
-    """Why ``sums=auto`` accumulates partial sums, in words; None if it pushes them.
+    """The reason why ``sums=auto`` accumulates partial sums; None if it pushes them.
 
     Examples
     --------
@@ -435,7 +435,8 @@ def why(
     machine: Machine | None = None,
     **options,
 ) -> list[str]:
-    """What ``sums``, ``work=level`` and ``pack`` come to, and why; nothing of what is as usual.
+    """Lines that describe the decisions on ``sums``, ``work=level`` and ``pack``, with reasons;
+    none for usual ones.
 
     Examples
     --------
@@ -456,7 +457,7 @@ def why(
     if _pushes(**found):
         lines.append(_describe_pushed(problem, found))
     elif options.get("sums") == "auto" or (problem.nodes and "sums" not in options):
-        reason = why_accumulated(problem, in_place, found) or "pack=always is asked for"
+        reason = why_accumulated(problem, in_place, found) or "pack=always is set"
         lines.append(f"partial sums are accumulated: {reason}")
     stationary, layout = found["stationary"], _layout(problem, found)
     if options.get("work") == "level":
@@ -471,7 +472,7 @@ def why(
 
 
 def _describe_level(problem: Problem, stationary: str, layout) -> str:
-    """What ``work=level`` moves, in words."""
+    """A line about the work that ``work=level`` moves."""
     stored = problem.operand(stationary).partition
     if layout is None:
         return f"work is level: no rank holds more than its share of {stationary}"
@@ -490,7 +491,7 @@ def _describe_level(problem: Problem, stationary: str, layout) -> str:
 
 
 def _describe_pushed(problem: Problem, found: dict) -> str:
-    """How partial sums are pushed, in words."""
+    """A line about how partial sums are pushed."""
     stationary, tile, layout = found["stationary"], found["chunk"], _layout(problem, found)
     axes = set()
     for rank in range(problem.nprocs):
@@ -507,7 +508,7 @@ def _describe_pushed(problem: Problem, found: dict) -> str:
     return f"partial sums are pushed: {cut}; {held}"
 
 
-#: What is fetched of another rank's tile.
+#: The parts of another rank's tile to fetch.
 FETCH = ("slice", "tile", "rows")
 REPLICATE_RESULT = Option(
     "replicate_result",
@@ -549,8 +550,8 @@ OPTIONS = (
     Option(
         "pack",
         ("auto", "never", "always"),
-        help="copy thin blocks together and multiply them in one GEMM; auto: where the model says "
-        "it pays.",
+        help="copy thin blocks together and multiply them in one GEMM; auto: where that is faster "
+        "by the model.",
         default_text="auto",
     ),
     Option(

@@ -1,5 +1,4 @@
-"""Slicing: which local products a rank computes, by index arithmetic alone (paper, §4.1, Algorithms
-1 and 2).
+"""Slicing: the local GEMMs of a rank, by index arithmetic alone (paper, §4.1, Algorithms 1 and 2).
 
 One function serves the three stationary matrices. Call the stationary matrix's axes p and q and the
 third axis f, the *free* one (C: m, n and k; B: k, n and m; A: m, k and n). The matrix X has the
@@ -13,15 +12,15 @@ B           k   n   m   A (m×k)     C (m×n)
 A           m   k   n   C (m×n)     B (k×n)
 ==========  ==  ==  ==  ==========  ==========
 
-A stationary tile is a range of p times a range of q. The free axis is cut at the tile boundaries of
-X and Y, the tile's p range at those of X, its q range at those of Y; every combination is one
-product whose three blocks lie in one tile each.
+A stationary tile is a range of p times a range of q. The free axis is divided at the tile
+boundaries of X and Y, the tile's p range at those of X, its q range at those of Y; every
+combination is one GEMM whose three blocks are in one tile each.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import product
 from typing import Any, NamedTuple
 
 from drbench.errors import UsageError
@@ -51,8 +50,8 @@ class LocalGemm(NamedTuple):
     Attributes
     ----------
     a, b, c : Block
-        Of A, B and C. Where a rank multiplies several blocks at once, what holds them
-        (:class:`~algorithms.universal.packing.Packed`, or a tuple of blocks side by side).
+        Of A, B and C; several blocks at once as :class:`~algorithms.universal.packing.Packed`, or
+        as a tuple of blocks next to each other.
     last : bool
         No later GEMM of the rank adds to this partial sum: it is complete.
     kernel : Kernel, optional
@@ -71,7 +70,7 @@ FENCE = LocalGemm(None, None, None, False)
 
 
 class Share:
-    """What one rank multiplies: a part of the iteration space m x n x k.
+    """One rank's part of the iteration space m x n x k.
 
     Parameters
     ----------
@@ -80,8 +79,8 @@ class Share:
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
     work : Operand, optional
-        A layout of the stationary matrix that says which rank multiplies what, where that is not
-        the layout it is stored in (:func:`work_of`).
+        The work distribution as a layout of the stationary matrix, if it is not the layout in which
+        that matrix is stored (:func:`work_of`).
 
     Attributes
     ----------
@@ -90,10 +89,9 @@ class Share:
     p, q, free : str
         The axes of the table above.
     layout : Partition
-        Whose tiles the rank multiplies: of ``work``, or of the stationary matrix.
+        The layout whose tiles the rank multiplies: of ``work``, or of the stationary matrix.
     part : range
-        The elements of the free axis that are this rank's: with a replicated layout each replica
-        has its part.
+        This rank's elements of the free axis: with a replicated layout each replica has its part.
     """
 
     def __init__(self, problem: Problem, rank: int, stationary: str, work: Operand | None = None):
@@ -114,7 +112,7 @@ class Share:
 
     @cached_property
     def ranges(self) -> dict[str, list[Range]]:
-        """The ranges of m, n and k, rising, neighbours joined; all empty if there is no work.
+        """The ranges of m, n and k, in rising order, neighbours joined; all empty without work.
 
         Examples
         --------
@@ -141,7 +139,7 @@ class Share:
 
 
 def iteration_offset(tile: tuple[int, int]) -> int:
-    """Where a rank begins in the ranges that a stationary tile (i, j) is multiplied over (paper,
+    """The number of the first range over which a rank multiplies a stationary tile (i, j) (paper,
     §4.2): i + j, so that ranks of a row or column of tiles begin with different owners.
 
     Examples
@@ -170,18 +168,18 @@ def largest_matrix(m: int, n: int, k: int) -> str:
 
 
 def free_axis(stationary: str) -> str:
-    """The axis the stationary matrix does not have: C -> k, B -> m, A -> n."""
+    """The axis that the stationary matrix does not have: C -> k, B -> m, A -> n."""
     (free,) = {"m", "n", "k"} - set(AXES[stationary])
     return free
 
 
 def result_stays(problem: Problem, stationary: str, work: Operand | None = None) -> bool:
-    """True if every product of every rank lands in a tile of C of its own, so that no rank
-    accumulates into another's.
+    """True if every GEMM of every rank computes its own tile of C, so that no rank accumulates into
+    another's.
 
     Always with Stationary C; with A (or B) if every rank holds the same rows (columns) of A (B) and
-    of C, and C is divided by rows (columns) alone. ``work`` says who multiplies what if not the
-    owners of the stationary matrix: then with Stationary C, if C is stored so.
+    of C, and C is divided by rows (columns) alone. With a work distribution ``work`` other than the
+    owners': with Stationary C, if C is stored in that layout.
 
     Examples
     --------
@@ -201,8 +199,8 @@ def result_stays(problem: Problem, stationary: str, work: Operand | None = None)
 
 @lru_cache(maxsize=64)
 def _at_home(still: Partition, c: Partition, along: int) -> bool:
-    """True if every rank holds the same of C along the axis it shares with the stationary matrix,
-    and C is not divided along the other one."""
+    """True if every rank holds the same ranges of C and of the stationary matrix along their shared
+    axis, and C is not divided along the other one."""
     return (
         _axes(c)[1 - along].parts == 1
         and _axes(still)[along].key == _axes(c)[along].key
@@ -211,8 +209,8 @@ def _at_home(still: Partition, c: Partition, along: int) -> bool:
 
 
 def _same_places(one: Places, other: Places, along: int) -> bool:
-    """True if every rank that holds something of one matrix has the same coordinate along an axis
-    of the other."""
+    """True if every rank that holds a part of one matrix has the same coordinate along an axis of
+    the other."""
     return one.holders <= other.holders and all(
         one.coords(x)[along] == other.coords(x)[along] for x in range(one.holders)
     )
@@ -223,9 +221,9 @@ def _axes(partition: Partition) -> tuple[Axis, Axis]:
 
 
 def cuts_rows(problem: Problem, stationary: str) -> bool:
-    """Whether cutting the free axis cuts rows, as they are stored, of tiles that other ranks hold.
+    """Whether dividing the free axis divides rows, as they are stored, of other ranks' tiles.
 
-    What is left of them does not lie side by side, and some rank's core packs it.
+    Parts of such rows are not contiguous, and a rank's core packs them.
 
     Examples
     --------
@@ -247,8 +245,8 @@ def cuts_rows(problem: Problem, stationary: str) -> bool:
 
 
 def keeps_rows(problem: Problem, stationary: str) -> bool:
-    """Whether what moves of A and B has rows, as they are stored, that no tile boundary cuts: then
-    blocks of them lie side by side, also where they are packed.
+    """Whether no tile boundary divides rows, as they are stored, of the moving matrices A and B:
+    then blocks of whole rows are contiguous, also where they are packed.
 
     Examples
     --------
@@ -261,13 +259,13 @@ def keeps_rows(problem: Problem, stationary: str) -> bool:
 
 
 def rows_of(operand: Operand, block: Block, tile: Block) -> Block:
-    """The whole rows of a tile, as it is stored, that a block of it is part of."""
+    """The whole rows of a tile, as it is stored, that contain a block."""
     rows, cols = (tile.rows, block.cols) if block.transposed else (block.rows, tile.cols)
     return operand.block(rows, cols, block.replica)
 
 
 def cut_out(token: Step, row: int, col: int, shape: tuple[int, int]) -> Steps:
-    """The token of the part of a value that begins at a row and a column of it."""
+    """The token of the part of a value that begins at a row and a column."""
     for axis, start in enumerate((row, col)):
         if shape[axis] < token.shape[axis]:
             token = yield Part(token, axis, start, start + shape[axis])
@@ -275,12 +273,12 @@ def cut_out(token: Step, row: int, col: int, shape: tuple[int, int]) -> Steps:
 
 
 def own_first_balances(problem: Problem, stationary: str) -> bool:
-    """True if every rank does the same share of its products into its own tile of C (Stationary A
+    """True if every rank computes the same share of its GEMMs into its own tile of C (Stationary A
     or B).
 
-    Then a Fence after those products keeps no rank waiting. So it is if all ranks own the same
-    number of tiles of C, and of the stationary matrix, which is not replicated, and along the axis
-    the two share C is not divided or divided alike. Then every rank with work has such a product.
+    Then no rank waits long at a Fence after those GEMMs. This holds if all ranks own the same
+    number of tiles of C, and of the stationary matrix, which is not replicated, and along their
+    shared axis C is not divided or divided alike. Then every rank with work has such a GEMM.
 
     Examples
     --------
@@ -314,8 +312,8 @@ def grid_of(problem: Problem) -> Grid | None:
 
 
 def work_of(problem: Problem, stationary: str, work: str) -> Operand | None:
-    """Which rank multiplies what, as a layout of the stationary matrix; None if each rank
-    multiplies the tiles of the stationary matrix that it owns.
+    """The work distribution as a layout of the stationary matrix; None if each rank multiplies its
+    own tiles of the stationary matrix.
 
     Parameters
     ----------
@@ -355,7 +353,7 @@ def work_of(problem: Problem, stationary: str, work: str) -> Operand | None:
 
 def level_work(stored: Partition) -> Partition | None:
     """The layout of a matrix in which every coordinate has the same share of its rows and of its
-    columns, and as little as possible changes its owner; None if it is laid out so already.
+    columns, and as few elements as possible change their owner; None if the layout is balanced.
 
     Examples
     --------
@@ -378,7 +376,7 @@ def _level(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | Non
         ranks.append(at)
     if axes == [rows, cols]:
         return None
-    return Partition.of(*axes, replace(places, rows=ranks[0], cols=ranks[1]), f"{text} levelled")
+    return Partition.of(*axes, replace(places, rows=ranks[0], cols=ranks[1]), f"{text} balanced")
 
 
 def slices(
@@ -401,26 +399,25 @@ def slices(
         Ranges without transfers are left whole where cutting them would only cost: those of m and n
         always, those of k if nothing is transferred for the tile.
     work : Operand, optional
-        A layout of the stationary matrix that says which rank multiplies what, where it is not the
-        one it is stored in (:func:`work_of`): its blocks are then fetched too, or accumulated.
+        The work distribution as a layout of the stationary matrix, if it is not the layout in which
+        that matrix is stored (:func:`work_of`): its blocks are then fetched too, or accumulated.
 
     Yields
     ------
-    list of Product
-        For Stationary C a round is one range of k, and a partial sum goes through all rounds of a
-        tile; for A and B the GEMMs of a round that add to the same block of C follow each other, so
-        that their sum is accumulated once.
+    list of LocalGemm
+        For Stationary C a round is one range of k, and a partial sum is complete after all rounds
+        of a tile; for A and B the GEMMs of a round that add to the same block of C follow each
+        other, so that their sum is accumulated once.
 
     Notes
     -----
-    Replica q of a replicated stationary matrix does the q-th part of the free axis. Order: for the
-    stationary tile (i, j) the free ranges between tile boundaries are rotated by i + j
-    (:func:`iteration_offset`), and so are the pieces along p and q, so that a whole row or column
-    of ranks never asks the same owner at the same time. Ranges whose operands are all local are
-    then spread evenly between those that need transfers, to be computed meanwhile
-    (:func:`spread`).
+    Replica q of a replicated stationary matrix computes the q-th part of the free axis. Order: for
+    the stationary tile (i, j) the free ranges between tile boundaries are rotated by i + j
+    (:func:`iteration_offset`), and so are the ranges along p and q, so that the ranks of a row or
+    column do not all read from one owner at the same time. Ranges whose operands are all local are
+    then spread evenly between those that need transfers, to overlap with these (:func:`spread`).
 
-    In the code f is a range of the free axis, s a piece of the tile's range of p, t one of q.
+    In the code f is a range of the free axis, s a part of the tile's range of p, t one of q.
     """
     share = Share(problem, rank, stationary, work)
     ranges = _free_ranges(share, chunk)
@@ -438,7 +435,7 @@ def slices(
             sides.append(strips[axis, x])
         (p_fragments, xs), (q_fragments, ys) = sides
         s_order, t_order = rotated(p_fragments, offset), rotated(q_fragments, offset)
-        if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
+        if stationary == "B":  # of the stationary tile: where ranges of X and Y intersect
             own = [stored.block(s, t, replica) for t in t_order for s in s_order]
             last = _last(s_order) * len(t_order)
         else:
@@ -448,24 +445,24 @@ def slices(
         for f in in_order:
             x_blocks, y_blocks = rotated(xs[f][0], offset), rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
-                end, pairs = f == in_order[-1], product(x_blocks, y_blocks)
+                end, pairs = f == in_order[-1], itertools.product(x_blocks, y_blocks)
                 yield [LocalGemm(a, b, c, end) for (a, b), c in zip(pairs, own)]
-            elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
-                pairs = product(y_blocks, x_blocks)
+            elif stationary == "B":  # C[f, t] = sum over the ranges s of A[f, s] · B[s, t]
+                pairs = itertools.product(y_blocks, x_blocks)
                 yield [LocalGemm(a, b, c, end) for (c, a), b, end in zip(pairs, own, last)]
-            else:  # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
-                pairs = product(x_blocks, y_blocks)
+            else:  # C[s, f] = sum over the ranges t of A[s, t] · B[t, f]
+                pairs = itertools.product(x_blocks, y_blocks)
                 yield [LocalGemm(a, b, c, end) for (c, b), a, end in zip(pairs, own, last)]
 
 
 def _last(fragments: list) -> list[bool]:
-    """Which of the pieces that add up to one block is the last."""
+    """Whether a range is the last of those that add to one block."""
     return [False] * (len(fragments) - 1) + [True]
 
 
 def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
-    """What the rank does of the free axis: each range between tile boundaries, and the chunks it is
-    cut into, if it is."""
+    """The rank's ranges of the free axis between tile boundaries, each with its chunks if it is
+    divided."""
     found = []
     for whole in share.cut(share.free, share.x, share.y):
         (low, high), chunks = whole, []
@@ -478,7 +475,7 @@ def _free_ranges(share: Share, chunk: int | None) -> list[tuple]:
 
 def _strip(operand: Operand, fragments: list, ranges: list, rank: int, free: str) -> dict:
     """For each free range the blocks of X or Y that are multiplied with the stationary tile, and
-    whether one of them is another rank's."""
+    whether another rank owns one of them."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
     strip, block = {}, operand.block
     for whole, chunks in ranges:
@@ -491,7 +488,7 @@ def _strip(operand: Operand, fragments: list, ranges: list, rank: int, free: str
 
 
 def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tuple]:
-    """The free ranges of one stationary tile, in the order in which they are worked off."""
+    """The free ranges of one stationary tile, in execution order."""
     order: list[tuple] = []
     moves = {whole: xs[whole][1] or ys[whole][1] for whole, _ in ranges}
     cut_local = free == "k" and any(moves.values())  # GEMMs of local ranges hide transfers

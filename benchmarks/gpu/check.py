@@ -1,5 +1,5 @@
-"""``launch/gpu_check.sh``: what drbench claims about GPUs, stage by stage, each a process with a
-time limit; a table and a JSON file at the end."""
+"""``launch/gpu_check.sh``: drbench's claims about GPUs, stage by stage, each a process with a time
+limit; a table and a JSON file at the end."""
 
 import argparse
 import json
@@ -28,14 +28,14 @@ _RANKS, _MOST_RANKS = (1, 2, 4), 8
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
-#: What one rank is timed on: (label, m, n, k, further words).
+#: Cases that time one rank: (label, m, n, k, further words).
 _TILES = "--a {0} --b {0} --c {0} --stationary C -o chunk=none".format("tiles:2048x2048@1x1")
 _TIMED = [
     ("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES),
     ("mlp1 h=12288 m=8192", 8192, 49152, 12288, "--preset block --stationary C"),
     ("mlp2 h=12288 m=8192", 8192, 12288, 49152, "--preset block --stationary C"),
 ]
-#: What a product of one of those tiles reaches by itself.
+#: The GEMM of one of those tiles, timed by itself.
 _TILE = (2048, 2048, 2048)
 _ARITHMETIC = {"fp32": "", "tf32": "-o compute=tf32", "bf16": "--dtype bfloat16:float32"}
 
@@ -97,8 +97,8 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     """Run one stage, at most ``limit_s`` seconds if that is less than its own limit; how it ended,
     and the JSON lines it printed.
 
-    A stage that is late is ended with all the ranks it started: they would go on using the GPU
-    beside the next one.
+    A late stage is ended with all the ranks it started: else they would use the GPU during the next
+    stage.
     """
     start, limit_s = time.monotonic(), min(stage.limit_s, limit_s)
     if limit_s < _LEAST_S:
@@ -107,7 +107,7 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     else:
         with tempfile.TemporaryFile(
             "w+", encoding="utf-8", errors="replace"
-        ) as output:  # no pipe: a rank that is left would keep it open
+        ) as output:  # no pipe: a remaining rank would keep it open
             late = ""
             try:
                 with running(
@@ -181,7 +181,7 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
             tile = _rate_of_a_tile(ended, name.rpartition(" ")[2])
             if "tiles" in name and tile and row.status == "ok":
                 ratio = (row.gflops or 0) / 1e3 / tile
-                what = f"{name} / products of one tile"
+                what = f"{name} / local GEMMs of one tile"
                 bound = f"{ratio:.3f} ({tile:.1f} TFLOP/s)"
                 found.append(Check(what, bound, ">= 0.95", ratio >= 0.95))
         else:
@@ -193,7 +193,7 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
 
 
 def _rate_of_a_tile(ended: list[dict], arithmetic: str) -> float | None:
-    """TFLOP/s of one tile's product behind others, as the stage on speed measured it."""
+    """TFLOP/s of one tile's GEMM behind others, from the stage on speed."""
     wanted = dict(zip("mnk", _TILE), kind="product", arithmetic=arithmetic).items()
     lines = (line for stage in ended for line in stage["lines"])
     return next((line["tflops"] for line in lines if wanted <= line.items()), None)
@@ -216,10 +216,10 @@ def _of_line(line: dict) -> Iterator[Check]:
         what, value = "memory, reading two and writing one", f"{of_memory:.2f} ({speed})"
         yield Check(f"{kind} / {what}", value, f">= {bar}", of_memory >= bar)
     if kind == "overlap":
-        what = f"{line['arithmetic']} product beside {line['what']}"
+        what = f"{line['arithmetic']} GEMM with {line['what']}"
         what += f", {line['blocks']} blocks" if line["blocks"] else ""
         hidden, longer = line["hidden"], line["both_ms"] / line["product_alone_ms"]
-        value = f"{hidden:.2f} hidden, {longer:.2f} of the product alone ({speed})"
+        value = f"{hidden:.2f} hidden, {longer:.2f} of the GEMM alone ({speed})"
         few = line["what"] == "accumulates" and line["blocks"] == 8
         yield Check(what, value, ">= 0.8 hidden" * few, hidden >= 0.8 if few else None)
     if kind == "host":
@@ -273,7 +273,7 @@ def main() -> int:
                 records[stage.name] = read_csv(stage.records)
             except (OSError, RecordError):
                 records[stage.name] = []
-        # whoever is ended from outside leaves what there is
+        # an interrupted check keeps its results so far
         _write(out, begin, ended, checks_of(ended, records))
     checks = checks_of(ended, records)
     emit = {True: "ok", False: "NOT MET", None: ""}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Everything drbench claims about GPUs, tried on this machine: needs one GPU, no network, and less than eight minutes.
+# Checks all of drbench's claims about GPUs on this machine: needs one GPU, no network, and less than eight minutes.
 #
 #   launch/gpu_check.sh [--wheels DIR] [--out DIR]
 #
-# --wheels DIR   install what this Python lacks from wheels in DIR (mpi4py and an MPI, say), without touching it
-# --out DIR      where records.csv files, gpu_check.json and the table go (default: results/measured/gpu-check)
+# --wheels DIR   install missing packages (such as mpi4py and an MPI) from wheels in DIR, without changing this Python
+# --out DIR      folder of records.csv files, gpu_check.json and the table (default: results/measured/gpu-check)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 wheels="" out="$root/results/measured/gpu-check"

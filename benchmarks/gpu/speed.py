@@ -1,5 +1,5 @@
-"""How fast one GPU multiplies, copies and adds, alone and beside each other, as JSON lines. One
-process; ``python -m benchmarks gpu.speed``.
+"""The speed of GEMMs, copies and accumulates on one GPU, alone and at the same time, as JSON lines.
+One process; ``python -m benchmarks gpu.speed``.
 
 ``python -m benchmarks gpu.speed peers`` under mpiexec: copies from, and adds into, another rank's
 memory.
@@ -86,12 +86,12 @@ _SHAPES = [
 
 
 def peak_rates() -> dict[str, float]:
-    """Unsplit products of every arithmetic, of parts of larger matrices as tiles are; the largest
+    """Unsplit GEMMs of every arithmetic, of parts of larger matrices such as tiles; the largest
     rate of each, in FLOP/s."""
     best = {}
     for kind, (dtype, result, compute) in _ARITHMETIC.items():
         device = cuda_device(0, 1, compute)
-        stream, timer = device.stream("products", multiplies=True), Timer(device)
+        stream, timer = device.stream("GEMMs", multiplies=True), Timer(device)
         whole = [matrix(device, _EXTENT, _EXTENT, name, dtype) for name in "AB"]
         into = matrix(device, _EXTENT, _EXTENT, dtype=result)
         for m, n, k in _SHAPES:
@@ -105,7 +105,7 @@ def peak_rates() -> dict[str, float]:
 
 
 def transfers() -> None:
-    """Copies and accumulates inside the device, whole and strided, with all of it to themselves."""
+    """Copies and accumulates inside the device, whole and strided, without other work."""
     device = cuda_device(0, 1, accumulate_blocks=_ALL)
     stream, timer = device.stream("transfers"), Timer(device)
     source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
@@ -126,21 +126,21 @@ def transfers() -> None:
         for kind, work in (("accumulate", device.accumulate), ("add", device.add)):
             took = timer.behind(lambda: work(into, rows, stream), stream)
             of_plain = plain * (rows.size / source.size) / took
-            # it reads two and writes one for each that a copy reads and writes
+            # an accumulate reads two elements and writes one, a copy reads one and writes one
             more = {"of_plain": of_plain, "of_memory": 1.5 * of_plain}
             emit(kind=kind, what=what, gb_per_s=rows.size * 4 / took / 1e9, **more)
     device.close()
 
 
 def overlap() -> None:
-    """A product beside copies, and beside accumulates of a limited grid: how much of the shorter
-    time is hidden, and how much longer both take than the product with the whole device."""
+    """A GEMM at the same time as copies, and as accumulates of a limited grid: the hidden share of
+    the shorter time, and the time of both over that of the GEMM with the whole device."""
     alone_s: dict[str, float] = {}
     for arithmetic in ("fp32", "tf32"):
         compute = _ARITHMETIC[arithmetic][2]
         for blocks in (_ALL, 32, 16, 12, 8, 4):
             device = cuda_device(0, 1, compute, blocks)
-            one, other = device.stream("products", multiplies=True), device.stream("transfers")
+            one, other = device.stream("GEMMs", multiplies=True), device.stream("transfers")
             timer = Timer(device)
             a, b, c = (matrix(device, _EXTENT, _EXTENT, name) for name in ("A", "B", None))
             source, target = (matrix(device, _EXTENT, _WIDTH, name) for name in "AB")
@@ -172,8 +172,8 @@ def overlap() -> None:
 
 
 def host() -> None:
-    """What the host takes to launch one by one, and in a graph of as many: matrices so small that
-    the device is hardly ever behind."""
+    """The host's time to launch steps one by one, and in a graph: with matrices so small that the
+    device is hardly ever behind."""
     device = cuda_device(0, 1)
     stream, event = device.stream("host", multiplies=True), device.event()
     a, b, c = (matrix(device, 64, 64, name) for name in ("A", "B", None))
@@ -232,7 +232,7 @@ def peers() -> None:
                 "accumulate": lambda: device.accumulate(remote, own, stream),
             }
         for together in (False, True):
-            for what, work in works.items():  # ranks that reach nobody come to the barriers too
+            for what, work in works.items():  # ranks without a neighbour take part in the barriers
                 comm.Barrier()
                 if work is not None and (together or comm.rank == 0):
                     emit(

@@ -1,12 +1,12 @@
-"""Whether measured medians of ten chains lie in the intervals that were predicted: on 2 ranks with
-a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
+"""Whether measured medians of ten chains are in the predicted intervals: on 2 ranks with a thread
+each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
     python -m benchmarks model.chains --machine here.toml --out results/measured/LABEL/chains
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
-machine.toml, the model that they were predicted by. Chains take turns in rounds, each in an order
-of its own: seconds in which a shared machine is slow then hurt no chain alone. Two minutes on two
+machine.toml, the model of the predictions. Chains are interleaved in rounds, each in another order:
+seconds in which a shared machine is slow then do not affect one chain alone. Two minutes on two
 cores.
 """
 
@@ -25,8 +25,8 @@ from launch.models.chains import answer, fixed_of, records_of, run_order
 from launch.sweeps.rounds import pooled
 
 RANKS = 2
-#: Wide and thin layers, both ways, with everything that may stand between, and attention; ragged
-#: extents; layouts that are given, so that matrices move.
+#: Wide and thin layers, forward and backward, with all functions between, and attention; ragged
+#: extents; given layouts, so that matrices move.
 CHAINS = {
     "gpt": (Asked(None, 2048, "1024,4096,1024", "gelu"), ()),
     "llama": (Asked(None, 4096, "512,1536,512", "swiglu", True), ()),
@@ -56,7 +56,7 @@ class Point(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """Whether the measured median lies in the interval."""
+        """Whether the measured median is in the interval."""
         return self.status == "ok" and self.low_s <= self.median_s <= self.high_s
 
 
@@ -119,7 +119,7 @@ def main() -> None:
         append_csv(path, predicted, ran[name])
     found = points(path)
     print(*found, sep="\n")
-    print(f"{sum(each.is_inside for each in found)} of {len(found)} lie in their intervals")
+    print(f"{sum(each.is_inside for each in found)} of {len(found)} are in their intervals")
 
 
 if __name__ == "__main__":

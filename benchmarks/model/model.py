@@ -14,11 +14,11 @@ MPIR_CVAR_CLIQUES_BY_BLOCK=1``) four ranks take the place of the two, ``calibrat
 the file, and both sweeps get ``-o transport=auto -o roof=true -o budget=0``: tiles are read in
 place inside a node, and cross by RMA. The roof, local GEMMs alone, is timed between the repeats,
 and shares of the roof are compared: a shared machine may be half as fast for minutes as when it was
-calibrated, which no order of cases mends.
+calibrated, which no order of cases corrects.
 
-On two ranks block and column are the same partition, so that up to eight cases are one program. How
-far apart these are measured is what the measurement cannot tell apart; so the pick is compared as a
-program, with all its repeats, under whichever name they ran.
+On two ranks block and column are the same partition, so that up to eight cases are one program. The
+spread of these is the resolution of the measurement; so the pick is compared as a program, with all
+its repeats, under whichever name they ran.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ from drbench.model.fit import spread
 from launch.papers.ledger import concordance, dealt
 from plots.select.records import read_records
 
-#: What makes a measured and a predicted row the same case.
+#: Columns in which a measured and a predicted row of one case agree.
 CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
 
 
@@ -65,9 +65,9 @@ def at_calibrated_speed(measured, predicted):
     """The measured rows with the times they would have had, had the machine been as fast as when it
     was calibrated.
 
-    The local products beside the repeats of a case, its roof, are the same work as those that the
+    The local GEMMs between the repeats of a case, its roof, are the same work as those that the
     model predicts. So a time is the predicted roof over the measured share of the roof, the median
-    of pairs: what is then compared are shares of the roof. Rows without a roof, or without a
+    of pairs: the comparison is then of shares of the roof. Rows without a roof, or without a
     prediction, are left out.
 
     Parameters
@@ -123,8 +123,8 @@ def errors(pairs: DataFrame) -> Errors:
 
 
 class Held(NamedTuple):
-    """Of so many cases the share whose time lies in the interval that the other half's residuals
-    make, and the median of half these intervals, both in percent."""
+    """Number of cases, the share with times in the interval from the other half's residuals, and
+    the median of half these intervals, both in percent."""
 
     cases: int
     share: float
@@ -132,7 +132,7 @@ class Held(NamedTuple):
 
 
 def held(pairs: DataFrame) -> Held:
-    """Programs are dealt to two halves by a coin that always falls the same."""
+    """Deal programs to two halves, pseudo-randomly but always the same."""
     ratios = pairs.time_s / pairs.predicted_s
     names = pairs[[*CASE]].astype(str).agg(" ".join, axis=1)
     half = names.map(dealt)
@@ -143,7 +143,7 @@ def held(pairs: DataFrame) -> Held:
 
 
 def picks(pairs: DataFrame) -> Picks:
-    """What is in :class:`Picks`, of the cases of one shape."""
+    """The :class:`Picks` of the cases of one shape."""
     forms = ["a", "b", "c"]
     same = pairs.assign(**pairs[forms].replace("block", "column"))  # on two ranks
     by = [*forms, "stationary"]
@@ -166,7 +166,7 @@ def picks(pairs: DataFrame) -> Picks:
 
 
 def report(measured: DataFrame, predicted: DataFrame) -> None:
-    """Print how far the prediction of each case is from its time, and what comes of going by it."""
+    """Print the error of each case's prediction, and the result of choosing by predictions."""
     pairs = paired(measured, predicted)
     several = pairs.nodes.gt(1).any()
     if several:

@@ -1,5 +1,5 @@
-"""What the claims P7 and P10 rest on: MLP-2 simulated again as other programs, under other readings
-of the paper and with other constants.
+"""The assumptions of the claims P7 and P10: MLP-2 simulated again as other programs, under other
+readings of the paper and with other constants.
 
     python -m benchmarks model.readings [--out results/simulated/readings]
 
@@ -23,7 +23,7 @@ from plots.select.records import frame
 
 STACK = ("links.stack.bandwidth_bytes_per_s", 20e9)
 SHARED = ("links.xe.shared", "device")
-#: What differs from the paper's own program, which fetches whole tiles and pushes replicas of C.
+#: Differences from the paper's program, which fetches whole tiles and pushes replicas of C.
 PROGRAMS = {
     "paper": {},
     "slices, pushed": {"fetch": "slice"},
@@ -39,7 +39,7 @@ READINGS = [
     ("h100x8", "as it is", (), (8, 1), PROGRAMS),
     ("h100x8", "accumulates at a fifth of a copy", (("accumulate_efficiency", 0.2),), (8, 1),
      ["paper"]),
-    ("h100x8", "products five times as slow", (("accumulate_slowdown", 4.0),), (8, 1), ["paper"]),
+    ("h100x8", "GEMMs five times as slow", (("accumulate_slowdown", 4.0),), (8, 1), ["paper"]),
     ("h100x8", "accumulates slow nothing", (("accumulate_slowdown", 0.0),), (8, 1), ["paper"]),
 ]  # fmt: skip
 NAMES = ("P7", "P10")

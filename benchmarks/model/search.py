@@ -1,9 +1,9 @@
-"""What ``drbench tune`` misses, and in how many seconds of CPU it finds the rest.
+"""The regret of ``drbench tune``, and its seconds of CPU.
 
     python -m benchmarks model.search [--machines dgxh100,dgxa100] [--meshes 2x4,8x1,3x8,8x8]
         [--shapes NAME,...] [--csv FILE]
 
-Compares the first place of real layers with alternatives that the search is not told of: random
+Compares the first place of real layers with alternatives outside the search: random
 candidates of the universal algorithm, and every other family over a dense grid of its options, with
 each look-ahead and communication tile. An alternative whose lower bound is above the first place
 cannot beat it and is not simulated. The regret is the time of the first place over that of the best
@@ -11,10 +11,10 @@ alternative, less one, where that is faster. ``--csv`` writes a file: a row a ma
 shape.
 """
 
+import itertools
 import random
 import time
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 from benchmarks.__main__ import parser_of
@@ -62,7 +62,7 @@ RANDOM = 300
 
 
 def machine_of(name: str, node: int) -> Machine:
-    """A machine model with so many GPUs a node."""
+    """A machine model with a number of GPUs a node."""
     model = find_machine(name)
     links = {
         key: link | {each: node for each in ("within", "rails") if each in link}
@@ -76,7 +76,7 @@ def machine_of(name: str, node: int) -> Machine:
 
 
 def alternatives(request: TuneRequest, count: int, rng: random.Random) -> list[Case]:
-    """So many random candidates of the universal algorithm, and all of the other families."""
+    """Random candidates of the universal algorithm, and all of the other families."""
     tried, how = texts(request), data_movements(True, in_place=False)
     found = []
     while len(found) < count:
@@ -162,7 +162,7 @@ def main() -> None:
     args = parser.parse_args()
     asked = (each.split(",") for each in (args.machines, args.meshes, args.shapes))
     rows: list[dict] = []
-    for names in product(*asked):
+    for names in itertools.product(*asked):
         rows.append(regret(*names))
         print(*(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
         if args.csv:

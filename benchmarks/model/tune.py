@@ -1,12 +1,12 @@
-"""Is what ``drbench tune --measure`` chooses the fastest of all that it chose among? 2 ranks here.
+"""Is the choice of ``drbench tune --measure`` the fastest of its candidates? 2 ranks here.
 
     python -m benchmarks model.tune --out results/measured/NAME/tune
 
 Calibrates this machine. Then, for each of six problems: ``tune --measure`` chooses; every program
 among its candidates runs once, the fastest third of them three times more; and the choice runs
-again with the best three of them, in turn, in 15 rounds. Ratios are of times of the same round.
-``--out`` gets here.toml, the calibration, every.csv, a row a program, and again.csv, a row a turn.
-Half an hour; it wants a quiet machine.
+again with the best three of them, interleaved in 15 rounds. Ratios are of times of the same round.
+``--out`` gets here.toml, the calibration, every.csv, a row a program, and again.csv, a row a run.
+Half an hour; it needs a quiet machine.
 """
 
 import json
@@ -45,17 +45,17 @@ PROBLEMS = {
     "MLP-1": (2048, 4096, 1024),
     "MLP-2": (2048, 1024, 4096),
 }
-#: What ``tune`` is asked besides: every matrix is stored once, so that something moves.
+#: Another option of ``tune``: every matrix is stored once, so that some matrix moves.
 ALGORITHMS, REPLICATION = ("universal", "collective", "summa", "wang"), "none"
-#: Rounds of the fastest third of all programs, and of the choice beside the best.
+#: Rounds of the fastest third of all programs, and of the choice and the best three.
 ROUNDS, AGAIN, BEST = 3, 15, 3
-#: What the choice's time may be of the fastest's.
+#: The most that the choice's time may be over the fastest's.
 BAR = 1.02
 CHOICE = "choice"
 
 
 class Verdict(NamedTuple):
-    """How the choice fared on one problem.
+    """The result of the choice on one problem.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(times: dict[str, dict[int, float]], choice: str = CHOICE) -> Verdict:
-    """What the turns of one problem say; ``times`` are seconds by contender and turn.
+    """The verdict on one problem; ``times`` are seconds by contender and round.
 
     Examples
     --------
@@ -96,12 +96,12 @@ def verdict(times: dict[str, dict[int, float]], choice: str = CHOICE) -> Verdict
 
 
 def base_of(problem: str) -> Case:
-    """What all candidates of a problem have in common."""
+    """The common fields of all candidates of a problem."""
     return Case(*PROBLEMS[problem], dtype="float32", threads=THREADS, budget=0.0)
 
 
 def drbench(*words: object) -> str:
-    """What a command prints; its messages go on to the terminal.
+    """The output of a command; its messages are shown on the terminal.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def drbench(*words: object) -> str:
 
 
 def chosen(problem: str, model: Path) -> Case:
-    """What ``tune --measure`` says is to be run."""
+    """The case that ``tune --measure`` chooses."""
     m, n, k = PROBLEMS[problem]
     words = ["tune", "-m", m, "-n", n, "-k", k, "-p", RANKS, "--machine", model]
     words += ["--only", ",".join(ALGORITHMS), "--replication", REPLICATION]
@@ -135,12 +135,12 @@ def chosen(problem: str, model: Path) -> Case:
     case = tune(request, find_machine(str(model))).ranking[place].case
     command = answer["ranking"][place]["command"]
     if command != run_command(case, RANKS):
-        raise CaseFailed(f"tune says {command!r} and then {run_command(case, RANKS)!r}")
+        raise CaseFailed(f"tune prints {command!r} and then {run_command(case, RANKS)!r}")
     return replace(case, budget=0.0)
 
 
 def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, float]]:
-    """Seconds of each case by turn, all in turn; empty of one that was not ok."""
+    """Seconds of each case by round, interleaved; empty for one that was not ok."""
     settings = Settings(environ=without_pins())
     group = [replace(case, iters=rounds) for case in cases]
     runs = run_rounds(group, RANKS, settings, console(), out)
@@ -149,7 +149,7 @@ def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, fl
 
 
 def every(problem: str, model: Path, work: Path) -> list[tuple[Case, float | None, float | None]]:
-    """Every program among the candidates: its case, the seconds of its one turn, and the median of
+    """Every program among the candidates: its case, the seconds of its first run, and the median of
     those of the fastest third; None where it was refused, or is not of that third."""
     request = TuneRequest(base_of(problem), RANKS, ALGORITHMS, replication=REPLICATION)
     cases = every_program(request, find_machine(str(model)))

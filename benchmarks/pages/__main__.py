@@ -1,4 +1,4 @@
-"""Compare the tables of README.md, ARTIFACT.md and docs/ with the records that they come from.
+"""Compare the tables of README.md, ARTIFACT.md and docs/ with their records.
 
 python -m benchmarks pages            exit 1 if a table differs from its records
 python -m benchmarks pages --write    write the tables of the records into the pages
@@ -32,7 +32,7 @@ def list_pages() -> list[Path]:
 
 
 def fill(text: str) -> str:
-    """A page with its tables made anew."""
+    """A page with its tables from the records."""
     made = lambda found: f"<!-- docs: {found[1]} -->\n{make(found[1])}<!-- docs: end -->"
     return _BLOCK.sub(made, text)
 

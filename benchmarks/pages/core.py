@@ -11,23 +11,23 @@ from ..dtensor_rows import CALLS, call_us
 from .records import HERE, core, records, rows
 from .tables import block, describe_time, table
 
-#: With a look-ahead of one a case may take so much of the larger of its compute and transfers.
+#: With a look-ahead of one the most time of a case over the larger of its compute and transfers.
 OVERLAPPED = 1.10
-#: Fused programs may be so much slower than the universal algorithm in the same rounds.
+#: The least speed of fused programs over the universal algorithm in the same rounds.
 AS_UNIVERSAL = 0.97
 
 
 class Bar(NamedTuple):
-    """A bar and the cases that it is set for.
+    """A bar and its cases.
 
     Attributes
     ----------
     section : str
         The section of ``benchmarks/core.py``, or the benchmark, that measures them.
     what : str
-        Which cases.
+        The cases in words.
     over : str
-        What their time, or their speed, is divided by, if anything.
+        The divisor of their time or speed, if any.
     found : DataFrame
         A row a case, with the columns of :func:`_cases`.
     describe : callable
@@ -42,8 +42,8 @@ class Bar(NamedTuple):
 
 
 def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan, case=None) -> DataFrame:
-    """Cases: name, value and its interval, the least and the most that it may be (its effective
-    bar), and whether it is noisy."""
+    """Cases: name, value and its interval, the least and the most allowed (the effective bar), and
+    whether the case is noisy."""
     columns = {"value": value, "low": low, "high": high, "least": least, "most": most}
     noisy = found.reindex(columns=["noisy"]).noisy.astype(str) == "True"
     named = {"case": found.case if case is None else case}
@@ -51,8 +51,8 @@ def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan, case
 
 
 def _of_roof(found: DataFrame) -> DataFrame:
-    """Ratios to the roof. No case with uneven work can exceed its balance limit, so its effective
-    bar is the bar times that."""
+    """Ratios to the roof. A case with uneven work cannot exceed its balance limit, so its effective
+    bar is the bar times that limit."""
     low, high = found.percent_of_roof_low, found.percent_of_roof_high
     low, high = low.fillna(found.percent_of_roof_min), high.fillna(found.percent_of_roof_max)
     effective = found.bar * found.balance_limit.fillna(1)
@@ -72,7 +72,7 @@ def _overlapped(found: DataFrame) -> DataFrame:
 
 
 def _fused(section: str, at_roof: bool) -> DataFrame:
-    """Each fused program with the better of the tiles that were tried: its ratio to the universal
+    """Each fused program with the better of the tried tiles: its ratio to the universal
     algorithm, or ``at_roof`` to the roof, with the lower of the two bars."""
     found = core(section)
     found = found[found.tile > 0].sort_values("of_universal").groupby("case", sort=False).tail(1)
@@ -93,7 +93,7 @@ def _seconds(found: DataFrame) -> DataFrame:
 
 
 def _calls() -> DataFrame:
-    """What calls of DTensor on drbench cost beyond others, in seconds."""
+    """Costs of calls of DTensor on drbench beyond others, in seconds."""
     found = rows(f"{HERE}/dtensor-p2/calls.csv")
     made = [
         {"case": call, "bar": bar, **dict(zip(("us", "low", "high"), call_us(found, call, beyond)))}

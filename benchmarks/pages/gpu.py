@@ -1,4 +1,4 @@
-"""Tables of GPUs: what ``launch/gpu_check.sh`` found."""
+"""Tables of GPUs: results of ``launch/gpu_check.sh``."""
 
 import json
 
@@ -12,7 +12,7 @@ def _gpu(machine: str) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-#: Folders of verified cases, and which programs they are of.
+#: Folders of verified cases, with their programs.
 _RUNS = {
     "exact": "universal, layouts",
     "algorithms": "every algorithm",
@@ -22,8 +22,8 @@ _RUNS = {
 
 @block
 def gpu_runs(machine: str) -> str:
-    """How many cases were exact, by the ranks that shared a GPU; who waited for signals, and who
-    moved what collectives need."""
+    """Numbers of exact cases, by the ranks that shared a GPU, and the settings of signals and
+    collectives."""
     folder = RESULTS / "measured" / machine
     lines = []
     for ranks in sorted({path.name.partition("-p")[2] for path in folder.glob("*-p*")}):

@@ -14,7 +14,7 @@ from ..dtensor_rows import steps
 from .records import HERE, RESULTS, records, rows
 from .tables import block, table
 
-#: How pages call the libraries.
+#: Names of the libraries on pages.
 _NAMES = {
     "drbench": "drbench",
     "dtensor": "DTensor",
@@ -23,14 +23,14 @@ _NAMES = {
     "pylops": "pylops-mpi",
     "heat": "HeAT",
 }
-#: The layout that drbench takes for A, B and C where none is given.
+#: drbench's default layout of A, B and C.
 _DEFAULT = "block"
 
 
 @block
 def libraries(*folders: str) -> str:
-    """Each library by default and with its fastest setting: its time, and how many times as long as
-    drbench takes by default in the same rounds. Noisy ones in square brackets."""
+    """Each library by default and with its fastest setting: its time, and the ratio to drbench's
+    default in the same rounds. Noisy ones in square brackets."""
     over_default = "over drbench's default"
     header = ["shape", "ranks", "library", "default", over_default, "fastest setting", over_default]
     return table(header, chain.from_iterable(map(_compare, folders)))
@@ -70,7 +70,7 @@ def _describe_ratio(ratio: Ratio) -> str:
 
 
 def _describe_apart(ratio: Ratio) -> str:
-    """A ratio of times, and whether it is known to be another than 1.
+    """A ratio of times, and whether it is known to differ from 1.
 
     Examples
     --------
@@ -85,8 +85,8 @@ _TRIPLES = f"{HERE}/dtensor-triples-p4"
 
 @block
 def triples() -> str:
-    """What DTensor does with all triples of layouts, without replication and with each replication
-    factor, and which of the two moves more bytes where DTensor repeats no local GEMM."""
+    """DTensor's steps for all triples of layouts, without replication and with each replication
+    factor, and a comparison of moved bytes where DTensor repeats no local GEMM."""
     one, factors = rows(f"{_TRIPLES}/bytes.csv"), rows(f"{_TRIPLES}/replicated.csv")
     does = ("multiplies", "reshards C", "reshards an operand", "reshards an operand and C")
     less = one.dtensor_bytes - one.drbench_bytes

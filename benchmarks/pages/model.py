@@ -14,7 +14,7 @@ from .tables import block, say_yes, table
 
 @block
 def tune_chosen(machine: str) -> str:
-    """What ``tune --measure`` chose of each problem, next to the fastest of all programs."""
+    """The choice of ``tune --measure`` for each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
     lines = []
     for problem, each in verdicts(again.astype(str).to_dict("records")).items():
@@ -29,7 +29,7 @@ def tune_chosen(machine: str) -> str:
     return table(["problem", "programs", "choice", "choice / fastest", "met"], lines)
 
 
-#: Groups of the ledger as the page calls them.
+#: Groups of the ledger by their names on the page.
 _GROUPS = {
     "dtensor-h100": "DTensor on 8 H100, published",
     "epyc-rma": "EPYC, 2 ranks, RMA",
@@ -45,7 +45,7 @@ _GROUPS = {
 
 @block
 def accuracy() -> str:
-    """How far predicted times are from measured and published ones, by group of the ledger, and of
+    """Errors of predicted times against measured and published ones, by group of the ledger, and of
     chains."""
     every, lines = rows("ledger.csv"), []
     for group, words in _GROUPS.items():
@@ -72,7 +72,8 @@ def _seconds(found: DataFrame, column: str) -> Series:
 
 
 def _describe(errors: Series, inside: Series, half: Series) -> list[str]:
-    """Mean of the absolute errors, median, ends; and how many numbers are in intervals how wide."""
+    """Mean of the absolute errors, median, ends; and the share of numbers in intervals of a
+    width."""
     percent = 100 * errors
     ends = f"{percent.min():+.0f} to {percent.max():+.0f} %"
     held = f"{100 * inside.mean():.0f} % in ±{100 * half.median():.0f} %" if len(inside) else ""
@@ -82,7 +83,7 @@ def _describe(errors: Series, inside: Series, half: Series) -> list[str]:
 
 @block
 def search_regret() -> str:
-    """How far the first place of ``tune`` is behind the best alternative, by ranks."""
+    """The regret of the first place of ``tune`` over the best alternative, by ranks."""
     found, lines = rows("simulated/readings/regret.csv"), []
     ranks = found.mesh.map(lambda mesh: math.prod(map(int, mesh.split("x"))))
     for count, each in found.groupby(ranks):

@@ -23,18 +23,18 @@ def verdicts(paper: str, folder: str = "simulated") -> list:
 _WIDTH = 160
 
 
-def _cut(text: str, room: int) -> str:
-    """A text that fits, cut between phrases, or else numbers, and outside of parentheses.
+def _cut(text: str, width: int) -> str:
+    """A text shortened to a width between phrases, or else numbers, and outside of parentheses.
 
     Examples
     --------
     >>> _cut("Column 80.8, Row 53.2", 30), _cut("Column 80.8, Row 53.2", 18), _cut("spread", 3)
     ('Column 80.8, Row 53.2', 'Column 80.8 …', '…')
     """
-    if len(text) <= room:
+    if len(text) <= width:
         return text
     for ends in (r"[,;] |(?<=[%)]) ", r"(?<=\d) "):
-        heads = [text[: found.start()] for found in re.finditer(ends, text[: room - 1])]
+        heads = [text[: found.start()] for found in re.finditer(ends, text[: width - 1])]
         heads = [head for head in heads if head.count("(") == head.count(")")]
         if heads:
             return f"{heads[-1]} …"
@@ -51,8 +51,8 @@ def claims(paper: str) -> str:
         anchor = claim.see.partition("#")[2]
         verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(each.word, each.word)
         cells = claim.name, verdict, claim.text
-        room = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
-        lines.append((*cells, _cut(each.ours.replace("|", "/"), room)))
+        width = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
+        lines.append((*cells, _cut(each.ours.replace("|", "/"), width)))
     return table(["claim", "reproduced", "what the paper states", "our number"], lines)
 
 
@@ -65,7 +65,7 @@ _ASSUMED = (
 
 @block
 def claims_elsewhere() -> str:
-    """Which verdicts differ on records that were simulated under another assumption."""
+    """The verdicts that differ on records that were simulated under another assumption."""
     lines = []
     for folder, names, what in _ASSUMED:
         pairs = [
@@ -132,7 +132,7 @@ def highest_lines() -> str:
 
 
 def _turns(paper: str) -> DataFrame:
-    """What becomes of a paper's claims by change."""
+    """The changes of a paper's verdicts."""
     found = rows("simulated/readings/sensitivity.csv").fillna("")
     return found[(found.paper == paper) & (found.machine != "")].copy()
 
@@ -146,7 +146,7 @@ def turns_by_factor(paper: str) -> str:
     by = sorted({*found.factor}, key=float)
     lines, none = [], 0
     for (machine, constant), each in found.groupby(["machine", "constant"], sort=False):
-        cells = dict(zip(each.factor, map(_turned, each.changed_claims)))
+        cells = dict(zip(each.factor, map(_signed_claims, each.changed_claims)))
         text = [cells.get(factor, "n/a") for factor in by]
         if {*text} <= {"", "n/a"}:
             none += 1
@@ -156,8 +156,8 @@ def turns_by_factor(paper: str) -> str:
     return table(["machine", "constant", *(f"× {factor}" for factor in by)], lines)
 
 
-def _turned(claims_: str) -> str:
-    """The claims that a change turns."""
+def _signed_claims(claims_: str) -> str:
+    """The claims whose verdict a change changes, each with a sign."""
     signs = {"holds": "+", "does": "−", "undecided": "?"}
     words = [each.split() for each in claims_.split("; ") if each]
     return ", ".join(f"{signs[word[1]]}{word[0]}" for word in words)

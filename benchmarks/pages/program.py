@@ -8,7 +8,7 @@ from .tables import block, table
 
 @block
 def sweeps(ranks: int) -> str:
-    """The sweeps that come with drbench, and how many cases each has."""
+    """drbench's sweeps with their numbers of cases."""
 
     names = sorted(path.stem for path in (ROOT / "launch/data/sweeps").glob("*.toml"))
     found = [(name, load_sweep(name, ranks)) for name in names]

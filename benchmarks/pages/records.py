@@ -1,4 +1,4 @@
-"""The committed records that numbers of the pages come from, each read once."""
+"""The committed records for the numbers of the pages, each read once."""
 
 from functools import cache
 
@@ -34,7 +34,7 @@ def core(section: str, **fields) -> DataFrame:
 
 
 def where(table: DataFrame, /, **fields) -> DataFrame:
-    """The rows with these values; an error if there are none.
+    """The rows with these values; an error without any.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables of docs/reference, made of what they describe: options, columns, constants, presets."""
+"""Tables of docs/reference, made from the code: options, columns, constants, presets."""
 
 import re
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ _OPTION = ("values", "default", "meaning")
 
 @block
 def algorithm_list() -> str:
-    """Every algorithm: its layouts and what it does."""
+    """Every algorithm: its layouts and its description."""
     lines = []
     for name, each in algorithms().items():
         if name == "universal":
@@ -89,7 +89,7 @@ def _own(name: str) -> list[Option]:
 
 @block
 def options_of_every_run() -> str:
-    """What every run takes by ``-o``."""
+    """The ``-o`` options of every run."""
     lines = [(f"`{e.flag}`", *_described(e)) for e in FIELDS.values() if not e.group]
     return table(["option", *_OPTION], lines)
 
@@ -158,7 +158,7 @@ _ATTRIBUTES = re.compile(r"^ {4}Attributes\n {4}-+\n(.*?)(?=^ {4}\w+\n {4}-+\n|\
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """The first sentence or line of what the docstring of a class says of each attribute.
+    """The first sentence or line of each attribute's description in a class's docstring.
 
     Examples
     --------
@@ -248,7 +248,7 @@ _OF_LAUNCHER = {
 
 @block
 def launcher_keys() -> str:
-    """The keys of a machine file that say how ranks are started."""
+    """The keys of a machine file for starting ranks."""
     columns = meanings(Launcher)
     return table(
         ["key", "meaning"], [(f"`{key}`", columns[at]) for at, key in _OF_LAUNCHER.items()]
@@ -257,7 +257,7 @@ def launcher_keys() -> str:
 
 @block
 def figure_list() -> str:
-    """The figures and the options each takes."""
+    """The figures with their options."""
     lines = [
         (
             f"`{each.name}`",

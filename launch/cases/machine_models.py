@@ -7,7 +7,7 @@ import re
 from itertools import takewhile
 from pathlib import Path
 
-from algorithms.registry import goes_by_model
+from algorithms.registry import needs_model
 from algorithms.universal.packing import cores
 from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
@@ -136,7 +136,7 @@ def of_schedule(
         if machine and choice.kind == "throttled":  # which says itself what its links carry
             machine = machine.for_transport(choice)
         return machine
-    if model is None or not goes_by_model(resolved):
+    if model is None or not needs_model(resolved):
         return None
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])
     return machine.for_transport(parse_transport(transport))

@@ -65,7 +65,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     Examples
     --------
     >>> described = explained(Case(64, 64, 64, "column", "column", "column"), None, 2)
-    >>> described["name"], described["timed"], described["product"]
+    >>> described["name"], described["timed"], described["multiplication"]
     ('universal S-C chunk 256', False, 'C 64x64 = A 64x64 · B 64x64')
     """
     model = machine or replace(BALANCE, dtype=arithmetic(case.dtype, case.compute))
@@ -180,7 +180,7 @@ def _describe_case(
     links = carried_by_links(traces, programs.machine) if programs.machine.links else []
     facts = [
         ["time", found["time_s"], "s"],
-        ["products", max(gemms_s), "s"],
+        ["local GEMMs", max(gemms_s), "s"],
         ["mean of the ranks", sum(gemms_s) / len(gemms_s), "s"],
         ["moved", moved.moved_bytes, "B"],
         ["busiest", moved.busiest_bytes, "B"],
@@ -190,7 +190,7 @@ def _describe_case(
     where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs to a byte"
     return found | {
         "name": describe(record),
-        "product": multiplication_text(case),
+        "multiplication": multiplication_text(case),
         "description": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
         "timed": timed,
         "facts": facts,

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from math import inf
 
 from algorithms import get_algorithm
-from algorithms.registry import goes_by_model
+from algorithms.registry import needs_model
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
@@ -306,7 +306,7 @@ class Programs:
         same = replace(seen, arbitration=self.machine.arbitration) == self.machine
         ranks = self.problem.nprocs
         in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
-        if not same and (goes_by_model(self.resolved) or not in_place):
+        if not same and (needs_model(self.resolved) or not in_place):
             return None
         return replace(self, simulator=Simulator(self.traces, seen))
 
@@ -413,7 +413,7 @@ def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
 
 def planning_model(machine: Machine, resolved: dict) -> Machine | None:
     """The machine, if it is its times that a program with these options goes by."""
-    return machine if goes_by_model(resolved) else None
+    return machine if needs_model(resolved) else None
 
 
 def traces_of(

@@ -66,11 +66,12 @@ def draw_page(
     notes: Sequence[str],
     high_in: float,
     left_in: float = 0.56,
+    finding: str = "",
 ) -> Made:
-    """The figure of some charts, two in a row, each so high, with so much room for its y axis, or
-    for the names of its rows; the legend has these looks."""
+    """The figure of some charts, two in a row, of this height, with this width for the y axis or
+    the names of rows; the legend has these looks, and the finding is the title."""
     handles = [line_handle(*each) for each in styles.items()]
-    page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12))
+    page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12), finding=finding)
     for axes, chart in zip(every, charts):
         axes.grid(axis="y", **GRID)
         draw_chart(axes, chart)

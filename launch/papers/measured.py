@@ -13,8 +13,8 @@ from .claims import Claim, Paper
 
 #: With look-ahead a case takes at most so much of the larger of its compute and its transfers.
 OVERLAPPED = 1.10
-#: Times of drbench's fastest over the best peer's in the same rounds, to the ends of their 95 %
-#: intervals: below 1 as the peer comes; with the fastest of its settings, what may not be exceeded.
+#: Bars of drbench's time over the best library's in the same rounds, for the ends of their 95 %
+#: intervals: below 1 for the library's default; with its fastest setting, the most allowed.
 AHEAD, AS_FAST = 1.0, 1 / 0.98
 
 
@@ -143,7 +143,7 @@ CLAIMS = (
     ),
     _claim(
         "S12",
-        "2 ranks: ahead of the best peer as it comes, and not behind its best setting",
+        "2 ranks: ahead of the best library's default, and not behind its best setting",
         _libraries,
         "the 95 % intervals of the time ratio: below 1, and from at most 1 / 0.98",
         "peers-p2/records.csv",

@@ -1,1 +1,1 @@
-"""Pages, style and charts that figures share, and what they draw told as text."""
+"""Pages, style and charts that figures share, and descriptions of figures as text."""

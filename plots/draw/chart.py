@@ -1,6 +1,6 @@
-"""What a panel shows, described once, and how it is drawn.
+"""Descriptions of panels, and the functions that draw them.
 
-Each mark knows the numbers of the rows it stands for, which the report page shows.
+Each mark has the numbers of its rows, which the report page shows.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class Axis(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What has one name: a ``line`` with its markers, ``points``, a ``rule`` that stands for no
-    case, or ``bars`` that begin at ``base``.
+    """The marks of one name: a ``line`` with its markers, ``points``, a ``rule`` without cases, or
+    ``bars`` that begin at ``base``.
 
-    ``hollow`` tells which of them are noisy; ``low`` and ``high`` are the ends of an interval of
-    each, NaN where it is not known. Bars and intervals are upright, or lie (``across``).
+    ``hollow`` marks are noisy; ``low`` and ``high`` are the ends of the interval of each mark, NaN
+    where it is not known. Bars and intervals are vertical, or horizontal (``across``).
     """
 
     kind: str
@@ -63,7 +63,7 @@ class Spot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A panel: its title, what its numbers are of, its axes and what is on it."""
+    """A panel: its title, the source of its numbers, its axes and its marks."""
 
     title: str
     subtitle: str
@@ -72,12 +72,12 @@ class Chart(NamedTuple):
     marks: Sequence[Marks]
 
 
-#: Described panels, and what is said of cases that are not in them.
+#: Described panels, and notes on cases that are not in them.
 Charts = tuple[list[Chart], list[str]]
 
 
 def polyline(name: str, style: LineStyle, at: Sequence[float], spots: dict[float, Spot]) -> Marks:
-    """A line through the spots at some places; where there is none, it breaks: nothing is
+    """A line through the spots at some places; it breaks at places without a spot, since nothing is
     interpolated."""
     found = [spots.get(place, Spot(nan)) for place in at]
     value, case, hollow, low, high = map(list, zip(*found))
@@ -85,7 +85,7 @@ def polyline(name: str, style: LineStyle, at: Sequence[float], spots: dict[float
 
 
 def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -> None:
-    """Draw lines, points, rules and bars with their axes; the first mark lies on top."""
+    """Draw lines, points, rules and bars with their axes; the first mark is on top."""
     for marks in reversed(chart.marks):
         if marks.kind == "bars":
             draw_bars(axes, marks)
@@ -121,7 +121,7 @@ def _draw_intervals(axes: Axes, marks: Marks) -> None:
 
 
 def draw_bars(axes: Axes, marks: Marks) -> None:
-    """Draw bars of one name, upright or lying."""
+    """Draw bars of one name, vertical or horizontal."""
     style = {"color": marks.style.color, "hatch": marks.style.hatch, "linewidth": 0.4, "zorder": 2}
     style["edgecolor"] = bar_edge(marks.style.color)
     bars = (
@@ -148,7 +148,7 @@ def draw_axis(axes: Axes, name: str, axis: Axis) -> None:
 
 
 def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
-    """Write the names of rows left of a panel, as far as there is room."""
+    """Write the names of rows left of a panel, shortened to the space."""
     short = [fitted(name, FONT_PT - 1, wide_in) for name in names]
     axes.set_yticks(range(len(names)), [text for text, _ in short])
     for label, name, (_, size) in zip(axes.get_yticklabels(), names, short):
@@ -157,8 +157,8 @@ def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
 
 
 def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
-    """Write the name of each line at its end, in the room right of the panel; those that would
-    overlap stand apart from each other."""
+    """Write the name of each line at its end, right of the panel; names that would overlap are
+    moved apart."""
     high_pt = 72 * axes.get_position().height * axes.figure.get_size_inches()[1]
     apart = 1.2 * FONT_PT / high_pt
     share = lambda y: axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]

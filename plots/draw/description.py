@@ -1,7 +1,7 @@
-"""What a figure draws, told as text: panels, axes, series with their points, notes.
+"""Descriptions of figures as text: panels, axes, series with their points, notes.
 
-Told of what matplotlib was given, not of pixels: the same text wherever the figure is drawn, with
-whatever fonts. Numbers have four digits, the series of a panel are in the order of their names.
+They describe matplotlib's objects, not pixels: the text is the same on every system and with any
+fonts. Numbers have four digits, the series of a panel are in the order of their names.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,13 +26,13 @@ _INDENT = "  "
 
 def named(artist: Any, name: str, cases: Sequence[int | None] = ()) -> Any:
     """Name an artist, or give the whole of a text that was shortened to fit; ``cases`` are the
-    numbers of the rows that its marks stand for."""
+    numbers of the rows of its marks."""
     artist.described, artist.cases = name, cases
     return artist
 
 
 def describe_picture(picture: Figure) -> str:
-    """Tell what a figure draws.
+    """Describe a figure as text.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def _legend(legend: Legend) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """A number as it is told: four digits, no negative zero.
+    """A number for the text: four digits, no negative zero.
 
     Examples
     --------

@@ -5,7 +5,7 @@ from math import ceil, floor, log10
 
 
 def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Ticks at round numbers times powers of ten that lie in a positive range, as many as may be.
+    """Ticks at round numbers times powers of ten in a positive range, as many as possible.
 
     Examples
     --------

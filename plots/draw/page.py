@@ -1,7 +1,7 @@
-"""A page of panels with a legend and small print under them, laid out in inches at the size it is
-read at.
+"""A page of panels with a legend and small print under them, laid out in inches at its reading
+size.
 
-Seven inches wide, the width of a printed page of text, unless :data:`PAGE_STYLE` says otherwise.
+Its width is seven inches, as a printed page of text, unless :data:`PAGE_STYLE` has another one.
 The same records give the same bytes.
 """
 
@@ -43,17 +43,17 @@ _LEAST_PT = 4.5
 HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 1.0, "markersize": MARKER_PT}
 TEXT = ".txt"
 _XML = '<?xml version="1.0" encoding="utf-8"?>\n'
-#: What a figure is written as, and what is said in such a file of who made it.
+#: Formats of figures, with the metadata of their files.
 FORMATS: dict[str, dict] = {
     ".pdf": {"Creator": "drbench", "Producer": None, "CreationDate": None},
     ".png": {"Software": None},
-    ".svg": {},  # in light and dark, as the reader's system says
+    ".svg": {},  # light or dark by the reader's system
     TEXT: {},
 }
 
 
 class PageStyle(NamedTuple):
-    """How pages are laid out: their width, a title instead of the finding, and whether there is
+    """The layout of pages: their width, a title instead of the finding, and whether they have
     small print."""
 
     width_in: float = 7.0
@@ -62,7 +62,7 @@ class PageStyle(NamedTuple):
 
 
 PRINTED = PageStyle()
-#: The look of the figure that is made now; :meth:`plots.registry.Figure.make` sets it.
+#: The look of the current figure; :meth:`plots.registry.Figure.make` sets it.
 PAGE_STYLE: ContextVar[PageStyle] = ContextVar("page_style")
 
 
@@ -72,8 +72,7 @@ def page_in() -> float:
 
 
 def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tuple[Path, ...]:
-    """Write the figure in each format, without dates and versions; ``.txt`` tells what it
-    draws."""
+    """Write the figure in each format, without dates and versions; ``.txt`` is a description."""
     base = Path(out)
     base = base.with_suffix("") if base.suffix in FORMATS else base
     paths = []
@@ -89,14 +88,14 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
                     path.write_text(text, encoding="utf-8")
                 else:
                     picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
-            except OSError as error:  # of a full disk there is no name in it
+            except OSError as error:  # for a full disk it has no file name
                 raise OSError(error.errno, error.strerror, str(path)) from None
             paths.append(path)
     return tuple(paths)
 
 
 class Page:
-    """An empty page with room for ``body_in`` inches of panels, under its finding and above its
+    """An empty page with space for ``body_in`` inches of panels, under its finding and above its
     legend and small print.
 
     Parameters
@@ -104,11 +103,11 @@ class Page:
     body_in : float
         Height of everything above the legend.
     handles : sequence of artists
-        What the legend shows, by their labels.
+        Entries of the legend, by their labels.
     notes : sequence of str
         The small print, a sentence each.
     finding : str
-        What the figure shows, in a sentence: the title.
+        The title: the figure's result in a sentence.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class Page:
 
     def axes(self, left_in: float, top_in: float, wide_in: float, high_in: float) -> Axes:
         """Axes by the inches of their upper left corner from that of the page, without a frame at
-        the top and right, under what is drawn on them."""
+        the top and right, under their marks."""
         x, y = self._at(left_in, top_in + high_in)
         axes = self.picture.add_axes((x, y, wide_in / page_in(), high_in / self.height_in))
         axes.spines[["top", "right"]].set_visible(False)
@@ -177,8 +176,8 @@ class Page:
         high_in: float,
         margins_in: tuple[float, float],
     ) -> Axes:
-        """Axes under a title and what is told of it, in a column of some width that keeps room at
-        the left and right of the axes."""
+        """Axes under a title and subtitle, in a column of some width that leaves space left and
+        right of the axes."""
         self.title(left_in + MARGIN_IN, top_in, wide_in - 2 * MARGIN_IN, *chart)
         before_in, after_in = margins_in
         wide_in = wide_in - before_in - after_in
@@ -199,7 +198,7 @@ class Page:
         ):
             bold = number == 0
             text, size = fitted(text, size, wide_in, bold)
-            # the panel under it has its name
+            # named in the panel below
             named(self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **page_style), "")
 
 
@@ -210,7 +209,7 @@ def note(axes: Axes, text: str, at: tuple, offset: tuple, **page_style) -> None:
 
 
 def small_print(note: str, characters: int) -> list[tuple[str, str]]:
-    """The rows of a note as a sentence, each with what is told of it: the first has it all.
+    """The rows of a note as a sentence, each with its description: the first has the whole note.
 
     Examples
     --------
@@ -238,7 +237,7 @@ def width_in(text: str, size: float, bold: bool = False) -> float:
 
 
 def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
-    """Make a text fit a width: smaller, and at the smallest readable size shorter; gives text and
+    """Fit a text into a width: smaller, and at the smallest readable size shorter; returns text and
     size."""
     text = elided(text, 400)
     wide = width_in(text, size, bold)
@@ -251,12 +250,12 @@ def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[
 
 
 def line_handle(name: str, style: LineStyle) -> Line2D:
-    """What the legend shows of a line."""
+    """The legend's entry of a line."""
     return Line2D([], [], label=label(name), **line_keywords(style))
 
 
 def patch_handle(page_style: Fill) -> Patch:
-    """What the legend shows of a bar."""
+    """The legend's entry of a bar."""
     return Patch(
         facecolor=page_style.color,
         edgecolor=bar_edge(page_style.color),
@@ -272,7 +271,7 @@ def bar_edge(color: str) -> str:
 
 
 def line_keywords(style: LineStyle) -> dict:
-    """How matplotlib draws a line of this style: filled markers, set apart by a white edge."""
+    """matplotlib's arguments for a line of this style: filled markers with a white edge."""
     return {
         "color": style.color,
         "linestyle": style.dashes,
@@ -286,6 +285,6 @@ def line_keywords(style: LineStyle) -> dict:
 
 
 def label(name: str, most: int = 60) -> str:
-    """A name as a legend takes it: matplotlib hides what begins with an underscore."""
+    """A name for a legend: matplotlib hides names that begin with an underscore."""
     name = elided(name, most) or "unnamed"
     return f" {name}" if name.startswith("_") else name

@@ -1,7 +1,7 @@
 """The look of the figures: a line has the same colour and marker in every figure.
 
-The hues are those of Okabe and Ito (2008), told apart with every common colour blindness; markers
-and dashes tell the lines apart in grey print too. Peers are grey and dashed.
+The hues are those of Okabe and Ito (2008), distinguishable with every common colour blindness;
+markers and dashes distinguish the lines in grey print too. Libraries are grey and dashed.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,12 @@ class LineStyle(NamedTuple):
 
     color: str
     marker: str
-    dashes: str | tuple = (0, (6, 1.2))  # as matplotlib takes it
+    dashes: str | tuple = (0, (6, 1.2))  # in matplotlib's format
     text: str = ""
 
 
 class Fill(NamedTuple):
-    """What a bar is filled with: its name in the legend, its colour and hatch."""
+    """The fill of a bar: its name in the legend, its colour and hatch."""
 
     name: str
     color: str
@@ -39,8 +39,8 @@ STYLES = {
     "COSMA-NCCL": LineStyle("#8C8C8C", "h", _BROKEN, "#6E6E6E"),
 }
 
-#: Algorithms and peers by their names in records; universal is told apart by partitioning where a
-#: figure can.
+#: Algorithms and libraries by their names in records; a figure may distinguish partitionings of
+#: universal.
 ALGORITHMS = {
     "universal": LineStyle("#0072B2", "o", "-"),
     "cannon": LineStyle("#E69F00", "s"),
@@ -101,8 +101,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d", "*")
 
 
 def style_of(name: str) -> LineStyle:
-    """The look of a line by its name, the same in every figure and every run, for names nobody
-    listed too.
+    """The look of a line by its name, the same in every figure and every run, also for unlisted
+    names.
 
     Examples
     --------

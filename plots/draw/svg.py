@@ -1,9 +1,9 @@
-"""A figure as SVG inside a page, and where on it the marks of cases are."""
+"""A figure as SVG inside a page, with the positions of its marks."""
 
 import io
+import itertools
 import re
 from collections.abc import Iterator
-from itertools import product
 
 import matplotlib
 from matplotlib.collections import QuadMesh
@@ -14,7 +14,7 @@ from numpy import isfinite
 
 from .style import RC
 
-#: Light and dark: the hues stay, black and white change places.
+#: Dark colours: the hues stay, black and white are exchanged.
 DARK = "<style>@media (prefers-color-scheme: dark) {svg {filter: invert(.9) hue-rotate(180deg)}}"
 DARK += "</style>"
 _HEAD = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*|<style.*?</style>\s*", re.S)
@@ -23,8 +23,8 @@ _NUMBERED = re.compile(r' id="[a-z0-9]+_[0-9]+"')
 
 
 def svg_text(picture: Figure) -> str:
-    """The figure as an ``svg`` element, as small as may be: without metadata, style sheet and
-    numbered ids, numbers with two decimals."""
+    """The figure as a small ``svg`` element: without metadata, style sheet and numbered ids,
+    numbers with two decimals."""
     text = io.StringIO()
     with matplotlib.rc_context(RC):
         picture.savefig(text, format="svg", metadata={"Date": None})
@@ -33,11 +33,11 @@ def svg_text(picture: Figure) -> str:
 
 
 def spots(picture: Figure) -> list[list[float]]:
-    """Where the marks of cases are: ``[left, top, width, height, case]``, in thousandths of the
+    """The positions of cases' marks: ``[left, top, width, height, case]``, in thousandths of the
     figure's width and height.
 
-    A mark without width and height is a point. Marks are those of artists that
-    :func:`plots.draw.description.named` was given the cases of.
+    A mark without width and height is a point. Marks are those of artists for which
+    :func:`plots.draw.description.named` has the cases.
     """
     wide, high = picture.bbox.size
     found = []
@@ -61,7 +61,8 @@ def _boxes(picture: Figure) -> Iterator[tuple[Bbox, int]]:
                 grid = artist.get_coordinates()
                 down, across = (range(size - 1) for size in grid.shape[:2])
                 found = [
-                    Bbox(at([grid[y, x], grid[y + 1, x + 1]])) for y, x in product(down, across)
+                    Bbox(at([grid[y, x], grid[y + 1, x + 1]]))
+                    for y, x in itertools.product(down, across)
                 ]
             else:
                 found = [Bbox([point, point]) for point in at(artist.get_xydata())]

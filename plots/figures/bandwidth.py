@@ -1,7 +1,7 @@
-"""Bus bandwidth against size: one panel a transport, one line a kind of transfer, the copy in
-memory as what nothing passes by much.
+"""Bus bandwidth against size: one panel a transport, one line a kind of transfer, and a copy in
+memory as the upper limit.
 
-Solid lines are one-sided, dashed ones collectives; upright lines are the 95 % interval of
+Solid lines are one-sided, dashed ones collectives; vertical lines are the 95 % interval of
 the median.
 """
 
@@ -83,7 +83,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
             for row in rows
             if row.operation == name
         }
-        if its:  # what is divided may be some bytes smaller
+        if its:  # a divided matrix may be some bytes smaller
             marks.append(polyline(name, STYLES[name], sorted(its), its))
     return Chart(
         f"{transport}, {ranks} ranks",
@@ -101,7 +101,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
 
 
 def finding(charts: list[Chart]) -> str:
-    """What the fastest transfer of the first panel reaches, next to a copy in memory."""
+    """The bandwidth of the first panel's fastest transfer, compared with a copy in memory."""
     most = {marks.name: max(y for y in marks.y if y == y) for marks in charts[0].marks}
     copy = most.pop(COPY, None)
     if not most:
@@ -115,9 +115,9 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
     found, notes = charts(rows, options)
     description = (
-        "a rank's bytes over the median time of the slowest rank, all ranks at once; upright: 95 % "
-        "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
-        "a rank's link. copy: inside a rank's own memory"
+        "a rank's bytes over the median time of the slowest rank, all ranks at once; vertical: "
+        "95 % interval of the median. Of allgather and reducescatter (p - 1) / p of their size "
+        "crosses a rank's link. copy: inside a rank's own memory"
     )
     page, axes = panels(
         found, (), [description, *notes], _HIGH_IN, 2, _MARGINS_IN, finding=finding(found)

@@ -77,12 +77,12 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
 
 
 def row_text(row: tuple[str, str, str]) -> str:
-    """A triple as its row is labelled: one text for three that are equal."""
+    """The label of a triple: one text for three equal partitions."""
     return elided(row[0] if len(set(row)) == 1 else " | ".join(row), _LABEL_CHARACTERS)
 
 
 def finding(cells: DataFrame) -> str:
-    """The best case of a map in words, and how many others are near it."""
+    """A text of a map's best case and the number of others near it."""
     sure = cells[~cells.hollow]
     if sure.empty:
         return f"Every case of {shape_text(cells['shape'].iloc[0])} is noisy: none is the best"

@@ -16,7 +16,7 @@ from plots.draw.style import FONT_PT, OTHER, PHASES, Fill
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
 
-#: What a rank does -> its part of the legend; local GEMMs are in the upper half of a rank's row.
+#: Kind of step -> its entry in the legend; local GEMMs are in the upper half of a rank's row.
 DOES = {
     "multiply": PHASES["phase_gemm_s"]._replace(name="local GEMM"),
     "fetch": Fill("get", PHASES["phase_get_wait_s"].color),
@@ -67,7 +67,7 @@ def make(cases: Sequence[dict[str, Any]], options: Options) -> Made:
         finding += f" {_layouts(cases[least])}"
     does = {bar[1] for case in cases for bars in case["ranks"] for bar in bars}
     shown = len(cases[0]["ranks"]) // 3
-    subtitle = f"{cases[0]['product']}, {', '.join(cases[0]['description'][1:])}"
+    subtitle = ", ".join([cases[0]["multiplication"], *cases[0]["description"][1:]])
     notes = [f"one row for each rank; marked tiles: those of rank {shown}"]
     handles = [patch_handle(look) for name, look in DOES.items() if name in does]
     high_in = [max(_RANKS_IN, _ROW_IN * len(case["ranks"])) for case in cases]

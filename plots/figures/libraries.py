@@ -3,9 +3,9 @@ or library (``libraries``), or an algorithm with its data movement (``algorithms
 shape has the phases that take its time too.
 
 The dot is the fastest setting of an algorithm on a shape, by the median time of its rounds; the
-line through it the interval of that median, or of rows that do not have one the range of their
-repeats. A setting that moves nothing is another problem, and one that was run in fewer rounds than
-the others was not interleaved with them: both compete with nobody.
+line through it the interval of that median, or without one the range of the repeats. A setting that
+moves nothing is another problem, and one with fewer rounds was not interleaved with the others:
+both are left out.
 """
 
 from collections.abc import Sequence
@@ -108,9 +108,9 @@ def shares(found: DataFrame) -> DataFrame:
 
 
 def _rounds_of(kept: DataFrame) -> Series:
-    """The round of each case, which the names of cases in rounds begin with; any other case is one
-    of its own. Two contenders may be one setting, as a stationary matrix that is named and is the
-    one that would be chosen: both are of one round."""
+    """The round of each case, with which names of cases in rounds begin; any other case is its own
+    round. Two contenders of a round may be one setting, such as a named stationary matrix that is
+    also the default."""
     number = kept.case.astype("string").str.extract(r"^(\d+) \| ", expand=False)
     return number.fillna(Series(kept.index.astype(str), kept.index))
 
@@ -137,8 +137,8 @@ def settings(kept: DataFrame) -> DataFrame:
 
 
 def finding(found: Sequence[Panel]) -> str:
-    """On how many shapes drbench is ahead of every other library, level, or behind; without another
-    library which is the fastest on the first, and how many are near it."""
+    """The numbers of shapes on which drbench is ahead of every other library, level, or behind;
+    without another library the fastest on the first shape, and the number of others near it."""
     ahead = {"ahead of": 0, "level with": 0, "behind": 0}
     for _, _, dots in found:
         ours, theirs = (dots.rate[_ours(dots) == each].max() for each in (True, False))
@@ -230,7 +230,7 @@ def make(by: str, records: Records, options: Options) -> Made:
             for chart, (source, _, _) in zip(charts, found)
         ]
     subtitle = [
-        f"{names(sources)}. Dot: the fastest setting by its median time, which stands next to it; "
+        f"{names(sources)}. Dot: the fastest setting by its median time, with that time; "
         "line: the interval of the median, or the range of the repeats; dashed: drbench's roof"
     ]
     if used := sorted({*every.algorithm} & {*LIBRARIES}):

@@ -1,7 +1,7 @@
 """Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
 
-One panel a layer and source, all on one axis, one line a partitioning, named at its end. Which case
-a point shows is decided in :mod:`plots.select.selection`; the small print has its replication
+One panel a layer and source, all on one axis, one line a partitioning, named at its end.
+:mod:`plots.select.selection` chooses the case of a point; the small print has its replication
 factors where one is not 1.
 """
 
@@ -30,11 +30,11 @@ from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
 
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
-_LEAST_SPAN = 20  # of the axis, in percent: what is less is noise
+_LEAST_SPAN = 20  # of the axis, in percent: smaller differences are noise
 
 
 def not_drawn(panels: dict[str, list[Line]]) -> list[str]:
-    """Say what is not drawn, each text with the panel it belongs to."""
+    """Return notes on omitted lines, each with its panel."""
     return [f"{name}: {text}" for name, lines in panels.items() for text in missing(lines)]
 
 
@@ -74,7 +74,7 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
 
 
 def finding(drawn: Sequence[Sequence[Line]]) -> str:
-    """Which partitioning is the best at the largest batch size of each panel."""
+    """A text of the best partitioning at the largest batch size of each panel."""
     texts = []
     for lines in drawn[:2]:
         last = max(point.m for line in lines for point in line.points)
@@ -146,7 +146,7 @@ def _spot(point, roof: bool) -> Spot:
 
 def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, float], int]:
     """The ends of a percent axis, and the distance of its ticks: round numbers around the values,
-    from 0 where they come near it, or the paper's 0 to 100.
+    from 0 if they are near it, or the paper's 0 to 100.
 
     Examples
     --------
@@ -168,14 +168,13 @@ def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, 
 
 
 def _own(drawn: Sequence[Line]) -> Line:
-    """The line whose records name the machine: a partitioning of ours, or a peer if there is
-    none."""
+    """The line whose records name the machine: a partitioning of ours, else a baseline."""
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
 def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> list[str]:
-    """Say what the numbers mean, how sure they are, where lines of elsewhere come from, and what
-    is not drawn: once what is so of all panels."""
+    """Return notes on the meaning of the numbers, their intervals, lines of other sources, and
+    omitted lines; notes of all panels once."""
     points = [point for lines in drawn for line in lines for point in line.points]
     still = any(line.stationary for lines in drawn for line in lines)
     texts = ["S-C, S-B: Stationary C, Stationary B data movement"] * still
@@ -191,12 +190,12 @@ def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> li
             + "; ".join(factors)
         )
     if any(line.quantity == "percent_of_roof" for lines in drawn for line in lines):
-        texts.append("roof: the same local work without communication, measured in turn")
+        texts.append("roof: the same local GEMMs without communication, interleaved")
     known = {p.mode for p in points if p.percent_of_roof_low is not None}
     if "measured" in known:
-        texts.append("upright: 95 % interval of the median paired ratio")
+        texts.append("vertical: 95 % interval of the median paired ratio")
     if "simulated" in known:
-        texts.append("upright: 95 % interval of the prediction")
+        texts.append("vertical: 95 % interval of the prediction")
     marks = ("hollow", "oversubscribed", "stable", "once")
     texts += doubts(*([getattr(point, name) for point in points] for name in marks))
     own_of = [[*_elsewhere(lines), *missing(chosen[name])] for name, lines in zip(chosen, drawn)]
@@ -217,14 +216,14 @@ def _elsewhere(drawn: Sequence[Line]) -> list[str]:
 
 
 def make(records: Records, options: Options, layer: str | None = None) -> Made:
-    """Draw the layers side by side, by default those that the records hold.
+    """Draw the layers next to each other, by default all layers of the records.
 
     Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
-    panels of their own. Published numbers become the lines of the peers where they are of the same
-    machine and problem.
+    separate panels. Published numbers become the lines of baselines if they are of the same machine
+    and problem.
     """
     found = select_panels(records, layer, options.quantity)
-    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
+    # a layer without lines has no panel, but figure() gives the reasons if all are without
     return Made(figure(_with_points(found), options.axis), not_drawn(found))
 
 

@@ -1,5 +1,5 @@
 """Strong scaling, the time of one problem against the number of ranks, and weak scaling, the rate a
-rank keeps as problem and ranks grow together; each with the ideal."""
+rank keeps while problem and ranks grow together; each with the ideal."""
 
 from fractions import Fraction
 from functools import partial
@@ -48,8 +48,8 @@ WEAK = [grow for count in (1, 2, 3) for grow in combinations("mnk", count)]
 
 
 def _work(grow: tuple[str, ...], shape: Shape, ranks: int) -> tuple[tuple[str, Fraction, str], ...]:
-    """What is the same on every number of ranks if these extents grow: the product of these a rank,
-    and the others."""
+    """The constants on every number of ranks if these extents grow: these multiplied, a rank, and
+    the others."""
     sizes = dict(zip("mnk", map(Fraction, shape)))
     grown = prod(sizes.pop(name) for name in grow) / ranks
     a_rank = [("".join(grow), grown, " a rank")] if grow else []
@@ -73,7 +73,7 @@ def choose(
         each = zip(left["shape"], left.ranks.tolist())
         left["work"] = [_work(grow, shape, ranks) for shape, ranks in each]
         for (source, work), inside in groups(left, ["anywhere", "work"]):
-            # one shape for each number of ranks, else it is no family but a coincidence of products
+            # one shape for each number of ranks, else it is a coincidence and no family
             if len(inside) == inside.ranks.nunique() > 1:
                 cases_of = kept[kept.problem.isin(inside.problem)]
                 found.append((source, _title(work), cases_of))
@@ -96,7 +96,7 @@ def _each(part: Fraction) -> str:
 
 
 def _kept(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
-    """What may be drawn, with its source but for ranks and nodes, which are what varies."""
+    """The cases to draw, with their source without ranks and nodes, which vary."""
     kept, notes = usable(records, options)
     known = kept[(kept.ranks > 0).fillna(False)]
     if len(known) < len(kept):
@@ -132,7 +132,7 @@ def _panels(
 
 
 def reference(lines: DataFrame) -> Series:
-    """The fastest case on the fewest ranks of a panel: what the ideal starts from."""
+    """The fastest case on the fewest ranks of a panel: the reference of the ideal."""
     return lines.sort_values(["ranks", *FASTEST]).iloc[0]
 
 
@@ -186,7 +186,8 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
 
 
 def finding(found: list[Panel]) -> str:
-    """How much of the ideal the best series keeps at the most ranks of the first problem."""
+    """A text of the share of the ideal that the best series keeps at the most ranks of the first
+    problem."""
     _, _, lines = found[0]
     last = lines[lines.ranks == lines.ranks.max()]
     best = last.sort_values(FASTEST).iloc[0]

@@ -25,12 +25,12 @@ TRACKS = {
     "fence": Fill("fence", "#56B4E9", "----"),
 }
 _LANE_IN, _NAME_IN, _SUBTITLE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
-#: Between the panels above and what is told of those below.
+#: Between the panels above and the titles of those below.
 _SPACING_IN = 0.1
 
 
 class Panel(NamedTuple):
-    """One run: what it was, and its tracks on the rank that is shown, by their names."""
+    """One run: its description, and its tracks on the rank that is shown, by their names."""
 
     name: str
     subtitle: str
@@ -39,12 +39,12 @@ class Panel(NamedTuple):
 
     @property
     def stop_s(self) -> float:
-        """When the rank was done."""
+        """The time at which the rank ended."""
         return max(event.stop_s for events in self.tracks.values() for event in events)
 
     @property
     def title(self) -> str:
-        """Its name, its time, and that over the time of its local GEMMs."""
+        """Its name, its time, and the ratio of that to the time of its local GEMMs."""
         one, unit = time_unit(self.stop_s)
         busy_s = sum(event.stop_s - event.start_s for event in self.tracks.get("compute", ()))
         times = f", {self.stop_s / busy_s:.1f} × local GEMM time" if busy_s else ""
@@ -52,12 +52,12 @@ class Panel(NamedTuple):
 
 
 def panel(path: str, text: str) -> Panel:
-    """Choose what a trace shows: the rank that computed for the longest time, on a tie the first.
+    """Choose the rank of a trace: the one that computed for the longest time, on a tie the first.
 
     Raises
     ------
     SelectionError
-        If it is no trace, or an empty one.
+        If it is not a trace, or an empty one.
     """
     try:
         events, description = read_chrome_trace(text)
@@ -96,7 +96,7 @@ def panel(path: str, text: str) -> Panel:
 
 
 def _transport(text: str) -> str:
-    """A transport in words; none of one that drbench chose.
+    """The description of a transport; empty for one that drbench chose.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     longest_s = max(p.stop_s for p in panels)
     one, unit = time_unit(longest_s)
     fastest, *_, slowest = sorted(panels * 2, key=lambda p: p.stop_s)
-    finding = f"{fastest.name} is done first"
+    finding = f"{fastest.name} ends first"
     if slowest.stop_s > 1.01 * fastest.stop_s:
         finding += f"; {slowest.name} takes {number(slowest.stop_s / fastest.stop_s)} × its time"
     finding *= len(panels) > 1
@@ -129,7 +129,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         "each panel shows the rank that computed for the longest time "
         f"({names([str(p.rank) for p in panels])})"
     ]
-    # what runs have in common is said once
+    # parts that all runs share appear once
     changed = [
         p.subtitle != before.subtitle
         for before, p in pairwise([panels[0]._replace(subtitle=""), *panels])

@@ -1,5 +1,5 @@
-"""Does time follow the bytes that are moved? A panel a shape, a dot a case, the colour of the
-matrix that does not move, or of the algorithm.
+"""Time against moved bytes: a panel a shape, a dot a case, in the colour of the matrix that does
+not move, or of the algorithm.
 
 The bytes are those that all ranks together moved, by any means (read in place, copied, accumulated,
 by collectives, between replicas).

@@ -36,8 +36,8 @@
 
   // -- one case
   class View {
-    constructor(element, told) {
-      Object.assign(this, told);
+    constructor(element, data) {
+      Object.assign(this, data);
       this.element = element;
       this.scale = longest / this.time_s; // its ticks in a tick of the page
       this.count = this.ranks.length;
@@ -88,14 +88,14 @@
       this.drawTimeline(t);
       this.say(t);
       clearTimeout(this.later);
-      const wait = this.count > 16 ? (this.told || 0) + 200 - performance.now() : 0; // of many ranks five times a second
-      if (wait <= 0) this.tell();
-      else this.later = setTimeout(() => this.tell(), wait);
+      const wait = this.count > 16 ? (this.updated || 0) + 200 - performance.now() : 0; // of many ranks five times a second
+      if (wait <= 0) this.update();
+      else this.later = setTimeout(() => this.update(), wait);
     }
 
-    tell() {
+    update() {
       const t = this.local(state.t);
-      this.told = performance.now();
+      this.updated = performance.now();
       this.drawPairs(t);
       if ($(".everyone", this.element).open) this.rows.forEach((row, rank) => this.fill(row, rank, t));
     }
@@ -118,7 +118,7 @@
     }
 
     say(t) {
-      const element = $(".says", this.element), strong = document.createElement("b");
+      const element = $(".status", this.element), strong = document.createElement("b");
       const list = this.chosen();
       if (list.length > 1) {
         const busy = Object.keys(VERBS).map((verb) => [verb, list.filter((rank) => this.active(rank, t).some((bar) => bar[DOES] === verb)).length]).filter((each) => each[1]);
@@ -189,7 +189,7 @@
       draw.fillRect(...box);
       const own = [];
       this.tiles(matrix, box, (i, j, x, y, width, height) => {
-        const owner = matrix.owner(i, j, replica), hue = (owner * 137.5) % 360; // for the eye; the number says who
+        const owner = matrix.owner(i, j, replica), hue = (owner * 137.5) % 360; // colours help the eye; the number is exact
         draw.fillStyle = look.dark ? `hsl(${hue} 18% ${20 + (owner % 3) * 5}%)` : `hsl(${hue} 35% ${93 - (owner % 3) * 4}%)`;
         draw.fillRect(x, y, width, height);
         draw.lineWidth = 1;
@@ -426,13 +426,13 @@
     set(ahead.length ? ahead.reduce((one, other) => (way > 0 ? Math.min(one, other) : Math.max(one, other))) : way > 0 ? ticks : 0);
   }
   let last = 0;
-  const said = (how) => { for (const each of document.querySelectorAll(".says")) each.setAttribute("aria-live", how); }; // not at every frame
-  function stop() { if (state.playing) said("polite"); state.playing = false; $("#play").textContent = "▶"; }
+  const announce = (how) => { for (const each of document.querySelectorAll(".status")) each.setAttribute("aria-live", how); }; // not at every frame
+  function stop() { if (state.playing) announce("polite"); state.playing = false; $("#play").textContent = "▶"; }
   function play() {
     if (state.playing) return stop();
     if (state.t >= ticks) state.t = 0;
     state.playing = true;
-    said("off");
+    announce("off");
     $("#play").textContent = "||";
     last = performance.now();
     requestAnimationFrame(function step(now) {

@@ -1,8 +1,8 @@
-"""One self-contained page about one run, or two side by side: the matrices with their tiles, and
-what every rank does at any moment. It loads nothing from anywhere.
+"""One self-contained page about one run, or two next to each other: the matrices with their tiles,
+and the steps of every rank at any moment. It loads no other files.
 
-It is drawn from what :func:`launch.models.explained.explained` tells. Texts and data go into it as
-those of the report do (:mod:`plots.report.page`).
+It shows the data of :func:`launch.models.explained.explained`. Texts and data are embedded as in
+the report (:mod:`plots.report.page`).
 """
 
 import json
@@ -17,15 +17,15 @@ from .page import embedded, rendered
 _SCRIPT = Path(__file__).parent / "explain.js"
 #: Times in the page are whole numbers of this part of each run.
 TICKS = 10_000_000
-#: What the facts are called in the table of two.
+#: Names of the facts in the table of two runs.
 _CALLED = {
-    "products": "local GEMMs of the busiest rank",
+    "local GEMMs": "local GEMMs of the busiest rank",
     "mean of the ranks": "local GEMMs, mean of the ranks",
     "moved": "moved between ranks",
     "busiest": "sent or received by the busiest rank",
     "buffers": "buffers of the rank that holds most",
 }
-#: What the page needs of a case; the rest is told in its text.
+#: The data of a case that the page's script needs; the rest is in its text.
 _DATA = ("ranks", "regions", "matrices", "time_s", "timed")
 
 
@@ -36,11 +36,11 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
     --------
     >>> case = {
     ...     "name": "<b>",
-    ...     "product": "C = A · B",
+    ...     "multiplication": "C = A · B",
     ...     "description": ["1 rank"],
     ...     "timed": True,
     ...     "time_s": 2.0,
-    ...     "facts": [["time", 2, "s"], ["products", 2, "s"], ["mean", 2, "s"], ["moved", 0, "B"]],
+    ...     "facts": [["time", 2, "s"], ["local GEMMs", 2, "s"], ["moved", 0, "B"]],
     ...     "links": [],
     ...     "interval": [1.5, 2.5],
     ...     "ranks": [[[0, "multiply", 0.0, 2.0, 0.0, 0, [], [], [], True]]],
@@ -61,7 +61,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
         "explain.html",
         script,
         name=" next to ".join(case["name"] for case in cases),
-        product=cases[0]["product"],
+        multiplication=cases[0]["multiplication"],
         cases=[
             case
             | {
@@ -83,8 +83,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
 
 
 def data_text(cases: Sequence[dict[str, Any]], command: str) -> str:
-    """What the page is made of, as JSON, and the command that made it; ``drbench plot layouts``
-    draws it."""
+    """The page's data and command as JSON; ``drbench plot layouts`` draws it."""
     return json.dumps({"command": command, "cases": list(cases)}, separators=(",", ":")) + "\n"
 
 
@@ -103,7 +102,7 @@ def verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
     text = []
     for case in cases:
         fact = {name: value for name, value, _ in case["facts"]}
-        share = f"{100 * fact['products'] / fact['time']:.3g} %" if fact["time"] else "all"
+        share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"
         time = _amount(fact["time"], "s")
         if case["interval"]:
             time += f" (between {' and '.join(_amount(end, 's') for end in case['interval'])})"
@@ -128,8 +127,7 @@ def verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _facts(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each fact: its value for every case, and how many times that of the first the
-    second is."""
+    """A row for each fact: its value for every case, and the ratio of the second to the first."""
     rows = []
     for found in zip(*(case["facts"] for case in cases)):
         values = [value for _, value, _ in found]
@@ -157,7 +155,7 @@ def _busy(case: dict[str, Any], seconds: float) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    """A number of bytes or seconds that reads well.
+    """A number of bytes or seconds in a readable unit.
 
     Examples
     --------

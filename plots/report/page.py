@@ -1,9 +1,9 @@
 """One self-contained page about a folder of results: figures, table, provenance, failures. It loads
-nothing from anywhere.
+no other files.
 
-Nothing in the records or the environment can run: text goes through the template's escaping, data
-through JSON in which no ``<`` is left, the page's script writes text only as text, and a content
-security policy admits the page's own scripts by their hash.
+Nothing in the records or the environment can run: the template escapes text, data is JSON without
+``<``, the page's script writes text only as text, and a content security policy allows the page's
+own scripts alone, by their hash.
 """
 
 import json
@@ -38,7 +38,7 @@ def build(paths: Sequence[str | os.PathLike]) -> str:
     Raises
     ------
     ValueError
-        If there is no record in them, or a file does not read.
+        If they hold no records, or a file cannot be read.
     """
     records = read_records(paths)
     names = ", ".join(map(os.fspath, paths))
@@ -63,7 +63,7 @@ def environments(folder: Path) -> list[dict[str, Any]]:
     """Read ``environment.json`` and ``environments/*.json``, those of the parts of a sweep
     included: ``[{"name", "rows": [(key, value)], "trouble"}]``.
 
-    A file that does not read is not passed over: its ``trouble`` says why.
+    A file that cannot be read is included: its ``trouble`` is the reason.
     """
     found, own = [], folder / "environment.json"
     within = parts(folder)
@@ -72,21 +72,21 @@ def environments(folder: Path) -> list[dict[str, Any]]:
     for place in (folder, *within):
         files += sorted((place / "environments").glob("*.json"))
     for file in files:
-        rows, trouble = [], f"there is no {file.name} beside the records"
+        rows, trouble = [], f"no {file.name} next to the records"
         if file.is_file():
             try:
                 rows = _flat("", json.loads(file.read_text(encoding="utf-8")))
                 left = len(rows) - _MOST_PROVENANCE
                 trouble = f"{left} more rows are in the file" * (left > 0)
             except (ValueError, OSError, RecursionError) as error:
-                trouble = f"does not read: {error}"
+                trouble = f"cannot be read: {error}"
         name = file.relative_to(folder).as_posix()
         found.append({"name": name, "rows": rows[:_MOST_PROVENANCE], "trouble": trouble})
     return found
 
 
 def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
-    """Write the page of some records.
+    """Return the page of some records.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
 
 
 def caption(table: DataFrame) -> str:
-    """On what the cases ran: machines, threads and the dates of the first and the last.
+    """The machines and threads of the cases, with the dates of the first and the last.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def caption(table: DataFrame) -> str:
 
 def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     """Draw every figure that the records allow: ``[{"name", "title", "notes", "svg", "spots"}]``,
-    and why the others are not there. A figure of one mark compares nothing."""
+    and the reasons for omitted ones. A figure with one mark compares nothing."""
     made, lacking = [], []
     # a row a library, or a row a data movement
     libraries = table.algorithm.isin(LIBRARIES).any()
@@ -146,7 +146,7 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
         if figure.read is not read_records or figure.name in left_out:
             continue
         if figure.name == "mlp" and (table.groupby("layer").m.nunique() < 2).all():
-            lacking.append("mlp: there is one batch size of each layer.")
+            lacking.append("mlp: only one batch size of each layer.")
             continue
         try:
             picture, notes = figure.make(table, Options())
@@ -155,7 +155,7 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
             continue
         marks = spots(picture)
         if len(marks) < 2:
-            lacking.append(f"{figure.name}: there is one mark, and nothing to compare it with.")
+            lacking.append(f"{figure.name}: only one mark, and nothing to compare it with.")
             continue
         title = figure.summary[:1].upper() + figure.summary[1:]
         described = {"name": figure.name, "title": title, "notes": notes}
@@ -164,8 +164,8 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def columns(table: DataFrame) -> dict[str, list]:
-    """The columns that hold something: ``[values]``, or ``[values, places]`` of a column of few
-    values: those, and for each row the place of its own among them. Samples stay in the files.
+    """The columns with values: ``[values]``, or for a column of few distinct values ``[values,
+    places]``: these values, and the position of each row's value. Samples stay in the files.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def _short(value: Any) -> Any:
 
 
 def rendered(template: str, script: str, **values: Any) -> str:
-    """A page of a template of this folder, with a policy that admits this script alone."""
+    """A page from a template of this folder, with a policy that allows this script alone."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -211,7 +211,7 @@ def rendered(template: str, script: str, **values: Any) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON that is safe inside a script element: no ``<``, ``>`` or ``&`` is left in it.
+    """JSON that is safe inside a script element: without ``<``, ``>`` and ``&``.
 
     Examples
     --------

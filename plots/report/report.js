@@ -11,7 +11,7 @@
   const bytes = (n) => unit(n, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [1024, "KiB"], [1, "B"]]);
   const element = (name, text) => { const made = document.createElement(name); made.textContent = text; return made; };
 
-  // -- what is said of a case: at most eight lines
+  // -- the description of a case: at most eight lines
   function lines(row) {
     const of = (field) => value(row, field), has = (field) => of(field) !== null;
     const took = of("median_s") ?? of("best_s"), phases = fields.filter((each) => /^phase_.*_s$/.test(each) && of(each) > 0);
@@ -94,7 +94,7 @@
     "percent_of_peak", "moved_bytes", "reason"].filter((field) => field in columns);
   const page = 100, every = [...Array(count).keys()];
   const state = { sort: null, down: false, from: 0, all: false, kept: every };
-  const digits = {}; // of a column, so that its numbers stand below each other
+  const digits = {}; // of a column, so that its numbers align
   for (const field of fields) {
     const numbers = columns[field][0].filter((each) => typeof each === "number" && each);
     digits[field] = numbers.every(Number.isInteger) ? 0 : Math.min(9, Math.max(1, 2 - Math.floor(Math.log10(numbers.reduce((least, each) => Math.min(least, Math.abs(each)), Infinity)))));

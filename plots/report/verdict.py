@@ -1,5 +1,5 @@
-"""What a folder of results says, in a few lines: how many cases ended how, and for each problem the
-fastest case that can be trusted, what limits it, and the command that runs it again."""
+"""A summary of a folder of results: the number of cases by status, and for each problem the fastest
+reliable case, its limit, and the command that runs it again."""
 
 import shlex
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from plots.select.cases import (
 from plots.select.records import Records, frame, rows
 from plots.select.selection import FASTEST, SETTING, not_decided
 
-_LEAST = 5  # percent of the time, of what is said to take it
+_LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
 _MOST_LINES = 8
-#: What makes a problem: cases that differ in it do not answer one question.
+#: Columns that define a problem: cases that differ in them are not comparable.
 _PROBLEM = [
     "source",
     "shape",
@@ -40,8 +40,8 @@ _PROBLEM = [
 
 
 class Fastest(NamedTuple):
-    """The fastest case of a problem, as texts; ``number`` is that of its row. ``doubt`` says that
-    it is not decided, if it is not."""
+    """The fastest case of a problem, as texts; ``number`` is that of its row. ``doubt`` is the
+    reason if it is not decided."""
 
     problem: str
     source: str
@@ -57,8 +57,8 @@ class Fastest(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``counts`` of the cases that ended in a way, the ``fastest`` case of each problem, and what
-    is said of those that are not there."""
+    """``counts`` of cases by status, the ``fastest`` case of each problem, and notes on omitted
+    problems."""
 
     counts: list[tuple[str, int]]
     fastest: list[Fastest]
@@ -84,10 +84,10 @@ def verdict(found: DataFrame) -> Verdict:
     ...     best_s=1e-3,
     ...     phase_gemm_s=8e-4,
     ... )
-    >>> told = verdict(frame([case]))
-    >>> told.counts, told.fastest[0].limit
+    >>> found = verdict(frame([case]))
+    >>> found.counts, found.fastest[0].limit
     ([('ok', 1)], 'gemm 80 %, unattributed 20 %')
-    >>> told.fastest[0].command
+    >>> found.fastest[0].command
     'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C'
     """
     counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
@@ -95,7 +95,7 @@ def verdict(found: DataFrame) -> Verdict:
     counts += [(name, int(count)) for name, count in doubtful.items()]
     ok = found[(found.status == "ok") & (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
     ok = ok.assign(source=ok.source.map(Source.on_known_nodes))
-    # an operand that is everywhere already makes another problem of it
+    # with an operand on all ranks it is another problem
     still = (ok.moved_bytes == 0).fillna(False) & (ok.ranks > 1).fillna(False)
     moving = (~still).groupby([ok[name] for name in _PROBLEM], dropna=False).transform("any")
     notes, best = [], ok[~ok.hollow & ~(still & moving)]
@@ -118,8 +118,8 @@ def verdict(found: DataFrame) -> Verdict:
 
 
 def fastest_lines(records: Records) -> list[str]:
-    """The fastest case of each problem, a line each, and whether that is decided: what the report
-    has on top. Nothing where no two cases are of one problem."""
+    """The fastest case of each problem, a line each, and whether that is decided: the top of the
+    report. Empty if no two cases are of one problem."""
     found = verdict(frame(records))
     if len(found.fastest) == len(records):
         return []
@@ -161,8 +161,8 @@ def _fastest(row: Any) -> Fastest:
 
 
 def limit(row: Any) -> str:
-    """What takes the time: the phases with most of it, as means over the ranks, and the share that
-    no phase accounts for; empty without phases."""
+    """The longest phases, as means over the ranks, and the share of the time outside all phases;
+    empty without phases."""
     shares = {
         style.name: 100 * (getattr(row, name) or 0) / row.time_s for name, style in PHASES.items()
     }
@@ -175,7 +175,7 @@ def limit(row: Any) -> str:
 
 
 def command(row: Any) -> str:
-    """The command that runs a case again; of published numbers where they come from."""
+    """The command that runs a case again; for published numbers their source."""
     if row.mode == "published":
         return row.reason or ""
     return shlex.join(_words(row))

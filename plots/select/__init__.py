@@ -1,1 +1,1 @@
-"""Records to what is drawn."""
+"""The cases to draw, from records."""

@@ -1,11 +1,11 @@
-"""What ``drbench bandwidth`` measured, row by row; ranks load this, and nothing that draws."""
+"""Rows that ``drbench bandwidth`` measures; ranks import this module without matplotlib."""
 
 from statistics import median
 from typing import NamedTuple
 
 from .typed_rows import Rows
 
-#: What is measured, by the names that machine models have.
+#: The measured operations, by their names in machine models.
 OPERATIONS = (
     "get",
     "put",
@@ -36,16 +36,16 @@ class BandwidthRow(NamedTuple):
     transfers : int
         Of one repeat, whose time is divided by it.
     median_s, median_low_s, median_high_s : float or None
-        Of one transfer, the slowest rank; 95 % interval of the median. None if there are none.
+        Of one transfer, the slowest rank; 95 % interval of the median. None if not measured.
     algorithm_gbps, bus_gbps : float or None
         See :func:`bus_bandwidth`.
     reason : str
-        Why there are none.
+        Why they were not measured.
     noisy : bool or None
-        Whether nothing can be concluded: the ranks lacked their cores, or the samples spread by
-        more than a fifth. None in rows of before it was told.
+        Whether the row is unreliable: the ranks lacked their cores, or the samples spread by more
+        than a fifth. None in older rows.
     core_share : float or None
-        The share of its core that the rank with the least of it had, median of the samples.
+        The smallest share of its core that a rank had, median of the samples.
     """
 
     label: str
@@ -72,9 +72,9 @@ class BandwidthRow(NamedTuple):
 def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tuple[float, float]:
     """Algorithm and bus bandwidth in GB/s.
 
-    The first is bytes over time. The second is what crosses a rank's link, whatever the number p of
-    ranks, and so can be held against the hardware: (p - 1) / p of it for :data:`DIVIDED`, all of it
-    for the others.
+    The first is bytes over time. The second is the rate of a rank's link, for any number p of ranks
+    comparable with the hardware: (p - 1) / p of the first for :data:`DIVIDED`, all of it for the
+    others.
 
     Notes
     -----
@@ -93,7 +93,7 @@ def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tu
 
 
 def row_of(measured: dict, **description) -> BandwidthRow:
-    """A row of what the ranks measured: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
+    """A row of the ranks' measurement: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
     ``interval`` of their median, ``noisy`` and ``core_share``, or the ``reason`` why there are
     none."""
     samples = measured.get("samples_s", [])

@@ -1,6 +1,6 @@
-"""What a case is called: its layer, its line in a legend, its source, its configuration.
+"""Names of a case: its layer, its line in a legend, its source, its configuration.
 
-Pure, and about one case: a :class:`drbench.measure.record.Record`, or a row of the table that
+Pure functions of one case: a :class:`drbench.measure.record.Record`, or a row of the table that
 :mod:`plots.select.records` reads.
 """
 
@@ -19,7 +19,7 @@ UNIVERSAL = "universal"
 Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_roof"}
-#: Columns that the names of a case come from.
+#: Columns for the names of a case.
 NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
     "transpose",
     "alpha",
@@ -33,12 +33,12 @@ NAMED = 8
 
 
 class SelectionError(ValueError):
-    """Records that do not belong in one figure: what, got, and the way out."""
+    """Records that do not belong in one figure: the requirement, the records, and a fix."""
 
 
-#: The rows of the MLP figures' legend: name -> the partitionings of A, B and C, or none for a peer,
-#: whose cases are those of the algorithm of this name, or measured ones of dtensor by rows or
-#: columns.
+#: The rows of the MLP figures' legend: name -> the partitionings of A, B and C, or none for a
+#: baseline, whose cases are those of the algorithm of this name, or measured ones of dtensor by
+#: rows or columns.
 LEGEND = {
     "UA - Row": ("row", "row", "row"),
     "UA - Column": ("column", "column", "column"),
@@ -52,7 +52,7 @@ LEGEND = {
 
 @dataclass(frozen=True)
 class Options:
-    """What a figure may be asked for; each figure names those it takes.
+    """Options of figures; each figure lists those that it has.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Options:
         Leave out cases that move no bytes at all, as the paper's figures do.
     quantity : str
         ``peak``, ``roof``, or ``auto``: percent of peak if every case has it and none was measured
-        beside its roof.
+        with its roof.
     shape : (m, n, k), optional
         Only this shape.
     axis : str
@@ -74,7 +74,7 @@ class Options:
 
 
 class Source(NamedTuple):
-    """Where numbers come from; one panel holds those of one source."""
+    """The source of numbers; one panel has those of one source."""
 
     mode: str | None
     machine: str | None
@@ -85,7 +85,7 @@ class Source(NamedTuple):
 
     @property
     def family(self) -> str | None:
-        """The machine, however many devices of it.
+        """The machine, without its number of devices.
 
         Examples
         --------
@@ -95,8 +95,8 @@ class Source(NamedTuple):
         return re.sub("x[0-9]+$", "", self.machine) if self.machine else None
 
     def on_known_nodes(self) -> "Source":
-        """The same, on one node where that is not said: a peer that is a program of its own does
-        not say on how many it ran.
+        """The same, on one node if the number is unknown: a library that is a separate program does
+        not report its nodes.
 
         Examples
         --------
@@ -107,7 +107,7 @@ class Source(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In one line, e.g. ``4 ranks, spr-2core, float32, measured``."""
+        """The source in one line, e.g. ``4 ranks, spr-2core, float32, measured``."""
         ranks = None if self.ranks is None else f"{self.ranks} rank{'s' * (self.ranks != 1)}"
         nodes = f"{self.nodes} nodes" if (self.nodes or 1) > 1 else None
         threads = f"{self.threads} threads a rank" if (self.threads or 1) > 1 else None
@@ -117,7 +117,7 @@ class Source(NamedTuple):
 
 
 def form(record: Record) -> str:
-    """Tell a product that is not A·B by its form; empty for A·B.
+    """Return the form of a multiplication that is not A·B; empty for A·B.
 
     Examples
     --------
@@ -137,8 +137,8 @@ def form(record: Record) -> str:
 
 
 def layer_of(record: Record) -> str | None:
-    """Tell the layer of a case by its sizes: ``n = 4k`` is mlp1, ``k = 4n`` is mlp2. A product of
-    another form than A·B is none.
+    """Return the layer of a case by its sizes: ``n = 4k`` is mlp1, ``k = 4n`` is mlp2. A
+    multiplication of another form than A·B is none.
 
     Examples
     --------
@@ -153,9 +153,9 @@ def layer_of(record: Record) -> str | None:
 
 
 def line_of(record: Record) -> str | None:
-    """Give the row of the MLP figures' legend that a case belongs to: of universal's by its
-    partitioning, with a preset also where its grids are written out, else by its algorithm, for a
-    measured DTensor by its sharding.
+    """Return the row of the MLP figures' legend for a case: of universal by its partitioning, with
+    a preset also where its grids are explicit, else by its algorithm, for a measured DTensor by its
+    sharding.
 
     Examples
     --------
@@ -203,17 +203,17 @@ def split_factor(text: str) -> tuple[str, int]:
 
 
 def forms(record: Record) -> tuple[str, str, str]:
-    """Give the forms of the partitions of A, B and C, without their factors."""
+    """Return the forms of the partitions of A, B and C, without their factors."""
     return tuple(split_factor(text or "?")[0] for text in (record.a, record.b, record.c))
 
 
 def factors(record: Record) -> tuple[int, int, int]:
-    """Give the replication factors of A, B and C."""
+    """Return the replication factors of A, B and C."""
     return tuple(split_factor(text or "")[1] for text in (record.a, record.b, record.c))
 
 
 def factor_text(record: Record) -> str:
-    """Print a replication factor; for a mixed one the A, B factor, a dash, the C factor.
+    """Format a replication factor; a mixed one as the A, B factor, a dash, the C factor.
 
     Examples
     --------
@@ -226,7 +226,7 @@ def factor_text(record: Record) -> str:
 
 
 def partitioning(record: Record) -> str:
-    """Name the partitioning of a universal case as the paper's legend does, else by its preset;
+    """Return the partitioning of a universal case as in the paper's legend, else its preset;
     ``""`` without a name."""
     return _of_universal(record) or (f"UA - {record.preset}" if record.preset else "")
 
@@ -258,7 +258,7 @@ def variant(record: Record) -> str:
 
 
 def configuration(record: Record) -> str:
-    """The choices of a case that its name does not tell: mesh, slices, partitions.
+    """The choices of a case that are not in its name: mesh, slices, partitions.
 
     Examples
     --------
@@ -283,7 +283,7 @@ def configuration(record: Record) -> str:
 
 
 def shape_text(shape: Shape) -> str:
-    """Print a shape.
+    """Format a shape.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def shape_name(shape: Shape) -> str:
-    """What a problem is called: a square one, a layer at a batch size, else its sizes.
+    """The name of a problem: a square one, a layer at a batch size, else its sizes.
 
     Examples
     --------
@@ -352,7 +352,7 @@ def names(found: Sequence[str], most: int = NAMED) -> str:
 
 
 def elided(text: str, most: int) -> str:
-    """Shorten a text in its middle; what cannot be printed becomes a replacement character.
+    """Shorten a text in its middle; unprintable characters become a replacement character.
 
     Examples
     --------

@@ -1,5 +1,5 @@
-"""Which cases share a panel of the MLP figures: those of one layer and source, with the peers of
-the same problem."""
+"""Panels of the MLP figures: the cases of one layer and source, with the baselines of the same
+problem."""
 
 from pandas import DataFrame
 
@@ -13,12 +13,12 @@ from .selection import Line, select
 def select_panels(
     records: Records, layer: str | None = None, quantity: str = "auto"
 ) -> dict[str, list[Line]]:
-    """Select the lines of every panel: measured, simulated and published ones side by side.
+    """Select the lines of every panel: measured, simulated and published ones next to each other.
 
     Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The
-    peers' lines in it are those of the same source, or if there are none, those of another source
-    of the same machine for the same problem (the published ones before others). Peers that found
-    no panel have one of their own.
+    baselines' lines in it are those of the same source, else those of another source of the same
+    machine for the same problem (the published ones before others). Baselines without such a panel
+    have a separate one.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def select_panels(
 
 def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
     """The cases of each panel of a layer, each with a key that sorts panels."""
-    # another algorithm's cases are no line here, and another problem's source no panel
+    # cases of other algorithms have no line, sources of other problems no panel
     universal = found.algorithm == UNIVERSAL
     by, used, panels = ["source", "k"], set(), []
     own, baselines = (
@@ -72,7 +72,7 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
     )
     for key, inside in own:
         source, k = key
-        # threads are ours to choose: a peer of the same machine may say none
+        # only our cases choose threads: a baseline of the same machine may have none
         closeness = lambda each: (
             _place(each[0]) != _place(key),
             each[0][0].mode != "published",
@@ -85,7 +85,7 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
             inside = inside.append(theirs)
         panels.append((_order(key), found.loc[inside]))
     panels += [(_order(key), found.loc[inside]) for key, inside in baselines if key not in used]
-    # no line at all is a panel too: it says why
+    # a panel without lines gives the reasons
     return panels or [((0,), found)]
 
 

@@ -39,7 +39,7 @@ PUBLISHED_COLUMNS = [
     "gflops",
     "source",
 ]
-#: What is selected from: the table, or records that become one.
+#: The input of a selection: the table, or records that become one.
 Records = DataFrame | Iterable[Record]
 STDIN = "-"
 _RECORDS = "records.csv"  # of a sweep's folder
@@ -59,14 +59,14 @@ _NAMES = {
 
 
 def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
-    """Read result files and files of published numbers, told apart by their headers, in order.
+    """Read result files and files of published numbers, distinguished by their headers, in order.
 
     Parameters
     ----------
     paths : iterable of path
-        A folder stands for its ``records.csv`` and those of its parts (``part-1``, …), joined to
-        one sweep, or without one for all its CSV files; ``-`` is standard input. A file of
-        another schema is refused.
+        A folder means its ``records.csv`` and those of its parts (``part-1``, …), joined to one
+        sweep, or without one all its CSV files; ``-`` is standard input. A file of another schema
+        is refused.
 
     Returns
     -------
@@ -80,17 +80,16 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         ``time_s``
             The time of a case, as :attr:`Record.time_s`. ``gflops`` is of this time in all rows.
         ``hollow``
-            Whether a case is known to be noisy, or was measured once: drawn hollow, and no best of
-            anything.
+            Whether a case is known to be noisy, or was measured once: drawn hollow, never ranked.
         ``once``
             Whether it was measured once.
         ``moved_bytes``
             The sum of all kinds of bytes, as :attr:`Record.moved_bytes`.
         ``source``, ``shape``
-            Where a case's numbers come from (:class:`plots.select.cases.Source`), and (m, n, k).
+            The source of a case's numbers (:class:`plots.select.cases.Source`), and (m, n, k).
         ``layer``, ``line``, ``factors``, ``series``, ``variant``
-            What the functions of :mod:`plots.select.cases` of these names give; ``line`` is the row
-            of the MLP figures' legend.
+            Results of the functions of :mod:`plots.select.cases` of these names; ``line`` is the
+            row of the MLP figures' legend.
 
     Raises
     ------
@@ -114,7 +113,7 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 
 
 def given(source: Iterable, read: Callable) -> Any:
-    """Records, or other rows, as they are; paths as ``read`` reads them."""
+    """Records, or other rows, unchanged; of paths the result of ``read``."""
     if isinstance(source, DataFrame):
         return source
     source = list(source)
@@ -166,8 +165,8 @@ def read_published(path: str | os.PathLike) -> list[Record]:
 
 
 def csv_files(path: str | os.PathLike) -> list[Path]:
-    """The CSV files that a path stands for: itself, or those of a folder; of a sweep in parts
-    (``part-1``, ``part-2``, …) those of the parts."""
+    """The CSV files of a path: itself, or those of a folder; of a sweep in parts (``part-1``,
+    ``part-2``, …) those of the parts."""
     path = Path(path)
     if not path.is_dir():
         return [path]
@@ -187,7 +186,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def _joined(tables: list[dict[str, list]]) -> dict[str, list]:
-    """The rows of the parts of a sweep as those of one: the first row of a case stands."""
+    """The rows of the parts of a sweep as those of one: the first row of a case is kept."""
     columns = {name: [value for table in tables for value in table[name]] for name in HEADER}
     if len(tables) == 1:
         return columns

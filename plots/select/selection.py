@@ -1,7 +1,7 @@
-"""Which cases are drawn: what every figure leaves out, and the lines of the MLP figures.
+"""The cases to draw: those that every figure leaves out, and the lines of the MLP figures.
 
-Nothing is chosen by its ratio to a roof: of several cases the one with the smallest time is the
-best, and one that is known to be noisy only if there is no other; it is drawn hollow then.
+No case is chosen by its ratio to a roof: of several cases the one with the smallest time is the
+best; a noisy one is drawn, hollow, only without another.
 
 The rules of the MLP lines are those of Figures 2 and 3 of the paper, in this order: a case that
 moves no bytes at all is left out; only Stationary C and Stationary B compete; for each partitioning
@@ -9,7 +9,7 @@ and data movement the best replication factor at each batch size; then the data 
 is faster at the largest batch size, named (S-C) or (S-B). A line without a case is returned empty,
 with its reason.
 
-Whatever is left out is returned as a text, for the figure's small print and for standard error.
+Omitted cases are returned as texts, for the figure's small print and for standard error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ from .records import Records, frame, rows
 
 #: The order of cases in which the first is the best.
 FASTEST = ["hollow", "time_s"]
-#: What a case of a shape and source was asked for: rows that agree in it are rounds of one setting.
+#: The setting of a case of a shape and source: rows that agree in it are rounds of one setting.
 SETTING = (
     "algorithm",
     *OPTION_COLUMNS,
@@ -60,17 +60,17 @@ SETTING = (
     "progress",
     "prefetch",
 )
-#: What is said of a case that is not stable.
+#: The note on a case that is not stable.
 NOT_STABLE = f"the median is not known within {100 * STABLE:.0f} %"
-#: What tells a case from another of its shape and source, for a stable order.
+#: Columns that distinguish cases of a shape and source, for a stable order.
 _DEFINITION = (*SETTING, "median_s", "timestamp")
 
 
 def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
-    """Keep the cases a figure may draw, fastest first and noisy ones last; say how many of which
-    kind are left out.
+    """Return the cases a figure may draw, fastest first and noisy ones last, and notes with the
+    numbers of those left out.
 
-    Ties are in the order of what defines the cases, so that the order of the files is nothing.
+    Ties are in the order of the cases' definitions, so that the order of files does not matter.
 
     Raises
     ------
@@ -117,30 +117,30 @@ def doubts(
     stable: Iterable[bool] = (),
     once: Iterable[bool] = (),
 ) -> list[str]:
-    """Say of how many cases the times are unsure, being noisy or measured once, of ranks that share
-    cores, or not stable.
+    """Return notes on the numbers of cases with unreliable times: noisy or measured once, ranks
+    that share cores, or not stable.
 
     Examples
     --------
     >>> doubts([True, True, False], [False] * 3, [False, False, None])
-    ['hollow: 2 noisy cases, no best of anything', '2 cases not stable: ...']
+    ['hollow: 2 noisy cases, never ranked', '2 cases not stable: ...']
     """
-    noise, crowded = sum(map(bool, hollow)), sum(map(bool, shared))
+    noise, oversubscribed = sum(map(bool, hollow)), sum(map(bool, shared))
     unsure = sum(each is not None and not each for each in stable)
     single = sum(map(bool, once))
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
-    message = [f"hollow: {counted}, no best of anything"] if noise else []
+    message = [f"hollow: {counted}, never ranked"] if noise else []
     if unsure:
         message.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
-    if crowded:
+    if oversubscribed:
         message.append(
-            f"{cases(crowded)} with more ranks than cores: compare them with each other only"
+            f"{cases(oversubscribed)} with more ranks than cores: compare them with each other only"
         )
     return message
 
 
 def not_decided(fastest: Any, others: Iterable[Any]) -> str:
-    """Say that rows measured one after the other do not tell which is the fastest
+    """Return a note if rows measured one after the other do not decide which is the fastest
     (:func:`drbench.measure.noise.rivals`); empty if they do."""
     count = len(rivals(fastest, others))
     if not count:
@@ -166,9 +166,9 @@ def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
 
 
 def quantity_of(found: DataFrame, asked: str = "auto") -> str:
-    """The field that is drawn of some cases: what is asked for, or for ``auto`` percent of peak if
-    every case has it and none was measured beside its roof, which is taken between the repeats and
-    so drifts with the machine as they do.
+    """The field to draw of some cases: the requested one, or for ``auto`` percent of peak if every
+    case has it and none was measured with its roof. A roof is measured between the repeats, so that
+    drifts of the machine change both.
 
     Examples
     --------
@@ -196,13 +196,13 @@ def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]
 def shown(
     found: DataFrame, most: int, what: str = "shapes"
 ) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
-    """The cases of each source and shape, at most some of them, and what is said of the others."""
+    """The cases of each source and shape, at most some of them, and a note on the others."""
     every = groups(found, ["source", "shape"])
     return every[:most], not_shown([shape_text(shape) for (_, shape), _ in every[most:]], what)
 
 
 def not_shown(left: Sequence[str], what: str) -> list[str]:
-    """Say which panels have no room."""
+    """Return a note on the panels that are not drawn."""
     if not left:
         return []
     return [f"not drawn: {len(left)} {what} more ({names(left)}); --shape chooses one"]
@@ -210,13 +210,12 @@ def not_shown(left: Sequence[str], what: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the figure: the best case of each batch size, by rising batch size; without any
-    ``why`` says why not.
+    """One line of the figure: the best case of each batch size, by rising batch size; ``why`` is
+    the reason if it has none.
 
-    A point is the row of its case with two values more: ``value``, what is drawn of it in percent,
-    and ``factor``, the replication factor as printed, empty for a peer. ``quantity`` is the column
-    that is drawn; ``stationary`` the matrix that does not move, ``"B"`` or ``"C"``, empty for a
-    peer.
+    A point is the row of its case with two more values: ``value``, the drawn percentage, and
+    ``factor``, the replication factor as text, empty for a baseline. ``quantity`` is the drawn
+    column; ``stationary`` the matrix that does not move, ``"B"`` or ``"C"``, empty for a baseline.
     """
 
     name: str
@@ -305,12 +304,12 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
         found[kept & own], ("mode", "machine", "ranks", "nodes", "threads", "dtype", "k")
     )
     for k, dtype in found.loc[kept & own, ["k", "dtype"]][:1].itertuples(index=False):
-        # a peer's cases of another machine stay, and the legend says which
+        # a baseline's cases of another machine stay, and the legend names it
         same = (found.k == k) & (found["dtype"] == dtype)
         keep(f"no case with k = {k} in {dtype}", own | same)
     _check_comparable(found[kept & ~own], ("mode", "machine", "ranks", "dtype", "k"))
 
-    # peers alone can still make a figure
+    # baselines alone can still make a figure
     decides = kept & own if (kept & own).any() else kept
     quantity = quantity_of(found[decides], quantity)
     keep(f"no {quantity.replace('_', ' ')} in its records", found[quantity].notna())
@@ -340,7 +339,7 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
 
 
 def missing(lines: Sequence[Line]) -> list[str]:
-    """Say what is not drawn, a line of text for each reason: whole lines, then single batch sizes.
+    """Return a note on omitted lines for each reason: whole lines, then single batch sizes.
 
     Examples
     --------
@@ -363,8 +362,8 @@ def missing(lines: Sequence[Line]) -> list[str]:
 
 
 def _direct(found: DataFrame, layer: str) -> list[tuple[str, Series]]:
-    """Give the rules for our own cases in the order they apply, each with the reason that an
-    emptied line gets."""
+    """The rules for our own cases in the order they apply, each with the reason for a line without
+    cases."""
     return [
         (
             "only lowered programs, and the paper's figures are of direct execution",

@@ -14,10 +14,10 @@ class Rows(NamedTuple):
     Attributes
     ----------
     kind : named tuple
-        What a row is; numbers may be empty where it says so. Columns with a default were added
-        later, and a file may lack them.
+        The type of a row; numbers may be empty where it allows None. Columns with a default were
+        added later, and a file may lack them.
     what, command : str
-        What the rows are, and what writes them, for errors.
+        The name of the rows, and the command that writes them, for errors.
     """
 
     kind: Any
@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     command: str
 
     def write(self, path: str | os.PathLike, rows: Iterable) -> None:
-        """Write a file anew, whole or not at all; numbers with six digits."""
+        """Write a file, whole or not at all; numbers with six digits."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.kind._fields)

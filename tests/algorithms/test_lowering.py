@@ -394,7 +394,7 @@ def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
     problem = Problem(97, 89, 83, 4, "tiles:13x11", "tiles:17x19", "block")
     with pytest.raises(
         UnsupportedError,
-        match=r"rank 1's \d+ computes and \d+ transfers would look at more than 4000 "
+        match=r"rank 1's \d+ computes and \d+ transfers would examine more than 4000 "
         r"choices.*-o schedule=cost",
     ):
         universal.trace(problem, 1, stationary="B", schedule="exhaustive:3x3")

@@ -109,7 +109,7 @@ def test_a_noisy_bandwidth_is_hollow_and_counted_and_a_file_of_before_is_still_r
     rows = [measured("get", size, noisy=size == 4096) for size in (4096, 65536)]
     (chart,), notes = charts(rows, Options())
     assert [list(marks.hollow) for marks in chart.marks] == [[True, False]]
-    assert "hollow: 1 noisy case, no best of anything" in notes
+    assert "hollow: 1 noisy case, never ranked" in notes
     path = tmp_path / "b.csv"
     ROWS.write(path, rows)
     assert [row.noisy for row in ROWS.read([path])] == [True, False]

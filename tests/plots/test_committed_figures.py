@@ -50,7 +50,7 @@ def test_a_record_that_changes_is_a_difference(tmp_path, capsys):
 def test_a_list_that_says_something_else_is_refused(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / LIST).write_text('[[figure]]\nfigure = "best"\nplace = "x"\n')
-    with pytest.raises(ValueError, match="figures.toml: .*'place'.* Its head says"):
+    with pytest.raises(ValueError, match="figures.toml: .*'place'.* Its first lines"):
         committed(tmp_path)
 
 

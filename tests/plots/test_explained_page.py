@@ -240,7 +240,7 @@ def test_it_works_with_the_keyboard(described, opened):
     state = lambda: browser.run(
         "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
         "[Number(document.getElementById('time').value), document.getElementById('rank').value, "
-        "document.querySelector('.says').textContent]))))"
+        "document.querySelector('.status').textContent]))))"
     )
     edges = sorted(
         {

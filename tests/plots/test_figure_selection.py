@@ -165,7 +165,7 @@ def test_a_dot_of_libraries_is_the_setting_with_the_smallest_median_time():
         "heat": (7.0, False, work / 16, work / 3),
     }
     assert notes[:-1] == [
-        "hollow: 4 noisy cases, no best of anything",
+        "hollow: 4 noisy cases, never ranked",
         "not drawn: 2 cases moving nothing",
         "not drawn: 1 case of settings that were run in fewer rounds than the others, so not "
         "interleaved with them",

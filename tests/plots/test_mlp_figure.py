@@ -74,7 +74,7 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
     assert len(hollow) == 6 and all(" hollow): (2048, " in line for line in hollow)
     spans = [line for line in described if line.startswith("  spans, ")]
     assert len(spans) == 6 and sum(line.count("[") for line in spans) == len(points)
-    assert "  Hollow: 6 noisy cases, no best of anything." in described
+    assert "  Hollow: 6 noisy cases, never ranked." in described
     # not "not with a roof": the axis is percent of the roof
     crowded = "cases with more ranks than cores: compare them with each other only."
     assert f"  {len(points)} {crowded}" in described

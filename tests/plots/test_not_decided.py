@@ -85,7 +85,7 @@ def test_a_case_of_one_repeat_is_hollow_and_no_best_and_a_round_is_not():
     assert list(frame(found).hollow) == [True, True] and verdict(frame(found)).fastest == []
     assert fastest_lines(found) == ["1 problem with noisy cases only: no fastest one"]
     described = " ".join(describe_picture(find("best").make(found, Options()).picture).split())
-    assert "Hollow: 2 noisy cases (2 measured once), no best of anything" in described
+    assert "Hollow: 2 noisy cases (2 measured once), never ranked" in described
     in_turn = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
     assert not frame([in_turn]).hollow.any()
 

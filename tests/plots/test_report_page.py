@@ -85,7 +85,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
         "n1, n2",
     ):
         assert message in text, message
-    assert re.search("environments/e1.json does not read: ", text)
+    assert re.search("environments/e1.json cannot be read: ", text)
     assert "strong: 2 cases, and no problem that is the same on several numbers of ranks" in text
 
 
@@ -195,7 +195,7 @@ def test_parts_of_a_sweep_and_several_folders_are_one_page(tmp_path):
     assert list(rows.best_s) == [1e-3] * 12 and list(rows.case)[:3] == ["id2", "id1", "id3"]
     text = build([parts])
     assert "12 cases" in text and "part-11/environment.json" in text
-    assert "environment.json beside the records" not in text
+    assert "environment.json next to the records" not in text
     other = tmp_path / "other"
     other.mkdir()
     append_csv(other / "records.csv", every[0])
@@ -208,7 +208,7 @@ def test_a_missing_environment_file_is_said(tmp_path):
         {
             "name": "environment.json",
             "rows": [],
-            "trouble": "there is no environment.json beside the records",
+            "trouble": "no environment.json next to the records",
         }
     ]
 

@@ -53,9 +53,14 @@ def read(paths: Sequence) -> Rows:
 
 
 def _panels(
-    rows: DataFrame, panel: Callable, styles: Styles, notes: list[str], *margins_in: float
+    rows: DataFrame,
+    panel: Callable,
+    styles: Styles,
+    notes: list[str],
+    *margins_in: float,
+    finding: str,
 ) -> Made:
-    """A panel a model: ``panel(rows)`` gives its axes and marks."""
+    """A panel a model: ``panel(rows)`` returns its axes and marks."""
     charts = []
     for model, found in rows.groupby("model", sort=False):
         ours = found[found["mode"] == "simulated"]
@@ -64,7 +69,17 @@ def _panels(
         first = ours.iloc[0]
         text = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
         charts.append(Chart(model, text, *panel(found)))
-    return draw_page(charts, styles, notes, *margins_in)
+    return draw_page(charts, styles, notes, *margins_in, finding=finding)
+
+
+def _best_of_models(rows: DataFrame, column: str, unit: str, least: bool = False) -> str:
+    """The best algorithm of each model with its number."""
+    rows = rows.sort_values(column, ascending=least, kind="stable")
+    best = rows.drop_duplicates("model").sort_values("model")
+    return ", ".join(
+        f"{each.model} {each.algorithm} {number(getattr(each, column))}{unit}"
+        for each in best.itertuples()
+    )
 
 
 def _shown(rows: DataFrame, **changed) -> Styles:
@@ -86,7 +101,10 @@ def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
         shares = found.pivot(index="chips", columns="algorithm", values="utilization_percent")
         return x, _PERCENT, lines(shares, styles)
 
-    return _panels(concat([every, paper]), panel, styles, [note], 2.1)
+    most = every[every.chips == every.chips.max()]
+    finding = f"Highest utilization on {most.chips.iloc[0]} chips: "
+    finding += _best_of_models(most, "utilization_percent", " %")
+    return _panels(concat([every, paper]), panel, styles, [note], 2.1, finding=finding)
 
 
 def _most_chips(rows: Rows) -> DataFrame:
@@ -96,8 +114,8 @@ def _most_chips(rows: Rows) -> DataFrame:
 
 
 def _breakdown(rows: Rows, options: Options) -> Made:
-    """Figure 10: communication of the busiest link, overlapped or not, over the time of the
-    products."""
+    """Figure 10: communication of the busiest link, overlapped or not, over the time of local
+    GEMMs."""
     found = _most_chips(rows)
     found = found[found["product"] == ALL]
     total = found[["transfer_s", "sync_s", "launch_s"]].sum(axis=1)
@@ -111,11 +129,13 @@ def _breakdown(rows: Rows, options: Options) -> Made:
         return dots(x, shares, _PART_STYLES)
 
     notes = ["communication of a chip's busiest link, overlapped or not"]
-    return _panels(found, panel, _PART_STYLES, notes, 1.6, 1.25)
+    share = found.assign(share=found.total_s / found.compute_s)
+    finding = f"Least communication ÷ GEMMs: {_best_of_models(share, 'share', '', True)}"
+    return _panels(found, panel, _PART_STYLES, notes, 1.6, 1.25, finding=finding)
 
 
 def _shapes(rows: Rows, options: Options) -> Made:
-    """Figure 11: the distinct products of each model."""
+    """Figure 11: the distinct GEMM shapes of each model."""
     every = _most_chips(rows)
     every = every[every["product"] != ALL]
     every = every.assign(name=every.layer + " " + every["product"].map(_MULTIPLICATIONS))
@@ -127,10 +147,14 @@ def _shapes(rows: Rows, options: Options) -> Made:
         return dots(_PERCENT, shares.loc[shown], styles)
 
     notes = [
-        "one row a product of different m × n × k, named after the first that has it; each "
-        "algorithm on its best mesh for the whole model"
+        "one row a GEMM shape m × n × k, named after the first GEMM that has it; each algorithm on "
+        "its best mesh for the whole model"
     ]
-    return _panels(every, panel, styles, notes, 1.6, 0.8)
+    one = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
+    shapes = one.sort_values("utilization_percent", ascending=False, kind="stable")
+    best = shapes.drop_duplicates(["model", "m", "n", "k"]).algorithm.value_counts()
+    finding = f"{best.index[0]} has the best utilization on {best.iloc[0]} of {best.sum()} shapes"
+    return _panels(every, panel, styles, notes, 1.6, 0.8, finding=finding)
 
 
 #: Of Figures 13 and 14: column of what is tried, and what it is called.
@@ -142,7 +166,7 @@ _TRIED = {
 
 def _modelled(rows: Rows, options: Options) -> Made:
     """Figures 13 and 14: by how much the cost model differs from the simulation."""
-    every, charts = drawn(rows, [*_TRIED], product=ALL), []
+    every, charts, right = drawn(rows, [*_TRIED], product=ALL), [], 0
     every = every.assign(more=100 * (every.estimated_s / every.seconds - 1))
     y = Axis("cost model over simulation (%)", (every.more.min() - 0.3, every.more.max() + 0.3))
     styles = {"cost model": style_of("meshslice")}
@@ -153,10 +177,12 @@ def _modelled(rows: Rows, options: Options) -> Made:
         of = DataFrame({"cost model": found.more.to_numpy()})
         marks = [*lines(of, styles), Marks("rule", "simulated", x.limits, [0, 0])]
         best = found.seconds.idxmin(), found.estimated_s.idxmin()
+        right += best[0] == best[1]
         text = "fastest: {} simulated, {} by the cost model".format(*best)
         charts.append(Chart(model, text, x, y, marks))
     notes = ["MeshSlice; on each mesh with the slice counts that the cost model chooses there"]
-    return draw_page(charts, {}, notes, 1.5)
+    finding = f"The cost model finds the fastest simulated choice in {right} of {len(charts)} cases"
+    return draw_page(charts, {}, notes, 1.5, finding=finding)
 
 
 _BEST = "every algorithm at its own best mesh; Cannon needs a square one"
