@@ -27,7 +27,7 @@ def read_list(text: str) -> tuple[re.Pattern, re.Pattern]:
         for line in text.partition("| write | not | but |")[2].splitlines()[2:]
         if line.startswith("|")
     ]
-    words = [word for _, never, _ in rows for word in never.split(", ") if "(" not in word]
+    words = [word for _, never, _ in rows for word in never.split(", ") if word and "(" not in word]
     allowed = [phrase for *_, but in rows for phrase in but.split(", ") if phrase]
     return _any_of(words), _any_of(allowed)
 

@@ -1,5 +1,6 @@
-"""The tutorials and README: their commands run as they are, in the order of the page, in an empty folder, and
-print what the page shows. ``DRBENCH_WRITE_TUTORIALS=1`` writes what they print into the pages."""
+"""The tutorials and README: their commands run as they are, in the order of the page, in an empty
+folder, and print what the page shows. ``DRBENCH_WRITE_TUTORIALS=1`` writes what they print into the
+pages."""
 
 import contextlib
 import io
