@@ -1,7 +1,7 @@
 """drbench: runs, predicts and explains distributed dense matrix multiplication C = A·B.
 
 As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`,
-which is imported when one of its names is asked for. Under PyTorch's DTensor: :mod:`drbench.torch`.
+which is imported at the first use of one of its names. Under PyTorch's DTensor: :mod:`drbench.torch`.
 """
 
 from importlib import import_module
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: What :mod:`drbench.library` brings.
+#: Names of :mod:`drbench.library`.
 _LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
 
 

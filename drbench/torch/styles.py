@@ -61,7 +61,7 @@ class RowParallel(RowwiseParallel):
 
 
 def _asking(module: nn.Module, layouts: Sequence[Placement]) -> nn.Module:
-    """The module, whose products have the layouts of its output."""
+    """The module, whose multiplications return the layouts of its output."""
     if not isinstance(module, nn.Linear):
         return module
     forward = module.forward
