@@ -1,7 +1,7 @@
 """drbench: runs, predicts and explains distributed dense matrix multiplication C = A·B.
 
 As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`,
-which is imported at the first use of one of its names. Under PyTorch's DTensor: :mod:`drbench.torch`.
+imported at the first use of one of its names. For PyTorch's DTensor: :mod:`drbench.torch`.
 """
 
 from importlib import import_module
