@@ -191,7 +191,7 @@ def test_an_await_that_nobody_takes_yet_holds_up_nobody():
 
 
 def test_a_rank_that_never_fences_is_named():
-    with pytest.raises(CaseFailed, match="which never comes"):
+    with pytest.raises(CaseFailed, match="which never arrives"):
         pairs_of(traced(sends(0, (Push, 1, "x")), fencing_after_x()))
 
 
