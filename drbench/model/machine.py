@@ -1,5 +1,5 @@
-"""Machine models: how long a product, a transfer or a collective takes on machines, also those
-nobody here has.
+"""Performance models: the time of a GEMM, a transfer or a collective on a machine, also on one that
+you do not have.
 
 A model is the section ``[model]`` of a TOML file (:mod:`drbench.model.machine_file`). One
 efficiency model serves all machines; only its constants differ.
@@ -56,7 +56,7 @@ class Machine(MachineFile):
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
-        Local GEMMs take 1 + this times as long during an accumulate of the same rank.
+        Local GEMMs take (1 + this) times as long during an accumulate of the same rank.
     transfer_slowdown : float
         The same for each link on which the rank sends or receives during a GEMM.
         Both share its memory. A ring collective in both directions uses four.
@@ -73,7 +73,7 @@ class Machine(MachineFile):
     pull_efficiency : float
         Bandwidth of reading another rank's memory over that of writing to it.
     kernel_slowdown : float
-        A fused GEMM takes 1 + this times as long as the library's whole GEMM.
+        A fused GEMM takes (1 + this) times as long as the library's whole GEMM.
         Its tiles start as their operands arrive.
     side_units : int
         Units of compute that a reduction during a GEMM takes from the GEMM; 0: none.
@@ -196,7 +196,7 @@ class Machine(MachineFile):
         }
 
     def fence_of(self, ranks: int) -> float:
-        """Seconds of a Fence of so many ranks.
+        """Seconds of a Fence of ``ranks`` ranks.
 
         Examples
         --------
@@ -207,7 +207,7 @@ class Machine(MachineFile):
         return self.fence_s + self.fence_round_s * (int(ranks) - 1).bit_length()
 
     def collective(self, operation: str) -> Collective:
-        """That of an operation; without a model of its own it takes its links' time alone."""
+        """The model of an operation; if there is none, one that takes the time of its links."""
         return self.collectives.get(operation) or Collective()
 
     def link(self, a: int, b: int) -> Link:
@@ -220,7 +220,7 @@ class Machine(MachineFile):
         )
 
     def links_within(self, members: Sequence[int]) -> int:
-        """How many links a rank has to the others of a group inside a node.
+        """The number of links of a rank to the others of a group inside a node.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class Machine(MachineFile):
         return found
 
     def _passed(self, link: Link, source: int, target: int) -> tuple:
-        """What a transfer on a link occupies, with all that the link goes through."""
+        """The resources of a transfer on a link, with those of the links of ``through``."""
         if self.torus is None:
             traversed = link, *(self._named[name] for name in link.through)
             return tuple(each for part in traversed for each in part.resources(source, target))
@@ -261,9 +261,8 @@ class Machine(MachineFile):
         return tuple((link.name, a, b) for a, b in pairwise(path))
 
     def shares(self, link: Link) -> tuple[float, ...]:
-        """How much of the time of a transfer on a link it occupies each thing on its way, in the
-        order of :meth:`route`: less than 1 of faster links that it goes through. Empty if it
-        occupies all of them as long as it takes.
+        """The fraction of the time of a transfer on a link for which it occupies each resource, in
+        the order of :meth:`route`: less than 1 for faster links on its route. Empty if all are 1.
 
         Examples
         --------
@@ -286,8 +285,7 @@ class Machine(MachineFile):
 
     @cached_property
     def known(self) -> dict:
-        """What was found of routes, shares, groups over nodes and transports, each of which is
-        asked for again and again."""
+        """A cache of routes, shares, groups over nodes and transports."""
         return {}
 
     @cached_property
