@@ -426,7 +426,7 @@ def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monk
             r"set up GPU 0 \(RuntimeError: CuPy .*.so.12: no such file\)",
         ),
         (cupy.RawModule, "get_function", uncompiled, "Exception: nvrtc: error: no such option"),
-        (cupy.cuda.runtime, "is_hip", True, "NVIDIA's GPUs alone.* Use --backend numpy"),
+        (cupy.cuda.runtime, "is_hip", True, "NVIDIA GPUs only.* Use --backend numpy"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
