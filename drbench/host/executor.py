@@ -431,7 +431,7 @@ class Executor(ExecutorBase):
             return
         if value.flags.writeable:  # a buffer: -o get=copy
             with self.clock.phase("get_wait"):
-                np.copyto(value, self.inbox.there(t, value.shape, column_major, value.dtype))
+                np.copyto(value, self.inbox.offered_view(t, value.shape, column_major, value.dtype))
             self.bytes["get_bytes"] += value.nbytes
         else:
             self.bytes["direct_bytes"] += value.nbytes

@@ -321,7 +321,7 @@ class ExecutorBase:
         throttled link, is counted at once."""
         t = step.index
         if isinstance(step, Take):
-            self.values[t] = self.inbox.there(t, step.shape, step.transposed, self.types[t])
+            self.values[t] = self.inbox.offered_view(t, step.shape, step.transposed, self.types[t])
             self.values[t].flags.writeable = False
             return True
         if not isinstance(step, Get) or step.onto is not None:

@@ -247,7 +247,7 @@ class Inbox:
         """The message of this run that a step waits for."""
         return self._messages[t]
 
-    def there(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
+    def offered_view(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
         """The view of a value that a local rank offers."""
         route, stored = self.routes[t], shape[:: -1 if transposed else 1]
         place = route.place
