@@ -25,7 +25,7 @@ from drbench.errors import (
 )
 
 from .arrays import CupyArrays, by_rows
-from .copies import merged_axes, as_row_copies
+from .copies import as_row_copies, merged_axes
 from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu import cuda
-from drbench.device.gpu.copies import Axis, merged_axes, as_row_copies
+from drbench.device.gpu.copies import Axis, as_row_copies, merged_axes
 from drbench.errors import UnsupportedError, UsageError
 
 examples = settings(
