@@ -161,13 +161,13 @@ class Option:
         """
         if value in self.words and isinstance(value, str):
             return value
-        found = self._typed(value)
+        found = self._convert(value)
         if found is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
             raise UsageError(f"must be {self.allowed}, got {shown(value)}.{hint}")
         return found if self.check is None else self.check(found)
 
-    def _typed(self, value: Any) -> Any:
+    def _convert(self, value: Any) -> Any:
         """The value in the option's type; None if it cannot be converted. A UsageError if the
         number is too large for a column of a record."""
         if isinstance(self.type, tuple):

@@ -168,7 +168,7 @@ class HostDevice(HostElements, Device):
     def allocate(self, nbytes: int) -> HostMemory:
         if nbytes > psutil.virtual_memory().available:
             raise OutOfMemory(
-                f"{nbytes} bytes were asked for, {psutil.virtual_memory().available} are "
+                f"{nbytes} bytes were requested, {psutil.virtual_memory().available} are "
                 "available. Use smaller matrices."
             )
         return HostMemory(nbytes)

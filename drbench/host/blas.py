@@ -204,7 +204,7 @@ def blas_in(path: str, pool: dict) -> Blas | None:
         for dtype, (routine, real) in _ROUTINES.items():
             function = getattr(library, prefix + routine + suffix, None)
             if function is not None:
-                functions[np.dtype(dtype).char] = _typed(
+                functions[np.dtype(dtype).char] = _set_types(
                     function, real, ctypes.c_int64 if wide else ctypes.c_int
                 )
         if len(functions) == len(_ROUTINES):
@@ -212,7 +212,7 @@ def blas_in(path: str, pool: dict) -> Blas | None:
     return None
 
 
-def _typed(function, real, integer):
+def _set_types(function, real, integer):
     pointer, enum = ctypes.c_void_p, ctypes.c_int
     function.restype = None
     function.argtypes = (

@@ -253,6 +253,6 @@ def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.nda
 def _landing(fragment: Fragment, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
     """The array that receives a sum: the step's buffer, or the own tile."""
     if not fragment.size:
-        # nothing arrives; MPI wants memory that is not that of what is sent
+        # no data is received; MPI needs memory that differs from the sent array
         return np.empty(1, sent.dtype)[:0].view(type(sent))
     return view_of(fragment.blocks()[0]) if flat is None else flat.reshape(fragment.shape)

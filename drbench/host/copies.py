@@ -80,7 +80,7 @@ def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
             )
             if apart not in (None, distance) or min(distance) < 0:
                 break
-            if local and _mixed(first, moves[stop], item):
+            if local and _is_mixed(first, moves[stop], item):
                 break
             apart, stop = distance, stop + 1
         found.append(
@@ -100,7 +100,7 @@ def _alike(one: Move, other: Move) -> bool:
     return all(a[1:] == b[1:] for a, b in zip(one, other))
 
 
-def _mixed(first: Move, last: Move, item: int) -> bool:
+def _is_mixed(first: Move, last: Move, item: int) -> bool:
     """Whether the target of a series is inside the range of its source."""
     (low, high), (start, stop) = (
         (one.start, other.start + one.length(item)) for one, other in zip(first, last)

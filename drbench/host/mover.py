@@ -75,7 +75,7 @@ class Mover:
     def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
         self.trace = trace
         self._old: DistributedMatrix = matrices["A"]
-        self._plans = [*self._planned()]
+        self._plans = [*self._make_plans()]
         received = [batch for plan in self._plans for _, batch in plan.added]
         most = max((sum(each.into.size for each in batch) for batch in received), default=0)
         self.arena = arena(2 * most * self._old.dtype.itemsize)
@@ -88,8 +88,8 @@ class Mover:
         self._stages = [
             _Stage(
                 [*self._calls(plan.local)],
-                [*self._straight(plan.straight)],
-                [*self._added(plan.added)],
+                [*self._messages_to_read(plan.straight)],
+                [*self._messages_to_add(plan.added)],
             )
             for plan in self._plans
         ]
@@ -119,7 +119,7 @@ class Mover:
 
     # -- the layout
 
-    def _planned(self) -> Iterator[_Plan]:
+    def _make_plans(self) -> Iterator[_Plan]:
         """The plans, one after the other: one for each term of a pending reduction if some terms
         are not in mapped memory, else one."""
         writes = [*self._writes()]
@@ -168,13 +168,13 @@ class Mover:
             for move in in_chunks(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
-    def _straight(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
+    def _messages_to_read(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
         """Messages that are read into C."""
         for owner, batch in messages:
             moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in batch]
             yield owner, self._along(moves)
 
-    def _added(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
+    def _messages_to_add(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
         """Messages that are received and added, in two alternating buffers."""
         item = self._item
         for number, (owner, batch) in enumerate(messages):

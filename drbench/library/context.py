@@ -182,7 +182,7 @@ class Context:
         Raises
         ------
         UsageError
-            If the array has another shape than the layout gives this rank.
+            If the array has not the shape of this rank's part of the layout.
         OutOfMemory
             As of :meth:`empty`.
 

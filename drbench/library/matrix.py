@@ -1,4 +1,4 @@
-"""A distributed matrix as a user holds it: a spec, this rank's local array, and the primitives of
+"""The distributed matrix of users: a spec, this rank's local array, and the primitives of
 the paper's Table 1, which read and change single tiles of any rank."""
 
 from __future__ import annotations

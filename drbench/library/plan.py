@@ -101,7 +101,7 @@ class Plan:
         ground.sync()
         executor.run(alpha, beta)
         ground.sync()
-        ground.comm.Barrier()  # nobody reads any more, and C is complete
+        ground.comm.Barrier()  # all reads have ended, and C is complete
         ground.sync()
 
     def _bind(self, key: bytes, private: np.ndarray | None) -> ExecutorBase:

@@ -23,9 +23,9 @@ _MOST = 4096
 
 
 class Spec:
-    """Shape, type and partition of a distributed matrix, as seen by one rank of a context.
+    """Shape, type and partition of a distributed matrix, on one rank of a context.
 
-    Made by :meth:`Specs.of`, which gives the same object for the same request, so that plans are
+    Made by :meth:`Specs.of`, which returns the same object for the same request, so that plans are
     found by identity.
 
     Attributes
@@ -229,14 +229,14 @@ class Specs:
         try:
             found = self._found.get(key)
         except TypeError:  # a list cannot be a key
-            return self._made(*key)
+            return self._make(*key)
         if found is None:
             if len(self._found) > _MOST:
                 self._found.clear()
-            found = self._found[key] = self._made(*key)
+            found = self._found[key] = self._make(*key)
         return found
 
-    def _made(self, shape: tuple[int, int], layout: Layout, dtype: DTypeLike) -> Spec:
+    def _make(self, shape: tuple[int, int], layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
             raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):

@@ -21,7 +21,7 @@ MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
 
-# what a field holds; None is an empty cell
+# types of fields; None is an empty cell
 Integer, Number, Flag, Text = int | None, float | None, bool | None, str | None
 
 

@@ -186,9 +186,9 @@ class Roof:
 
     def _seconds(self, shape) -> float:
         """Seconds of the GEMMs on every rank."""
-        return self._timed(self._views(shape)).seconds
+        return self._time_gemms(self._views(shape)).seconds
 
-    def _timed(self, gemms: list[tuple]) -> Timed:
+    def _time_gemms(self, gemms: list[tuple]) -> Timed:
         def multiply():
             for operands in gemms:
                 self._work.multiply(*operands, self._beta)
@@ -202,7 +202,7 @@ class Roof:
 
     def sample(self) -> Timed:
         """Run and time the GEMMs on every rank."""
-        return self._timed(self._operands)
+        return self._time_gemms(self._operands)
 
 
 def roof_sizes(shapes: list[tuple]) -> list[int]:

@@ -153,7 +153,7 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
     worst = 0.0
     if _copy(c) < replicas and not all(elements.all_finite(tile) for _, tile in c.own_blocks()):
         worst = float("inf")  # in any row
-    for inside, col0, found in _sampled(c, problem, sample, replicas, elements):
+    for inside, col0, found in _sample_parts(c, problem, sample, replicas, elements):
         value, size = np.zeros((2, *found.shape))
         if beta:
             for x, row in enumerate(sample[inside]):
@@ -180,7 +180,7 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
     )
 
 
-def _sampled(c, problem, sample, replicas, elements) -> Iterator[tuple]:
+def _sample_parts(c, problem, sample, replicas, elements) -> Iterator[tuple]:
     """The parts of the sampled rows of C that this rank checks: indices in the sample, the first
     column, and the elements.
 

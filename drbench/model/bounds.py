@@ -93,17 +93,17 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
     _, busy = _busy(traces, machine)
     costs = Costs(machine, 1)
     for trace in traces:
-        for resource, elements in _carried(trace, costs):
+        for resource, elements in _loads(trace, costs):
             nbytes[resource] += trace.problem.itemsize * elements
     found = [
-        Carried(*_named(key, machine), nbytes[key], seconds)
+        Carried(*_name_link(key, machine), nbytes[key], seconds)
         for key, seconds in busy.items()
         if nbytes[key]
     ]
     return sorted(found, key=lambda each: -each.seconds)
 
 
-def _carried(trace: Trace, costs: Costs) -> Iterator[tuple]:
+def _loads(trace: Trace, costs: Costs) -> Iterator[tuple]:
     """(link, elements) of the transfers of a rank, and of what it forwards in its groups."""
     machine = costs.machine
     for step in trace.steps:
@@ -123,7 +123,7 @@ def _carried(trace: Trace, costs: Costs) -> Iterator[tuple]:
                     yield resource, elements
 
 
-def _named(key: tuple, machine: Machine) -> tuple[str, str]:
+def _name_link(key: tuple, machine: Machine) -> tuple[str, str]:
     """The class of a link, and its place in words.
 
     Examples
@@ -131,9 +131,13 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
     >>> toy = Machine("toy", Compute(1.0), (Link("own", 1.0, shared="initiator"),))
-    >>> _named(("nvlink", "in", 3), toy), _named(("xe", 0, 3), toy), _named(("row+", 2), toy)
+    >>> (
+    ...     _name_link(("nvlink", "in", 3), toy),
+    ...     _name_link(("xe", 0, 3), toy),
+    ...     _name_link(("row+", 2), toy),
+    ... )
     (('nvlink', 'into 3'), ('xe', '0 to 3'), ('own', 'row+ of 2'))
-    >>> _named(("memory", "of", 1), toy), _named(("spine", "all", 0), toy)
+    >>> _name_link(("memory", "of", 1), toy), _name_link(("spine", "all", 0), toy)
     (('memory', 'of 1'), ('spine', 'all of fabric 0'))
     """
     if len(key) == 2:  # of a rank alone

@@ -243,7 +243,7 @@ def side_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> flo
     or after them, by all workers (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the
     second)."""
     compute = machine.compute
-    nbytes = _touched(step) * itemsize
+    nbytes = _count_accessed(step) * itemsize
     rate = compute.memory_bytes_per_s
     if machine.side_units and concurrent:
         rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
@@ -254,7 +254,7 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     """Seconds of a compute alone; ``parts`` are the (m, n, k) of a step that is several GEMMs."""
     compute = machine.compute
     if type(step) is not Gemm:
-        return compute.memory_s(_touched(step) * itemsize)
+        return compute.memory_s(_count_accessed(step) * itemsize)
     one_s = lambda m, n, k: (
         compute.gemm_s(m, n, k, itemsize) + compute.transposed_s(m, n, k, step.transposed_operands)
     )
@@ -263,7 +263,7 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     return one_s(*step.extents)
 
 
-def _touched(step: Step) -> int:
+def _count_accessed(step: Step) -> int:
     """Elements that a compute other than a GEMM reads and writes."""
     if step.block is None:
         rows, cols = step.shape if step.onto is None else step.onto.shape

@@ -246,13 +246,13 @@ class Machine(MachineFile):
         found = self.known.get((source, target))
         if found is None:
             link = self.link(source, target)
-            found = self.known[source, target] = link, self._passed(link, source, target)
+            found = self.known[source, target] = link, self._resources(link, source, target)
         return found
 
-    def _passed(self, link: Link, source: int, target: int) -> tuple:
+    def _resources(self, link: Link, source: int, target: int) -> tuple:
         """The resources of a transfer on a link, with those of the links of ``through``."""
         if self.torus is None:
-            traversed = link, *(self._named[name] for name in link.through)
+            traversed = link, *(self._links_by_name[name] for name in link.through)
             return tuple(each for part in traversed for each in part.resources(source, target))
         rows, cols = self.torus
         (row, col), (to_row, to_col) = divmod(source, cols), divmod(target, cols)
@@ -273,7 +273,7 @@ class Machine(MachineFile):
         """
         found = self.known.get(link.name)
         if found is None:
-            traversed = [link, *(self._named[name] for name in link.through)]
+            traversed = [link, *(self._links_by_name[name] for name in link.through)]
             carried = [part.carries_bytes_per_s or part.bandwidth_bytes_per_s for part in traversed]
             all_of_it = tuple(
                 1.0 if whole == link.bandwidth_bytes_per_s else link.bandwidth_bytes_per_s / whole
@@ -289,7 +289,7 @@ class Machine(MachineFile):
         return {}
 
     @cached_property
-    def _named(self) -> dict[str, Link]:
+    def _links_by_name(self) -> dict[str, Link]:
         return {link.name: link for link in self.links}
 
 
@@ -298,7 +298,7 @@ def _bandwidth(link: Link) -> float:
 
 
 def _steps_around(at: int, to: int, size: int) -> list[int]:
-    """The positions on the shorter way round a ring, without the first; on a tie ahead."""
+    """The positions on the shorter route around a ring, without the first; on a tie ahead."""
     ahead = (to - at) % size
     by, hops = (1, ahead) if 2 * ahead <= size else (-1, size - ahead)
     return [(at + by * hop) % size for hop in range(1, hops + 1)]

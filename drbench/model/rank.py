@@ -161,7 +161,7 @@ class Rank:
             self.busy_since = now
         self.computing.append(t)
         self._open = False
-        last, end = self._workers.deal(part_tiles(step, tiling), self._worked(now))
+        last, end = self._workers.deal(part_tiles(step, tiling), self._own_time(now))
         heappush(self._due, (end, _DONE, t))
         self._is_due(last, _STARTED, t)
 
@@ -189,7 +189,7 @@ class Rank:
             self.idle_since = now
         return t
 
-    def _worked(self, now: float) -> float:
+    def _own_time(self, now: float) -> float:
         """The time of the rank's own clock."""
         return self._work + (now - self._since) / self._slow()
 
@@ -220,7 +220,7 @@ class Rank:
     def change_concurrent(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
         """Count accumulates, transfers or reductions that begin or end: they may slow concurrent
         local GEMMs."""
-        before, worked = self._slow(), self._worked(now)
+        before, worked = self._slow(), self._own_time(now)
         self._adding += adds
         self._moving += moves
         self._sums += sums

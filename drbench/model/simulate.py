@@ -167,7 +167,7 @@ class _Run:
         self.fence_s = self.machine.fence_of(simulator.nprocs)
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
-            Rank(each, prefetch, self.machine, self.at, self._computed)
+            Rank(each, prefetch, self.machine, self.at, self._finish_compute)
             for each in simulator.programs
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
@@ -272,7 +272,7 @@ class _Run:
             seconds = self.costs.compute_s(rank.steps[t], rank.parts.get(t))
             rank.compute(t, now, seconds + started_s)
 
-    def _computed(self, now: float, rank: Rank, version: int) -> None:
+    def _finish_compute(self, now: float, rank: Rank, version: int) -> None:
         if version != rank.version:
             return  # its speed has changed since
         t = rank.due(now)

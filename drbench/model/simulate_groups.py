@@ -56,7 +56,7 @@ class GroupSteps:
         step = rank.steps[t]
         group = step.group
         if len(group) == 1 or (step.kind == "shift" and step.by % len(group) == 0):
-            return self._arrived(now, rank, t)
+            return self._receive(now, rank, t)
         if not self._all_there(group):
             return self._move(
                 step, self.simulation.costs.group(step, alone=True), ((rank, t),), now
@@ -90,7 +90,7 @@ class GroupSteps:
         shifts, machine = step.kind == "shift", self.machine
         pair = shifts and len(steps) == 2  # of the two transfers of each
         if machine.adds_on_core:
-            parts, done = (2, self.part_done) if pair else (1, self._arrived)
+            parts, done = (2, self.part_done) if pair else (1, self._receive)
             for rank, t in steps:
                 self.simulation.at(rank.between(now, cost.link_s / parts), done, rank, t)
             return
@@ -128,9 +128,9 @@ class GroupSteps:
     def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))
         if due > now:
-            self.simulation.at(due, self._arrived, rank, t)
+            self.simulation.at(due, self._receive, rank, t)
         else:
-            self._arrived(now, rank, t)
+            self._receive(now, rank, t)
 
     def part_done(self, now: float, rank: Rank, t: int) -> None:
         """Finish a transfer of a step; a shift ends with the second of its two."""
@@ -140,9 +140,9 @@ class GroupSteps:
         elif (rank, t) in self.due:
             self._at_due(now, rank, t)
         else:
-            self._arrived(now, rank, t)
+            self._receive(now, rank, t)
 
-    def _arrived(self, now: float, rank: Rank, t: int) -> None:
+    def _receive(self, now: float, rank: Rank, t: int) -> None:
         """Finish a step whose data has arrived, after unpacking if necessary."""
         _, after = rank.steps[t].packs()
         if after:

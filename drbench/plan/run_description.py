@@ -82,16 +82,16 @@ class Regions:
         key = rank, step.index
         if key not in self._known:
             self._known[key] = None  # during the search
-            found = self._derived(rank, step)
+            found = self._derive(rank, step)
             self._known[key] = found if found and found.shape == step.shape else None
         return self._known[key]
 
-    def _derived(self, rank: int, step: Any) -> Region | None:
+    def _derive(self, rank: int, step: Any) -> Region | None:
         """The region of the value of a step, by its source or its operands."""
         if step.grouped and step.shape is not None:
             if step.kind == "shift":
                 return step.brings and _whole(step.brings)
-            return _joined(
+            return _join(
                 [_fragment(fragment) for fragment in step.fragments], getattr(step, "axis", 0)
             )
         if step.reads():
@@ -134,7 +134,7 @@ class Regions:
             rows, cols = (union(sum(each, ())) for each in zip(*(part[2:] for part in found)))
             return found[0]._replace(rows=tuple(rows), cols=tuple(cols))
         if not hasattr(step, "start"):
-            return _joined(found, step.axis)
+            return _join(found, step.axis)
         (region,) = found
         cut = (region.rows, region.cols)[step.axis]
         cut = tuple(split(cut, [step.start, step.stop])[1])
@@ -307,7 +307,7 @@ def _fragment(fragment: Any) -> Region:
     )
 
 
-def _joined(regions: Sequence[Region], axis: int) -> Region | None:
+def _join(regions: Sequence[Region], axis: int) -> Region | None:
     """Regions joined along rows (0) or columns (1); empty ones are skipped."""
     regions = [each for each in regions if all(each.shape)] or list(regions)
     first = regions[0]

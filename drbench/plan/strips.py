@@ -121,7 +121,7 @@ def value_of(
         ``view(block)``: a block of an own tile.
     """
     if isinstance(step, Join):
-        return _joined([values[value.index] for value in step.inputs], step.axis)
+        return _join([values[value.index] for value in step.inputs], step.axis)
     if isinstance(step, FilledScratch):
         return values[step.inputs[0].index]
     if isinstance(step, Part):
@@ -177,18 +177,18 @@ def copies(target: Value, source: Value) -> list[tuple]:
     """
     return [
         (_plain(target, *rows, *cols), _plain(source, *rows, *cols))
-        for rows in _refined(target, 0, source, 0)
-        for cols in _refined(target, 1, source, 1)
+        for rows in _refine(target, 0, source, 0)
+        for cols in _refine(target, 1, source, 1)
     ]
 
 
 def _cells(a: Value, b: Value, c: Value) -> list[tuple]:
     """Ranges of m, n and k of the common refinement."""
-    inner = _refined(a, 1, b, 0) or [(0, 0)]
+    inner = _refine(a, 1, b, 0) or [(0, 0)]
     return [
         (rows, cols, along)
-        for rows in _refined(a, 0, c, 0)
-        for cols in _refined(b, 1, c, 1)
+        for rows in _refine(a, 0, c, 0)
+        for cols in _refine(b, 1, c, 1)
         for along in inner
     ]
 
@@ -255,7 +255,7 @@ def _part(value: Value, axis: int, start: int, stop: int) -> Value:
     return found[0] if len(found) == 1 else Strips(axis, found)
 
 
-def _joined(values: list, axis: int) -> Value:
+def _join(values: list, axis: int) -> Value:
     """Values joined along rows (axis 0) or columns (1), as views."""
     arrays: list = []
     for value in values:
@@ -270,7 +270,7 @@ def _joined(values: list, axis: int) -> Value:
     return arrays[0] if len(arrays) == 1 else Strips(axis, arrays)
 
 
-def _refined(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple[int, int]]:
+def _refine(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple[int, int]]:
     """The ranges between the cuts of both values along these axes, which have the same length."""
     cuts = {0, one.shape[axis]}
     for value, along in ((one, axis), (other, other_axis)):

@@ -59,7 +59,7 @@ def reduce_replicas(
     copies = partition.copies(own)
     if how == "push":
         if own != copies[origin]:
-            yield from _pushed(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
+            yield from _push(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
     elif own == copies[origin]:
         for chunk in _chunks(operand, rank):
             for replica in copies:
@@ -84,7 +84,7 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator
     yield Fence()
 
 
-def _pushed(
+def _push(
     operand: Operand, rank: int, origin: int, rotation: int, pushing: int
 ) -> Generator[Step, Step, None]:
     """Add the own tiles of a rank to the origin's, each in one part for each copy that pushes."""

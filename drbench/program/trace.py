@@ -205,7 +205,7 @@ def trace(
     for kind in kinds:
         if not issubclass(kind, Step):
             raise UsageError(f"a program yields steps, such as Get(block); got a {kind.__name__}.")
-    ops = _numbered(steps) if Boundary in kinds else None
+    ops = _number_operations(steps) if Boundary in kinds else None
     zeros = []
     if fresh and problem:
         zeros = _plan_betas(steps, rank, problem)
@@ -231,13 +231,13 @@ def trace(
     return Trace(known, rank, steps, written, ops, signals)
 
 
-def _numbered(steps: list) -> list[int]:
+def _number_operations(steps: list) -> list[int]:
     """Remove the Boundaries from the steps; return the number of each remaining step's operation.
 
     Examples
     --------
     >>> steps = [Fence(), Boundary(), Fence(), Fence(), Boundary()]
-    >>> _numbered(steps), steps
+    >>> _number_operations(steps), steps
     ([0, 1, 1], [Fence(), Fence(), Fence()])
     """
     before = accumulate((type(step) is Boundary for step in steps), initial=0)

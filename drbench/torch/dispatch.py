@@ -75,8 +75,8 @@ class Installed:
         self._handled = {
             private.MM: self.multiply,
             private.ADDMM: self.multiply,
-            **dict.fromkeys(private.UNDIVIDED, self._divided),
-            **dict.fromkeys((private.BMM, private.BADDBMM), self._batched),
+            **dict.fromkeys(private.UNDIVIDED, self._handle_undivided),
+            **dict.fromkeys((private.BMM, private.BADDBMM), self._handle_batched),
         }
         self._before: dict = {}
 
@@ -120,10 +120,10 @@ class Installed:
         """
         ranks = tuple(mesh.mesh.flatten().tolist())
         if ranks not in self._contexts:
-            self._contexts[ranks] = self._opened(ranks)
+            self._contexts[ranks] = self._open_context(ranks)
         return self._contexts[ranks]
 
-    def _opened(self, ranks: tuple) -> Context | None:
+    def _open_context(self, ranks: tuple) -> Context | None:
         if self.comm.rank not in ranks:
             return None
         group = self.comm.group.Incl(ranks)
@@ -257,10 +257,10 @@ class Installed:
             made = made.redistribute(spec.mesh, spec.placements)
         return made
 
-    def _batched(self, op: Any, args: tuple, kwargs: dict) -> Any:
+    def _handle_batched(self, op: Any, args: tuple, kwargs: dict) -> Any:
         return self._stock(op, args, kwargs, "batched multiplications are done by torch alone")
 
-    def _divided(self, op: Any, args: tuple, kwargs: dict) -> Any:
+    def _handle_undivided(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """The handler of operations that inference mode does not decompose into mm and addmm."""
         return op.decompose(*args, **kwargs)
 

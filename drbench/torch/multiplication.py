@@ -107,7 +107,7 @@ class DTensorMultiplication:
         with context.lock:
             try:
                 (ends_a, *held), (ends_b, *more) = (
-                    self._placed(local, spec, total, counts)
+                    self._place(local, spec, total, counts)
                     for local, spec, total in zip(locals_, (self.a, self.b), self._sums)
                 )
                 c, ends = new_local(self.c, context)
@@ -124,7 +124,7 @@ class DTensorMultiplication:
             self.plan(start is not None).run(ends, fault, alpha=alpha, beta=beta)
         return c
 
-    def _placed(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
+    def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
         """The place of a local tensor that peers can read and BLAS can multiply (itself, or a
         copy), and of the target of its reduction; then the tensors that must stay alive."""
         if local.shape != spec.local_shape:

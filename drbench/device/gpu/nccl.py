@@ -49,7 +49,7 @@ class NcclGroup:
         (``sizes[rank]`` elements after those of lower ranks)."""
         fragments = _fragments(flat, sizes)
         if len(set(sizes)) > 1:
-            with self._grouped():
+            with self._group_calls():
                 for root, fragment in enumerate(fragments):
                     self.broadcast(fragment, root, stream)
         elif sizes[0]:
@@ -79,7 +79,7 @@ class NcclGroup:
                 f"the own fragment has {sizes[self.rank]} elements, its place {into.size}."
             )
         if len(set(sizes)) > 1:
-            with self._grouped():
+            with self._group_calls():
                 for root, fragment in enumerate(fragments):
                     self.reduce(fragment, into, root, stream)
         elif sizes[0]:
@@ -90,7 +90,7 @@ class NcclGroup:
     def shift(self, into, sent, source: int, target: int, stream) -> None:
         """Send ``sent`` to rank ``target``, and receive ``into`` from rank ``source``, both at
         once."""
-        with self._grouped():
+        with self._group_calls():
             if sent.size:
                 self._communicator.send(
                     _address(sent), sent.size, _type(sent), target, stream.cupy.ptr
@@ -105,7 +105,7 @@ class NcclGroup:
         self._communicator.destroy()
 
     @contextmanager
-    def _grouped(self):
+    def _group_calls(self):
         self._nccl.groupStart()
         try:
             yield
